@@ -1,0 +1,1 @@
+"""Typed tools for LLM agents that a person can see, approve, edit and undo."""

@@ -1,0 +1,182 @@
+"""The one error tree. Messages say what is wrong, which thing, and what to try: their reader is often a model.
+
+GramercyError
+├── GramError                   text in gram notation
+│   ├── GramSyntaxError         the text is not gram
+│   ├── TypeSignatureError      the gram is not a usable type signature
+│   └── SpecificationError      the pattern is not a usable tool or agent
+├── ToolError                   what a tool is
+│   ├── InvalidToolError        a definition is refused
+│   ├── InvalidSchemaError      a JSON Schema is refused
+│   ├── InvalidArgumentsError   a call does not fit the tool's schema
+│   ├── UnknownToolError        nothing is registered under that name
+│   └── BindingError            no implementation fits a specification
+├── ExecutionError              how a call runs
+│   ├── InvalidCallError        the call itself is malformed
+│   ├── InvalidPolicyError      a rule is refused
+│   └── DeadlineExceededError   a handler, hook or approver took too long
+└── SourceError                 a file or module with tools cannot be loaded
+
+This module knows no other: it carries fields and builds texts, nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class GramercyError(Exception):
+    """Any failure that gramercy reports on purpose."""
+
+
+class GramError(GramercyError):
+    """Text in gram notation cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextPosition:
+    """A place in a source text: 1-based line and column, 0-based offset, and the line itself."""
+
+    offset: int
+    line: int
+    column: int
+    source_line: str
+
+    @classmethod
+    def at(cls, text: str, offset: int) -> TextPosition:
+        """Locate an offset in a text; only errors pay for this."""
+        start = text.rfind("\n", 0, offset) + 1
+        end = text.find("\n", offset)
+        line = text[start : len(text) if end < 0 else end]
+        return cls(offset, text.count("\n", 0, offset) + 1, offset - start + 1, line)
+
+    def caret(self, width: int = 100) -> str:
+        """Show the line with a caret under the place, cut to a window so that huge lines stay readable."""
+        first = max(0, self.column - 1 - width // 2)
+        window = self.source_line[first : first + width]
+        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in window)
+        return f"  {shown}\n  {' ' * (self.column - 1 - first)}^"
+
+
+class PositionedGramError(GramError):
+    """A gram error that can point at its place."""
+
+    def __init__(self, reason: str, text: str, offset: int, *, hint: str | None = None) -> None:
+        self.reason = reason
+        self.position = TextPosition.at(text, offset)
+        self.hint = hint
+        lines = [f"{self.line}:{self.column}: {reason}", self.position.caret()]
+        if hint:
+            lines.append(f"  hint: {hint}")
+        super().__init__("\n".join(lines))
+
+    @property
+    def line(self) -> int:
+        """The 1-based line of the fault."""
+        return self.position.line
+
+    @property
+    def column(self) -> int:
+        """The 1-based column of the fault."""
+        return self.position.column
+
+    @property
+    def offset(self) -> int:
+        """The 0-based offset of the fault."""
+        return self.position.offset
+
+
+class GramSyntaxError(PositionedGramError):
+    """The text is not gram."""
+
+
+class TypeSignatureError(PositionedGramError):
+    """The gram is well-formed but is not a usable type signature."""
+
+
+class SpecificationError(GramError):
+    """A pattern or JSON object is not a usable tool specification or agent."""
+
+
+class ToolError(GramercyError):
+    """A tool, its schema or its arguments cannot be used."""
+
+
+class InvalidToolError(ToolError):
+    """A tool definition is refused; the message says what to change."""
+
+
+class InvalidSchemaError(ToolError):
+    """A JSON Schema is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with the arguments of a call."""
+
+    path: str
+    expected: str
+    received: str
+    suggestion: str | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.path}: expected {self.expected}, received {self.received}"
+        return f"{text}; did you mean {self.suggestion}?" if self.suggestion else text
+
+
+class InvalidArgumentsError(ToolError):
+    """A call does not fit the tool's schema; carries every fault and a corrected example."""
+
+    def __init__(self, faults: Sequence[Fault], *, tool: str | None = None, example: str | None = None) -> None:
+        self.faults = tuple(faults)
+        self.tool = tool
+        self.example = example
+        count = len(self.faults)
+        head = f"Invalid arguments{f' for {tool}' if tool else ''} ({count} fault{'s' if count != 1 else ''}):"
+        lines = [head, *(f"- {fault}" for fault in self.faults)]
+        if example:
+            lines.append(f"Corrected example: {example}")
+        super().__init__("\n".join(lines))
+
+
+class UnknownToolError(ToolError):
+    """Nothing is registered under that name."""
+
+    def __init__(self, name: str, suggestions: Sequence[str] = ()) -> None:
+        self.name = name
+        self.suggestions = tuple(suggestions)
+        hint = f"\nDid you mean {' or '.join(self.suggestions)}?" if self.suggestions else ""
+        super().__init__(f"Unknown tool: {name}{hint}")
+
+
+class BindingError(ToolError):
+    """No implementation in the library fits a specification."""
+
+
+class ExecutionError(GramercyError):
+    """A call could not be carried out."""
+
+
+class InvalidCallError(ExecutionError):
+    """The call itself is malformed: no name, arguments that are not an object."""
+
+
+class InvalidPolicyError(ExecutionError):
+    """A policy rule is refused."""
+
+
+class DeadlineExceededError(ExecutionError):
+    """A handler, hook or approver took longer than it may."""
+
+    def __init__(self, what: str, seconds: float) -> None:
+        self.what = what
+        self.seconds = seconds
+        super().__init__(f"{what} did not finish within {seconds:g} s")
+
+
+class SourceError(GramercyError):
+    """A file or module that should define tools cannot be loaded."""
