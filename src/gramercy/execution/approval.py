@@ -1,0 +1,89 @@
+"""What a person (or whoever stands in for one) can answer, and how strange answers are read: as refusals."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from gramercy.execution.policy import Verdict
+    from gramercy.execution.seal import Seal
+    from gramercy.tools.tool import Tool
+
+ApprovalHandler: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """Run the call as shown."""
+
+    by: str = "person"
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Do not run the call."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Modified:
+    """Run the call with these arguments instead."""
+
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    by: str = "person"
+
+
+Decision: TypeAlias = Approved | Denied | Modified
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """Everything a person should see before deciding. `changes` says why the question comes again."""
+
+    tool: Tool
+    arguments: dict[str, Any]
+    verdict: Verdict
+    seal: Seal
+    changes: tuple[str, ...] = ()
+
+
+def read_decision(answer: Any) -> Decision:
+    """Turn a handler's answer into a decision; whatever is not clearly a yes is a no."""
+    if isinstance(answer, Approved | Denied | Modified):
+        return answer
+    if isinstance(answer, str):
+        word = answer.removeprefix(":")
+        if word == "approved":
+            return Approved()
+        if word == "denied":
+            return Denied()
+    if isinstance(answer, tuple | list) and len(answer) == 2:  # noqa: PLR2004 - ("modified", arguments)
+        word, detail = answer
+        if word in {"modified", ":modified"} and isinstance(detail, Mapping):
+            return Modified(dict(detail))
+        if word in {"denied", ":denied"} and isinstance(detail, str):
+            return Denied(detail)
+    return Denied(
+        f"the approval handler answered {_shown(answer)}, "
+        "which is neither 'approved', 'denied' nor ('modified', arguments)"
+    )
+
+
+def _shown(answer: Any) -> str:
+    try:
+        return repr(answer)[:80]
+    except Exception:  # noqa: BLE001 - a broken printer must not turn a refusal into a crash
+        return f"a {type(answer).__name__}"
+
+
+def takes_request(handler: ApprovalHandler) -> bool:
+    """Tell whether a handler wants the whole request as a third argument after tool and arguments."""
+    try:
+        inspect.signature(handler).bind(None, None, None)
+    except (TypeError, ValueError):
+        return False
+    return True

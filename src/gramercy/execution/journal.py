@@ -1,0 +1,102 @@
+"""The journal of calls: an interface, and an implementation that lives as long as the process."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import StrEnum
+from itertools import count
+from threading import Lock
+from time import time
+from typing import Protocol
+
+import msgspec
+
+from gramercy.errors import ExecutionError
+
+
+class State(StrEnum):
+    """Where a call is in its life."""
+
+    REQUESTED = "requested"
+    AWAITING = "awaiting"
+    READY = "ready"
+    DENIED = "denied"
+    EXECUTING = "executing"
+    DONE = "done"
+    FAILED = "failed"
+    IN_DOUBT = "in_doubt"
+
+
+# A call that needs no approval goes straight to executing.
+MOVES: dict[State | None, frozenset[State]] = {
+    None: frozenset({State.REQUESTED, State.EXECUTING}),
+    State.REQUESTED: frozenset({State.AWAITING, State.READY, State.DENIED, State.EXECUTING, State.FAILED}),
+    State.AWAITING: frozenset({State.AWAITING, State.READY, State.DENIED, State.FAILED}),
+    State.READY: frozenset({State.EXECUTING, State.AWAITING, State.DENIED}),
+    State.EXECUTING: frozenset({State.DONE, State.FAILED, State.IN_DOUBT}),
+}
+FINAL = frozenset({State.DENIED, State.DONE, State.FAILED, State.IN_DOUBT})
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One move of one call. `key` is unique within the journal; `call_id` is the caller's and may repeat."""
+
+    key: int
+    call_id: str
+    tool: str
+    state: State
+    at: float
+    detail: str = ""
+
+
+class Journal(Protocol):
+    """Who remembers calls. A move that cannot be recorded must raise: then the call does not run."""
+
+    def open(self) -> int:
+        """Return a key for a new call."""
+
+    def move(self, key: int, state: State, *, call_id: str, tool: str, detail: str = "") -> None:
+        """Record that a call has come to a state."""
+
+    def note(self, state: State, *, call_id: str, tool: str, detail: str = "") -> None:
+        """Record a whole call at once, after it is over; enough for safe ones, which may be repeated."""
+
+    def entries(self) -> list[Entry]:
+        """Return what is remembered, oldest first."""
+
+
+class MemoryJournal:
+    """A bounded journal in memory; the oldest entries are forgotten first."""
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self._lock = Lock()
+        self._entries: deque[Entry] = deque(maxlen=limit)
+        self._open: dict[int, State] = {}
+        self._keys = count(1)
+
+    def open(self) -> int:
+        """Return a key for a new call."""
+        return next(self._keys)
+
+    def move(self, key: int, state: State, *, call_id: str, tool: str, detail: str = "") -> None:
+        """Record a move; one that the life of a call does not have is refused."""
+        entry = Entry(key, call_id, tool, state, time(), detail)
+        with self._lock:
+            before = self._open.get(key)
+            if state not in MOVES[before]:
+                raise ExecutionError(f"call {key} cannot go from {before or 'nothing'} to {state.value}")
+            if state in FINAL:
+                self._open.pop(key, None)
+            else:
+                self._open[key] = state
+            self._entries.append(entry)
+
+    def note(self, state: State, *, call_id: str, tool: str, detail: str = "") -> None:
+        """Record a whole call at once."""
+        # Appending to a deque is atomic, so this needs no lock.
+        self._entries.append(Entry(next(self._keys), call_id, tool, state, time(), detail))
+
+    def entries(self) -> list[Entry]:
+        """Return what is remembered, oldest first."""
+        with self._lock:
+            return list(self._entries)

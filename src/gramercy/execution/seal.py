@@ -1,0 +1,86 @@
+"""Tie an approval to exactly what the person saw: tool, implementation, arguments, policy, state of the target."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gramercy.tools.tool import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Digests of everything an approval depends on. Comparing two seals tells what has drifted."""
+
+    tool: str
+    implementation: str
+    arguments: str
+    policy: str
+    target: str
+    expires_at: float | None = field(default=None, compare=False)
+
+    @property
+    def digest(self) -> str:
+        """One digest over all parts."""
+        return _digest([self.tool, self.implementation, self.arguments, self.policy, self.target])
+
+    def drift(self, now: Seal) -> list[str]:
+        """List in words what has changed since this seal was made; empty when nothing has."""
+        changed = [text for part, text in _PARTS.items() if getattr(self, part) != getattr(now, part)]
+        if self.expires_at is not None and time.monotonic() > self.expires_at:
+            changed.append("the approval came after it had expired")
+        return changed
+
+
+_PARTS = {
+    "tool": "the tool's name, level or schema has changed",
+    "implementation": "the tool's implementation has changed",
+    "arguments": "the arguments have changed",
+    "policy": "the policy has changed",
+    "target": "what the call acts on has changed",
+}
+
+
+def seal_call(
+    tool: Tool, arguments: Mapping[str, Any], policy_version: str, *, lifetime: float | None = None
+) -> Seal:
+    """Seal a call as it is now."""
+    state = None if tool.target_state is None else tool.target_state(json.loads(canonical_text(arguments)))
+    return Seal(
+        tool=_digest([tool.name, tool.safety_level.value, tool.schema]),
+        implementation=fingerprint(tool.function or tool.handler),
+        arguments=_digest(arguments),
+        policy=policy_version,
+        target=_digest(repr(state)),
+        expires_at=None if lifetime is None else time.monotonic() + lifetime,
+    )
+
+
+def canonical_text(value: Any) -> str:
+    """Write JSON values so that equal values have equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(canonical_text(value).encode()).hexdigest()
+
+
+def fingerprint(function: Any) -> str:
+    """Identify an implementation: the object itself and, for Python functions, the code it runs now."""
+    code = getattr(function, "__code__", None)
+    parts = [str(id(function)), getattr(function, "__module__", ""), getattr(function, "__qualname__", "")]
+    if isinstance(code, CodeType):
+        parts += [*_code_parts(code), repr(getattr(function, "__defaults__", None))]
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
+
+
+def _code_parts(code: CodeType) -> list[str]:
+    constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
+    nested = [part for c in code.co_consts if isinstance(c, CodeType) for part in _code_parts(c)]
+    return [code.co_code.hex(), repr(code.co_names), *constants, *nested]

@@ -1,0 +1,92 @@
+"""OpenTelemetry spans, when the program has set telemetry up. The names live here and nowhere else.
+
+The API's own no-op spans cost several microseconds, so nothing is done until a real provider is installed.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gramercy.execution.calls import ToolResult
+    from gramercy.tools.tool import Tool
+
+API = "opentelemetry.trace"
+OPERATION = "gen_ai.operation.name"
+TOOL_NAME = "gen_ai.tool.name"
+TOOL_TYPE = "gen_ai.tool.type"
+CALL_ID = "gen_ai.tool.call.id"
+ERROR_TYPE = "error.type"
+SAFETY = "gramercy.tool.safety_level"
+APPROVED = "gramercy.approval.approved"
+APPROVAL_WAIT = "gramercy.approval.wait_ms"
+
+
+def active_tracer() -> Any | None:
+    """Return a tracer when this process has a real tracer provider, else None."""
+    api = sys.modules.get(API)
+    if api is None:
+        return None
+    provider = api.get_tracer_provider()
+    if isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider):
+        return None
+    return api.get_tracer("gramercy")
+
+
+class CallTrace:
+    """The spans of one call: one for the wait for approval, if any, and one for the run, linked to it."""
+
+    __slots__ = ("call_id", "last", "tool", "tracer")
+
+    def __init__(self, tool: Tool, call_id: str) -> None:
+        self.tracer = active_tracer()
+        self.tool = tool
+        self.call_id = call_id
+        self.last: Any = None
+
+    @contextmanager
+    def span(self) -> Iterator[None]:
+        """Cover a part of the call; the span stays open until the next one starts or the call is finished."""
+        if self.tracer is None:
+            yield
+            return
+        api = sys.modules[API]
+        before, self.last = self.last, self._start()
+        if before is not None:
+            before.end()
+        with api.use_span(self.last, record_exception=False, set_status_on_exception=False):
+            try:
+                yield
+            except BaseException:
+                self.last.end()
+                raise
+
+    def _start(self) -> Any:
+        api = sys.modules[API]
+        attributes = {
+            OPERATION: "execute_tool",
+            TOOL_NAME: self.tool.name,
+            TOOL_TYPE: "function",
+            CALL_ID: self.call_id,
+            SAFETY: self.tool.safety_level.value,
+        }
+        links = [api.Link(self.last.get_span_context())] if self.last is not None else None
+        return self.tracer.start_span(f"execute_tool {self.tool.name}", attributes=attributes, links=links)
+
+    def finished(self, result: ToolResult) -> ToolResult:
+        """End the last span with what became of the call. Arguments and results are never recorded."""
+        span = self.last
+        if span is not None:
+            approved = result.metadata.get("approved")
+            if approved is not None:
+                span.set_attribute(APPROVED, approved)
+                span.set_attribute(APPROVAL_WAIT, result.metadata["approval_wait_ms"])
+            if not result.success:
+                span.set_attribute(ERROR_TYPE, "denied" if approved is False else "tool_error")
+                span.set_status(sys.modules[API].StatusCode.ERROR)
+            span.end()
+        return result

@@ -1,0 +1,33 @@
+"""Find the name somebody probably meant. Error paths only: it may be slow, but never unbounded."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Longer words are hostile or generated; comparing them would take time that a typing error never needs.
+LONGEST_WORD = 80
+CLOSE_ENOUGH = 0.6
+
+
+def _plain(word: str) -> str:
+    """Reduce spelling habits (camelCase, hyphens, case) to one form."""
+    return "".join(c for c in word.casefold() if c.isalnum())
+
+
+def suggest(word: str, candidates: Iterable[str], *, most: int = 1) -> list[str]:
+    """Return up to `most` candidates that resemble the word, best first."""
+    wanted = _plain(word[:LONGEST_WORD])
+    spellings: dict[str, str] = {}
+    for candidate in candidates:
+        if len(candidate) <= LONGEST_WORD:
+            spellings.setdefault(_plain(candidate), candidate)
+    if wanted in spellings and most == 1:
+        return [spellings[wanted]]
+    matches = get_close_matches(wanted, spellings, n=most, cutoff=CLOSE_ENOUGH)
+    if not matches and len(wanted) >= 3:  # noqa: PLR2004 - shorter fragments are inside everything
+        matches = sorted((s for s in spellings if wanted in s or (len(s) >= 3 and s in wanted)), key=len)[:most]  # noqa: PLR2004
+    return [spellings[match] for match in matches]

@@ -1,0 +1,53 @@
+"""The three safety levels and their order."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from gramercy.errors import InvalidToolError
+from gramercy.gram.suggestion import suggest
+
+
+class Safety(StrEnum):
+    """How much a tool may change; compares by danger: SAFE < CAUTIOUS < DANGEROUS."""
+
+    SAFE = "safe"
+    CAUTIOUS = "cautious"
+    DANGEROUS = "dangerous"
+
+    @property
+    def rank(self) -> int:
+        """The place in the order, 0 for the harmless end."""
+        return _RANKS[self.value]
+
+    @classmethod
+    def parse(cls, word: object) -> Safety:
+        """Accept a level or one of the seeds' words (`safe`, `:safe`), or say which words there are."""
+        if isinstance(word, Safety):
+            return word
+        if isinstance(word, str):
+            plain = word.removeprefix(":").lower()
+            if plain in _RANKS:
+                return cls(plain)
+            close = suggest(plain, _RANKS)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise InvalidToolError(f"unknown safety level {word!r}: expected safe, cautious or dangerous{hint}")
+        raise InvalidToolError(
+            f"a safety level is a word, not {type(word).__name__}: expected safe, cautious or dangerous"
+        )
+
+    # StrEnum would compare alphabetically, where "cautious" < "dangerous" < "safe".
+    def __lt__(self, other: str) -> bool:
+        return self.rank < Safety.parse(other).rank
+
+    def __le__(self, other: str) -> bool:
+        return self.rank <= Safety.parse(other).rank
+
+    def __gt__(self, other: str) -> bool:
+        return self.rank > Safety.parse(other).rank
+
+    def __ge__(self, other: str) -> bool:
+        return self.rank >= Safety.parse(other).rank
+
+
+_RANKS = {"safe": 0, "cautious": 1, "dangerous": 2}

@@ -1,0 +1,143 @@
+"""The Tool: one immutable type for both families of contracts, and the shapes in which models see it."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from gramercy.errors import InvalidToolError
+from gramercy.tools.arguments import ArgumentChecker
+from gramercy.tools.safety import Safety
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from gramercy.gram.json_schema import Schema
+
+Handler: TypeAlias = "Callable[[dict[str, Any]], Any]"
+SchemaStyle: TypeAlias = Literal["openai", "anthropic", "mcp"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument that a tool takes, as its schema describes it."""
+
+    name: str
+    type: str
+    description: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tool:
+    """A named operation with a schema, a safety level and the function that does it.
+
+    `inline` declares a synchronous handler cheap enough to run on an event loop's own thread.
+    `deadline` is in seconds. `target_state` tells what state the call acts on (a file's hash, say):
+    an approval is void when that state has changed since the person looked.
+    """
+
+    name: str
+    description: str
+    schema: Schema
+    handler: Handler
+    safety_level: Safety = Safety.SAFE
+    categories: tuple[str, ...] = ()
+    deadline: float | None = None
+    inline: bool = False
+    idempotent: bool = False
+    target_state: Callable[[Mapping[str, Any]], object] | None = None
+    function: Callable[..., Any] | None = None
+    is_async: bool = field(init=False)
+    is_plain: bool = field(init=False)
+    level_word: str = field(init=False, repr=False)
+    checker: ArgumentChecker = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_async", _is_async(self.function or self.handler))
+        # Every call asks these two; deriving them each time would cost as much as the rest of the call.
+        object.__setattr__(self, "is_plain", not self.is_async and self.deadline is None)
+        object.__setattr__(self, "level_word", self.safety_level.value)
+        object.__setattr__(self, "checker", ArgumentChecker(self.name, self.schema))
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The arguments in the order of the schema."""
+        required = set(self.required)
+        properties = self.schema.get("properties", {})
+        return tuple(_parameter(name, schema, name in required) for name, schema in properties.items())
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The names of the arguments that every call must give."""
+        return tuple(self.schema.get("required", ()))
+
+    def to_schema(self, style: SchemaStyle = "openai") -> dict[str, Any]:
+        """Describe the tool for a model provider."""
+        try:
+            shape = _SHAPES[style]
+        except KeyError:
+            raise InvalidToolError(f"unknown schema style {style!r}: expected {', '.join(_SHAPES)}") from None
+        return shape(self)
+
+    def with_safety(self, level: Safety) -> Tool:
+        """Return the same tool at another level; the implementation stays."""
+        return self if level is self.safety_level else dataclasses.replace(self, safety_level=level)
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name} {self.safety_level.value}>"
+
+
+def tools_to_schema(tools: Iterable[Tool], style: SchemaStyle = "openai") -> list[dict[str, Any]]:
+    """Describe several tools for a model provider."""
+    return [tool.to_schema(style) for tool in tools]
+
+
+def _is_async(function: object) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004 - the method itself is wanted, not a test
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def _parameter(name: str, schema: Any, required: bool) -> Parameter:  # noqa: FBT001 - a field, not a mode
+    described = schema if isinstance(schema, dict) else {}
+    kind = described.get("type", "any")
+    return Parameter(
+        name=name,
+        type=kind if isinstance(kind, str) else "|".join(map(str, kind)),
+        description=described.get("description", ""),
+        required=required,
+    )
+
+
+def _openai_shape(tool: Tool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+    return {"type": "function", "function": function}
+
+
+def _anthropic_shape(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+
+
+def _mcp_shape(tool: Tool) -> dict[str, Any]:
+    safe = tool.safety_level is Safety.SAFE
+    annotations = {
+        "readOnlyHint": safe,
+        "destructiveHint": not safe,
+        "idempotentHint": safe or tool.idempotent,
+        "openWorldHint": not safe,
+    }
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": tool.schema,
+        "annotations": annotations,
+    }
+
+
+_SHAPES: dict[str, Callable[[Tool], dict[str, Any]]] = {
+    "openai": _openai_shape,
+    "anthropic": _anthropic_shape,
+    "mcp": _mcp_shape,
+}
