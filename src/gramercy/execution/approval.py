@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from gramercy.execution.output import clean
+
 if TYPE_CHECKING:
     from gramercy.execution.policy import Verdict
     from gramercy.execution.seal import Seal
     from gramercy.tools.tool import Tool
 
 ApprovalHandler: TypeAlias = Callable[..., Any]
+LONGEST_REASON = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +56,39 @@ class ApprovalRequest:
 
 def read_decision(answer: Any) -> Decision:
     """Turn a handler's answer into a decision; whatever is not clearly a yes is a no."""
-    if isinstance(answer, Approved | Denied | Modified):
-        return answer
-    if isinstance(answer, str):
-        word = answer.removeprefix(":")
-        if word == "approved":
-            return Approved()
-        if word == "denied":
-            return Denied()
-    if isinstance(answer, tuple | list) and len(answer) == 2:  # noqa: PLR2004 - ("modified", arguments)
-        word, detail = answer
-        if word in {"modified", ":modified"} and isinstance(detail, Mapping):
-            return Modified(dict(detail))
-        if word in {"denied", ":denied"} and isinstance(detail, str):
-            return Denied(detail)
+    decision = _read_words(answer)
+    if isinstance(decision, Denied) and isinstance(decision.reason, str):
+        return Denied(clean(decision.reason[:LONGEST_REASON]))
+    if isinstance(decision, Approved) and isinstance(decision.by, str):
+        return decision
+    if (
+        isinstance(decision, Modified)
+        and isinstance(decision.by, str)
+        and isinstance(decision.arguments, Mapping)
+    ):
+        return decision
     return Denied(
         f"the approval handler answered {_shown(answer)}, "
         "which is neither 'approved', 'denied' nor ('modified', arguments)"
     )
 
 
+def _read_words(answer: Any) -> Any:
+    """Read the seeds' words; anything else is returned as it is."""
+    if isinstance(answer, str):
+        return {"approved": Approved(), "denied": Denied()}.get(answer.removeprefix(":"), answer)
+    if isinstance(answer, tuple | list) and len(answer) == 2:  # noqa: PLR2004 - ("modified", arguments)
+        word, detail = answer
+        if isinstance(word, str) and word.removeprefix(":") == "modified":
+            return Modified(detail)
+        if isinstance(word, str) and word.removeprefix(":") == "denied":
+            return Denied(detail)
+    return answer
+
+
 def _shown(answer: Any) -> str:
     try:
-        return repr(answer)[:80]
+        return clean(repr(answer)[:80])
     except Exception:  # noqa: BLE001 - a broken printer must not turn a refusal into a crash
         return f"a {type(answer).__name__}"
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import msgspec
 
 from gramercy.errors import Fault, InvalidArgumentsError, InvalidCallError
+from gramercy.tools.values import WHOLE, join_path
 
+LONGEST_ID = 200
 CALL_SHAPE = '{"id": "call_1", "name": "tool_name", "arguments": {…}}'
 
 
@@ -22,6 +25,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     arguments: Any = {}
 
 
+@final  # the executor asks `type(…) is ToolResult`: isinstance costs more on a struct
 class ToolResult(msgspec.Struct, frozen=True):
     """What became of a call. Content is the text for the model, also when the call failed."""
 
@@ -42,21 +46,33 @@ class ToolOutput:
 
 def id_of(raw: Any) -> str:
     """Return the id under which the result of this call is reported, whatever else is wrong with it."""
-    found = raw.id if isinstance(raw, ToolCall) else raw.get("id") if isinstance(raw, Mapping) else None
-    return found if isinstance(found, str) else "" if found is None else str(found)[:200]
+    try:
+        if type(raw) is dict:
+            found = raw.get("id")
+        else:
+            found = (
+                raw.id if isinstance(raw, ToolCall) else raw.get("id") if isinstance(raw, Mapping) else None
+            )
+        return found if isinstance(found, str) else "" if found is None else str(found)[:LONGEST_ID]
+    except Exception:  # noqa: BLE001 - a stranger's mapping; its call is refused anyway
+        return ""
 
 
-def read_call(raw: Any) -> ToolCall:
-    """Accept a ToolCall or a mapping of its fields, or raise InvalidCallError saying what is missing."""
-    if type(raw) is ToolCall:
-        return raw
-    if type(raw) is not dict and not isinstance(raw, Mapping):
+def read_call(raw: Any) -> tuple[str, str, Any]:
+    """Return id, name and arguments of a call, or raise InvalidCallError saying what is missing."""
+    if type(raw) is dict:
+        name, arguments, call_id = raw.get("name"), raw.get("arguments", {}), raw.get("id")
+        if type(name) is str and type(call_id) is str and name:
+            return call_id, name, arguments
+    elif isinstance(raw, ToolCall):
+        name, arguments = raw.name, raw.arguments
+    elif isinstance(raw, Mapping):
+        name, arguments = raw.get("name"), raw.get("arguments", {})
+    else:
         raise InvalidCallError(f"a call must be an object such as {CALL_SHAPE}, not {type(raw).__name__}")
-    name = raw.get("name")
     if not isinstance(name, str) or not name:
         raise InvalidCallError(f"the call names no tool: expected {CALL_SHAPE}")
-    call_id = raw.get("id")
-    return ToolCall(call_id if type(call_id) is str else id_of(raw), name, raw.get("arguments", {}))
+    return id_of(raw), name, arguments
 
 
 def read_arguments(arguments: Any) -> Any:
@@ -72,15 +88,15 @@ def parse_arguments(text: str | bytes) -> Any:
         return json.loads(text or "{}", object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         found = f"text that stops being JSON at line {error.lineno} column {error.colno} ({error.msg})"
-        fault = Fault("(arguments)", "a JSON object", found)
+        fault = Fault(WHOLE, "a JSON object", found)
     except UnicodeDecodeError:
-        fault = Fault("(arguments)", "a JSON object in UTF-8", "bytes that are not UTF-8")
+        fault = Fault(WHOLE, "a JSON object in UTF-8", "bytes that are not UTF-8")
     except RecursionError:
-        fault = Fault("(arguments)", "a JSON object", "nesting too deep to read")
+        fault = Fault(WHOLE, "a JSON object", "nesting too deep to read")
     except _FaultyJsonError as error:
         fault = error.fault
     except ValueError:  # Python refuses integers of more than 4300 digits
-        fault = Fault("(arguments)", "numbers of reasonable length", "a number with thousands of digits")
+        fault = Fault(WHOLE, "numbers of reasonable length", "a number with thousands of digits")
     raise InvalidArgumentsError([fault])
 
 
@@ -92,11 +108,10 @@ class _FaultyJsonError(Exception):
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _FaultyJsonError(Fault(twice[:100], "each name once", f"{json.dumps(twice[:100])} {names.count(twice)} times"))
+        name, times = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise _FaultyJsonError(Fault(join_path("", name), "each name once", f"the name {times} times"))
     return found
 
 
 def _refuse_constant(word: str) -> Any:
-    raise _FaultyJsonError(Fault("(arguments)", "finite numbers", f"{word} (JSON has no such number)"))
+    raise _FaultyJsonError(Fault(WHOLE, "finite numbers", f"{word} (JSON has no such number)"))

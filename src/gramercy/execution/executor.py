@@ -6,31 +6,39 @@ import asyncio
 import inspect
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import GramercyError, InvalidArgumentsError, InvalidCallError
+from gramercy.errors import GramercyError, InvalidArgumentsError, InvalidCallError, InvalidPolicyError
 from gramercy.execution import telemetry
 from gramercy.execution.attempt import Attempt
 from gramercy.execution.calls import ToolCall, ToolResult, id_of, read_arguments, read_call
 from gramercy.execution.gate import Gate
 from gramercy.execution.journal import Journal, MemoryJournal
 from gramercy.execution.metrics import Metrics, ToolMetrics, metrics_table
-from gramercy.execution.observers import check_hooks, copy_arguments, transformed
+from gramercy.execution.observers import check_hooks, transformed
 from gramercy.execution.policy import Action, Policy, Verdict
 from gramercy.execution.recorder import Recorder
 from gramercy.execution.settings import Settings
-from gramercy.execution.waiting import BLOCKING, LOOP, Caller, drive, finish_blocking, must_pass
+from gramercy.execution.waiting import BLOCKING, LOOP, Caller, Limit, drive, ends_pipeline, must_pass
 from gramercy.tools.safety import Safety
+from gramercy.tools.values import SCALARS, PlainCopy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.observers import Hook, Transform
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
 
 SIDE_BY_SIDE = 8
+# Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
+_ALLOW, _ASK, _DENY = Action.ALLOW, Action.ASK, Action.DENY
+# Results that nobody needs to await, so that nobody needs to ask.
+_PLAIN_RESULTS = SCALARS | {list, dict, tuple}
 
 
 class Executor:
@@ -40,7 +48,7 @@ class Executor:
     caller's own cancellation and keyboard interrupt pass.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of an executor are its arguments
         self,
         registry: Registry,
         approval_handler: ApprovalHandler | None = None,
@@ -52,10 +60,11 @@ class Executor:
         max_safety_level: Safety | str | None = None,
         **limits: Any,
     ) -> None:
-        """Join the parts. `limits` are deadline, approval_deadline, hook_deadline (seconds) and max_output."""
+        """Join the parts; `limits`: deadline, approval_deadline, hook_deadline (seconds) and max_output."""
+        self._ceiling = Safety.parse(max_safety_level or Safety.DANGEROUS)
         self.settings = Settings(
             registry,
-            _with_ceiling(policy or Policy(), max_safety_level),
+            self._capped(policy or Policy()),
             MemoryJournal() if journal is None else journal,
             approval_handler,
             check_hooks("hook", hooks),
@@ -69,20 +78,22 @@ class Executor:
     def execute(self, call: ToolCall | Mapping[str, Any]) -> ToolResult:
         """Run one call and return its result."""
         attempt = self._prepare(call)
-        if isinstance(attempt, ToolResult):
+        if type(attempt) is ToolResult:
             return attempt
-        if self._is_direct(attempt):
-            return self._run_directly(attempt)
-        return drive(self._run(attempt, BLOCKING))
+        if not self._is_direct(attempt):
+            return drive(self._run(attempt, BLOCKING))
+        result = self._run_directly(attempt, BLOCKING)
+        return result if type(result) is ToolResult else drive(result)
 
     async def aexecute(self, call: ToolCall | Mapping[str, Any]) -> ToolResult:
         """Run one call without blocking the event loop (only tools declared inline run on it)."""
         attempt = self._prepare(call)
-        if isinstance(attempt, ToolResult):
+        if type(attempt) is ToolResult:
             return attempt
-        if attempt.tool.inline and self._is_direct(attempt):
-            return self._run_directly(attempt)
-        return await self._run(attempt, LOOP)
+        if not (attempt.tool.inline and self._is_direct(attempt)):
+            return await self._run(attempt, LOOP)
+        result = self._run_directly(attempt, LOOP)
+        return result if type(result) is ToolResult else await result
 
     def execute_tool_calls(self, calls: Iterable[ToolCall | Mapping[str, Any]]) -> list[ToolResult]:
         """Run the calls of one answer; side by side when all are safe, else one after the other."""
@@ -96,9 +107,15 @@ class Executor:
     async def aexecute_tool_calls(self, calls: Iterable[ToolCall | Mapping[str, Any]]) -> list[ToolResult]:
         """Run the calls of one answer from async code; side by side when all are safe."""
         batch = _batch(calls)
-        if len(batch) > 1 and self._may_overlap(batch):
-            return list(await asyncio.gather(*(self.aexecute(call) for call in batch)))
-        return [await self.aexecute(call) for call in batch]
+        if len(batch) < 2 or not self._may_overlap(batch):  # noqa: PLR2004 - one call has no side
+            return [await self.aexecute(call) for call in batch]
+        places = asyncio.Semaphore(SIDE_BY_SIDE)
+
+        async def in_place(call: Any) -> ToolResult:
+            async with places:
+                return await self.aexecute(call)
+
+        return list(await asyncio.gather(*map(in_place, batch)))
 
     @property
     def policy(self) -> Policy:
@@ -107,7 +124,7 @@ class Executor:
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
-        self.settings.policy = policy
+        self.settings.policy = self._capped(policy)
 
     @property
     def journal(self) -> Journal:
@@ -136,53 +153,83 @@ class Executor:
         """Return the figures as a text table."""
         return metrics_table(self.metrics())
 
-    def _prepare(self, call: ToolCall | Mapping[str, Any]) -> Attempt | ToolResult:
+    def _capped(self, policy: Policy) -> Policy:
+        """Return the policy under this executor's own ceiling, which no later policy can raise."""
+        if not isinstance(policy, Policy):
+            raise InvalidPolicyError(f"a policy must be a Policy, not {type(policy).__name__}")
+        if policy.max_safety_level <= self._ceiling:
+            return policy
+        return Policy(policy.rules, self._ceiling)
+
+    def _prepare(self, call: Any) -> Attempt | ToolResult:
         """Look up, validate, transform and judge; a call that fails here gets its result here."""
         tool = None
         try:
-            if type(call) is not ToolCall:
-                call = read_call(call)
+            call_id, name, arguments = read_call(call)
             settings = self.settings
-            tool = settings.registry.get(call.name) or settings.registry.resolve(call.name)
-            arguments = call.arguments
+            tool = settings.registry.get(name) or settings.registry.resolve(name)
             if type(arguments) is not dict:
                 arguments = read_arguments(arguments)
-            arguments = tool.checker.check(arguments)
+            checked = tool.checker.check_flat(arguments)
+            flat = checked is not None
+            if checked is None:
+                checked = tool.checker.check_thoroughly(arguments)
             if settings.transforms:
-                arguments = transformed(settings.transforms, tool, arguments, seconds=settings.hook_deadline)
-            attempt = Attempt(call.id, tool, arguments, settings.policy.why(tool, arguments))
-        except InvalidArgumentsError as error:
-            return self._recorder.refused(id_of(call), _complete(error, tool), tool and tool.name)
-        except GramercyError as error:
-            return self._recorder.refused(id_of(call), error, tool and tool.name)
-        if attempt.verdict.action is Action.DENY:
-            return self._recorder.denied(attempt, f"The policy denies {tool.name}: {attempt.verdict.explanation}")
+                flat = False
+                checked = transformed(settings.transforms, tool, checked, seconds=settings.hook_deadline)
+            policy = settings.policy
+            verdict = policy.settled.get(tool) or policy.why(tool, checked)
+        except BaseException as error:
+            if must_pass(error):
+                raise
+            return self._refused(call, error, tool)
+        attempt = Attempt(call_id, tool, checked, verdict, flat)
+        if verdict.action is _DENY:
+            return self._recorder.denied(attempt, f"The policy denies {tool.name}: {verdict.explanation}")
         return attempt
+
+    def _refused(self, call: Any, error: BaseException, tool: Tool | None) -> ToolResult:
+        if tool is not None and isinstance(error, InvalidArgumentsError) and error.tool is None:
+            # The faults were found in the text, before the tool was known: add its name and an example.
+            with suppress(GramercyError):
+                from gramercy.tools.faults import explain_faults
+
+                found = PlainCopy(None, list(error.faults), len(error.faults))
+                error = explain_faults(tool.checker.validator, tool.schema, found, tool=tool.name)
+        return self._recorder.refused(id_of(call), error, tool)
 
     def _is_direct(self, attempt: Attempt) -> bool:
         """Tell whether the handler can simply be called: nobody to ask, nothing to wait for or to trace."""
         return (
-            attempt.verdict.action is Action.ALLOW
+            attempt.verdict.action is _ALLOW
             and attempt.tool.is_plain
             and self.settings.deadline is None
             and telemetry.active_tracer() is None
         )
 
-    def _run_directly(self, attempt: Attempt) -> ToolResult:
-        started = perf_counter()
+    def _run_directly(self, attempt: Attempt, caller: Caller) -> ToolResult | Coroutine[Any, Any, ToolResult]:
+        """Return the result, or what will give it when the handler turns out to want to be awaited."""
+        started = 0.0
         try:
             self._recorder.started(attempt)
             started = perf_counter()
-            value = attempt.tool.handler(copy_arguments(attempt.arguments))
-            if type(value) is not str and inspect.isawaitable(value):
-                value = finish_blocking(value, attempt.tool.name)
+            value = attempt.tool.handler(attempt.given())
+            if type(value) not in _PLAIN_RESULTS and inspect.isawaitable(value):
+                return self._await_value(attempt, value, started, caller)
         except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
-            return self._rescued(attempt, error, started)
+            return self._rescued(attempt, error, started, must_pass)
+        return self._recorder.returned(attempt, value, perf_counter() - started)
+
+    async def _await_value(self, attempt: Attempt, value: Any, started: float, caller: Caller) -> ToolResult:
+        try:
+            value = await caller.finish(value, Limit(attempt.tool.name, None))
+        except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
+            return self._rescued(attempt, error, started, ends_pipeline)
         return self._recorder.returned(attempt, value, perf_counter() - started)
 
     async def _run(self, attempt: Attempt, caller: Caller) -> ToolResult:
         trace = telemetry.CallTrace(attempt.tool, attempt.call_id)
-        if attempt.verdict.action is Action.ASK:
+        if attempt.verdict.action is _ASK:
             with trace.span():
                 refusal = await self._gate.admit(attempt, caller)
             if refusal is not None:
@@ -193,39 +240,33 @@ class Executor:
 
     async def _call_handler(self, attempt: Attempt, caller: Caller) -> ToolResult:
         tool = attempt.tool
-        started = perf_counter()
+        started = 0.0
         try:
             self._recorder.started(attempt)
+            limit = Limit(tool.name, self.settings.deadline if tool.deadline is None else tool.deadline)
             started = perf_counter()
-            value = await caller.call(
-                tool.handler,
-                copy_arguments(attempt.arguments),
-                what=tool.name,
-                seconds=self.settings.deadline if tool.deadline is None else tool.deadline,
-                inline=tool.inline,
-            )
+            given = attempt.given()
+            value = await caller.call(tool.handler, given, limit=limit, inline=tool.inline)
         except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
-            return self._rescued(attempt, error, started)
+            return self._rescued(attempt, error, started, ends_pipeline)
         return self._recorder.returned(attempt, value, perf_counter() - started)
 
-    def _rescued(self, attempt: Attempt, error: BaseException, started: float) -> ToolResult:
+    def _rescued(
+        self, attempt: Attempt, error: BaseException, started: float, passes: Callable[[BaseException], bool]
+    ) -> ToolResult:
         """Make a result of an exception, unless it is the caller's own."""
-        if must_pass(error):
+        if passes(error):
             self._recorder.cancelled(attempt)
             raise error
-        return self._recorder.raised(attempt, error, perf_counter() - started)
+        return self._recorder.raised(attempt, error, perf_counter() - started if started else 0.0)
 
     def _may_overlap(self, batch: list[Any]) -> bool:
-        """Tell whether calls may run side by side: all safe, and at least one that is not trivially cheap."""
-        tools = [self.settings.registry.get(_name_of(call)) for call in batch]
-        found = [tool for tool in tools if tool is not None]
-        return all(tool.safety_level is Safety.SAFE for tool in found) and not all(tool.inline for tool in found)
-
-
-def _with_ceiling(policy: Policy, level: Safety | str | None) -> Policy:
-    if level is None:
-        return policy
-    return Policy(policy.rules, min(Safety.parse(level), policy.max_safety_level, key=lambda s: s.rank))
+        """Tell whether calls may run side by side: all safe, nobody to ask, and some that are not trivial."""
+        found = [self.settings.registry.find(_name_of(call)) for call in batch]
+        tools = [tool for tool in found if tool is not None]
+        if any(tool.safety_level is not Safety.SAFE or self.policy.may_ask(tool) for tool in tools):
+            return False
+        return not all(tool.inline for tool in tools)
 
 
 def _batch(calls: Any) -> list[Any]:
@@ -236,15 +277,7 @@ def _batch(calls: Any) -> list[Any]:
     return list(calls)
 
 
-def _name_of(call: Any) -> str:
-    name = call.name if isinstance(call, ToolCall) else call.get("name") if isinstance(call, Mapping) else None
-    return name.replace("-", "_") if isinstance(name, str) else ""
-
-
-def _complete(error: InvalidArgumentsError, tool: Tool | None) -> InvalidArgumentsError:
-    """Add the tool's name and an example to faults that were found before the tool was known."""
-    if tool is None or error.tool is not None:
-        return error
-    from gramercy.tools.faults import explain_faults
-
-    return explain_faults(tool.checker.validator, tool.schema, None, foreign=error.faults, tool=tool.name)
+def _name_of(call: Any) -> Any:
+    with suppress(Exception):  # a stranger's mapping; reading the call will say what is wrong with it
+        return call.name if isinstance(call, ToolCall) else call.get("name")
+    return None

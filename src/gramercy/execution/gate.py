@@ -1,4 +1,4 @@
-"""The gate: asks whoever may approve, seals the answer to what was shown, and asks again when that has changed."""
+"""The gate: asks whoever may approve, seals the answer to what was shown, and asks again after a change."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from gramercy.execution.approval import (
     takes_request,
 )
 from gramercy.execution.journal import State
-from gramercy.execution.observers import copy_arguments
 from gramercy.execution.output import error_text
 from gramercy.execution.policy import Action
 from gramercy.execution.seal import Seal, seal_call
-from gramercy.execution.waiting import must_pass
+from gramercy.execution.waiting import Limit, ends_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +52,11 @@ class Gate:
             await self._approve(attempt, caller)
         except _RefusalError as refusal:
             return self.recorder.denied(attempt, str(refusal))
-        except Exception as error:  # noqa: BLE001 - the journal is a stranger's too: unrecorded means not run
+        except BaseException as error:
+            if ends_pipeline(error):
+                self.recorder.withdrawn(attempt)
+                raise
+            # The journal is a stranger's too: what cannot be recorded is not run.
             return self.recorder.denied(attempt, f"{attempt.tool.name} was not run: {error_text(error)}")
         return None
 
@@ -66,64 +69,67 @@ class Gate:
         attempt.approved = False
         changes: tuple[str, ...] = ()
         for _ in range(MOST_QUESTIONS):
-            seal = await self._ask_once(attempt, caller, changes)
-            changes = tuple(self._drift(attempt, seal))
+            seal, by = await self._ask_once(attempt, caller, changes)
+            changes = tuple(await self._drift(attempt, seal, caller))
             if not changes:
-                attempt.approved = True
                 self.recorder.move(attempt, State.READY, seal.digest)
+                attempt.approved, attempt.approved_by = True, by
                 return
-        raise _RefusalError(f"{attempt.tool.name} was not run: {'; '.join(changes)} while it was being approved")
+        changed = "; ".join(changes)
+        raise _RefusalError(f"{attempt.tool.name} was not run: {changed} while it was being approved")
 
-    async def _ask_once(self, attempt: Attempt, caller: Caller, changes: tuple[str, ...]) -> Seal:
-        """Ask, and return the seal of what was approved; edited arguments get a seal of their own."""
-        seal = self._seal(attempt)
+    async def _ask_once(self, attempt: Attempt, caller: Caller, changes: tuple[str, ...]) -> tuple[Seal, str]:
+        """Ask; return the seal of what was approved and by whom. Edited arguments get a seal of their own."""
+        seal = await self._seal(attempt, caller)
         self.recorder.move(attempt, State.AWAITING, "; ".join(changes))
         started = perf_counter()
         decision = await self._decision(attempt, seal, caller, changes)
-        attempt.wait_ms += (perf_counter() - started) * 1000.0
-        self.recorder.metrics.record_approval(attempt.tool.name, attempt.wait_ms)
+        waited_ms = (perf_counter() - started) * 1000.0
+        attempt.wait_ms += waited_ms
+        self.recorder.metrics.record_approval(attempt.tool.name, waited_ms)
         if isinstance(decision, Denied):
-            raise _RefusalError(f"User denied tool execution{f': {decision.reason}' if decision.reason else ''}")
-        attempt.approved_by = decision.by
+            reason = f": {decision.reason}" if decision.reason else ""
+            raise _RefusalError(f"User denied tool execution{reason}")
         if isinstance(decision, Modified):
             self._edit(attempt, decision.arguments)
-            return self._seal(attempt)
-        return seal
+            seal = await self._seal(attempt, caller)
+        return seal, decision.by
 
     async def _decision(
         self, attempt: Attempt, seal: Seal, caller: Caller, changes: tuple[str, ...]
     ) -> Decision:
         handler = self.settings.approval_handler
         assert handler is not None  # noqa: S101 - admitted only with a handler; this tells mypy
-        shown = copy_arguments(attempt.arguments)
+        shown = attempt.given()
         request = ApprovalRequest(attempt.tool, shown, attempt.verdict, seal, changes)
         question = (attempt.tool, shown, request) if takes_request(handler) else (attempt.tool, shown)
-        limit = self.settings.approval_deadline
+        limit = Limit("the approval", self.settings.approval_deadline)
         try:
-            return read_decision(await caller.call(handler, *question, what="the approval", seconds=limit))
+            return read_decision(await caller.call(handler, *question, limit=limit))
         except DeadlineExceededError:
-            return Denied(f"nobody answered within {limit:g} s")
+            return Denied(f"nobody answered within {limit.seconds:g} s")
         except BaseException as error:
-            if must_pass(error):
+            if ends_pipeline(error):
                 raise
             return Denied(f"the approval handler failed: {error_text(error)}")
 
     def _edit(self, attempt: Attempt, arguments: Mapping[str, Any]) -> None:
         """Take over edited arguments; they must fit the schema and must not meet a rule that denies."""
         try:
-            attempt.arguments = attempt.tool.checker.check(dict(arguments))
+            edited = attempt.tool.checker.check(dict(arguments))
         except GramercyError as error:
             raise _RefusalError(f"the edited arguments cannot be used, so nothing was run. {error}") from None
-        attempt.edited = True
-        verdict = self.settings.policy.why(attempt.tool, attempt.arguments)
+        verdict = self.settings.policy.why(attempt.tool, edited)
         if verdict.action is Action.DENY:
             raise _RefusalError(f"the policy denies the edited call: {verdict.explanation}")
+        attempt.take(edited)
+        attempt.edited = True
 
-    def _drift(self, attempt: Attempt, approved: Seal) -> list[str]:
+    async def _drift(self, attempt: Attempt, approved: Seal, caller: Caller) -> list[str]:
         """List what is no longer as it was when the person decided, and take over what is there now."""
         current = self.settings.registry.get(attempt.tool.name)
         if current is None:
-            return ["the tool is gone"]
+            raise _RefusalError(f"{attempt.tool.name} was not run: the tool is gone")
         if current is not attempt.tool:
             attempt.tool = current
             self._recheck(attempt)
@@ -131,19 +137,26 @@ class Gate:
         if verdict.action is Action.DENY:
             raise _RefusalError(f"the policy now denies the call: {verdict.explanation}")
         attempt.verdict = verdict
-        return approved.drift(self._seal(attempt))
+        return approved.drift(await self._seal(attempt, caller))
 
     def _recheck(self, attempt: Attempt) -> None:
         try:
-            attempt.arguments = attempt.tool.checker.check(attempt.arguments)
+            attempt.take(attempt.tool.checker.check(attempt.arguments))
         except GramercyError as error:
             raise _RefusalError(f"the tool changed while it was being approved. {error}") from None
 
-    def _seal(self, attempt: Attempt) -> Seal:
+    async def _seal(self, attempt: Attempt, caller: Caller) -> Seal:
+        tool, settings = attempt.tool, self.settings
+        state = None
         try:
-            version = self.settings.policy.version
-            return seal_call(attempt.tool, attempt.arguments, version, lifetime=self.settings.approval_deadline)
-        except Exception as error:  # noqa: BLE001 - target_state is a stranger's function
+            if tool.target_state is not None:
+                limit = Limit("the look at its target", tool.deadline or settings.deadline)
+                state = await caller.call(tool.target_state, attempt.given(), limit=limit)
+            lifetime = settings.approval_deadline
+            return seal_call(tool, attempt.arguments, settings.policy.version, state=state, lifetime=lifetime)
+        except BaseException as error:
+            if ends_pipeline(error):
+                raise
             raise _RefusalError(
-                f"{attempt.tool.name} was not run: the state of its target cannot be told ({error_text(error)})"
+                f"{tool.name} was not run: the state of its target cannot be told ({error_text(error)})"
             ) from None

@@ -13,6 +13,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 # Nobody writes rules for longer values; such a value is never surely, and always possibly, a match.
 LONGEST_VALUE = 10_000
 
@@ -32,20 +33,34 @@ def surely_matches(glob: str, value: Any) -> bool:
     text = text_of(value)
     if text == glob:
         return True
-    if len(text) > LONGEST_VALUE or "\n" in text or ".." in re.split(r"[/\\]", text):
+    if len(text) > LONGEST_VALUE or _CONTROL.search(text) or ".." in re.split(r"[/\\]", text):
         return False
-    return _walk(_tokens(glob), text)
+    return _walk(_places(glob), text)
 
 
 def possibly_matches(glob: str, value: Any) -> bool:
-    """Tell whether the value could match in any spelling of the same path; used to ask and to deny."""
+    """Tell whether the value could match in any spelling of the same path; used to ask and to deny.
+
+    Of a list or an object it is enough that one part matches.
+    """
+    if isinstance(value, list | dict):
+        parts = value.values() if isinstance(value, dict) else value
+        if any(possibly_matches(glob, part) for part in parts):
+            return True
     text = text_of(value)
     if len(text) > LONGEST_VALUE:
         return True
-    spellings = {text, text.replace("\\", "/")}
-    if text:
-        spellings |= {posixpath.normpath(spelling) for spelling in spellings}
-    return any(_walk(_tokens(glob), spelling) for spelling in spellings)
+    return any(_walk(_places(glob), spelling) for spelling in _spellings(text))
+
+
+def _spellings(text: str) -> set[str]:
+    """Return the ways to write the same path that a rule's author may have had in mind."""
+    found = {text, text.replace("\\", "/")}
+    for spelling in tuple(found):
+        # normpath keeps two leading slashes, which POSIX leaves to the system and Linux reads as one.
+        plain = posixpath.normpath(spelling) if spelling else spelling
+        found |= {plain, re.sub(r"^//+", "/", plain)}
+    return found
 
 
 # `**/` is two places: at the start of a directory, where it may end, and inside one, where it may not.
@@ -53,47 +68,48 @@ BETWEEN, INSIDE = "**/", "**/…"
 
 
 @lru_cache(maxsize=1024)
-def _tokens(glob: str) -> tuple[str, ...]:
-    tokens: list[str] = []
-    for token in re.findall(r"\*\*/|\*\*|.", glob, flags=re.DOTALL):
-        tokens += (BETWEEN, INSIDE) if token == BETWEEN else (token,)
-    return tuple(tokens)
+def _places(glob: str) -> tuple[str, ...]:
+    """Split a glob into wildcards and characters."""
+    places: list[str] = []
+    for part in re.findall(r"\*\*/|\*\*|.", glob, flags=re.DOTALL):
+        places += (BETWEEN, INSIDE) if part == BETWEEN else (part,)
+    return tuple(places)
 
 
-def _walk(tokens: tuple[str, ...], text: str) -> bool:
-    places = _with_skips({0}, tokens)
+def _walk(glob: tuple[str, ...], text: str) -> bool:
+    reached = _with_skips({0}, glob)
     for character in text:
         stepped: set[int] = set()
-        for place in places:
-            stepped.update(_step(tokens, place, character))
-        places = _with_skips(stepped, tokens)
-        if not places:
+        for place in reached:
+            stepped.update(_step(glob, place, character))
+        reached = _with_skips(stepped, glob)
+        if not reached:
             return False
-    return len(tokens) in places
+    return len(glob) in reached
 
 
-def _with_skips(places: set[int], tokens: tuple[str, ...]) -> set[int]:
+def _with_skips(places: set[int], glob: tuple[str, ...]) -> set[int]:
     """Add the places reached by letting wildcards match nothing."""
     reached = set(places)
     for place in places:
         here = place
-        while here < len(tokens) and tokens[here] in {"*", "**", BETWEEN}:
-            here += 2 if tokens[here] == BETWEEN else 1
+        while here < len(glob) and glob[here] in {"*", "**", BETWEEN}:
+            here += 2 if glob[here] == BETWEEN else 1
             reached.add(here)
     return reached
 
 
-def _step(tokens: tuple[str, ...], place: int, character: str) -> tuple[int, ...]:
+def _step(glob: tuple[str, ...], place: int, character: str) -> tuple[int, ...]:
     """Return the places in the glob after one more character."""
-    token = tokens[place] if place < len(tokens) else None
-    if token == "**":
+    part = glob[place] if place < len(glob) else None
+    if part == "**":
         return (place,)
-    if token == BETWEEN:
+    if part == BETWEEN:
         return (place,) if character == "/" else (place + 1,)
-    if token == INSIDE:
+    if part == INSIDE:
         return (place - 1,) if character == "/" else (place,)
-    if token == "*":
+    if part == "*":
         return () if character == "/" else (place,)
-    if token == "?":
+    if part == "?":
         return () if character == "/" else (place + 1,)
-    return (place + 1,) if token == character else ()
+    return (place + 1,) if part == character else ()

@@ -35,6 +35,8 @@ MOVES: dict[State | None, frozenset[State]] = {
     State.READY: frozenset({State.EXECUTING, State.AWAITING, State.DENIED}),
     State.EXECUTING: frozenset({State.DONE, State.FAILED, State.IN_DOUBT}),
 }
+# Ten thousand details of ten megabytes would fill any machine; a durable journal keeps them whole.
+LONGEST_DETAIL = 2_000
 FINAL = frozenset({State.DENIED, State.DONE, State.FAILED, State.IN_DOUBT})
 
 
@@ -66,37 +68,44 @@ class Journal(Protocol):
 
 
 class MemoryJournal:
-    """A bounded journal in memory; the oldest entries are forgotten first."""
+    """A bounded journal in memory; the oldest entries are forgotten first, long details are cut."""
 
     def __init__(self, limit: int = 10_000) -> None:
         self._lock = Lock()
-        self._entries: deque[Entry] = deque(maxlen=limit)
-        self._open: dict[int, State] = {}
+        # Entries as plain tuples: most are never looked at, and every call makes one.
+        self._rows: deque[tuple[int, str, str, State, float, str]] = deque(maxlen=limit)
+        self._open: dict[int, State | None] = {}
         self._keys = count(1)
 
     def open(self) -> int:
         """Return a key for a new call."""
-        return next(self._keys)
+        key = next(self._keys)
+        self._open[key] = None
+        return key
 
     def move(self, key: int, state: State, *, call_id: str, tool: str, detail: str = "") -> None:
         """Record a move; one that the life of a call does not have is refused."""
-        entry = Entry(key, call_id, tool, state, time(), detail)
         with self._lock:
-            before = self._open.get(key)
+            if key not in self._open:
+                raise ExecutionError(
+                    f"call {key} is finished or was never opened: it cannot be {state.value}"
+                )
+            before = self._open[key]
             if state not in MOVES[before]:
                 raise ExecutionError(f"call {key} cannot go from {before or 'nothing'} to {state.value}")
             if state in FINAL:
-                self._open.pop(key, None)
+                del self._open[key]
             else:
                 self._open[key] = state
-            self._entries.append(entry)
+            self._rows.append((key, call_id, tool, state, time(), detail[:LONGEST_DETAIL]))
 
     def note(self, state: State, *, call_id: str, tool: str, detail: str = "") -> None:
         """Record a whole call at once."""
         # Appending to a deque is atomic, so this needs no lock.
-        self._entries.append(Entry(next(self._keys), call_id, tool, state, time(), detail))
+        self._rows.append(
+            (next(self._keys), call_id, tool, state, time(), detail and detail[:LONGEST_DETAIL])
+        )
 
     def entries(self) -> list[Entry]:
         """Return what is remembered, oldest first."""
-        with self._lock:
-            return list(self._entries)
+        return [Entry(*row) for row in self._rows.copy()]

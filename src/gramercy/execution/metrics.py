@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import ceil
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,14 @@ class _Tally:
         self.approval_ms = 0.0
         self.times: deque[float] = deque(maxlen=SAMPLES)
 
+    def add(self, elapsed_ms: float, size: int | None) -> None:
+        """Count a call; the size of its result is None when it failed."""
+        self.calls += 1
+        self.times.append(elapsed_ms)
+        if size is not None:
+            self.succeeded += 1
+            self.size += size
+
 
 class Metrics:
     """The tallies of one executor."""
@@ -45,37 +54,47 @@ class Metrics:
     def __init__(self) -> None:
         self._lock = Lock()
         self._tallies: dict[str, _Tally] = {}
+        # Calls that are not yet in the tallies. Appending is atomic, so recording a call needs no lock.
+        self._recent: deque[tuple[str, float, int | None]] = deque()
 
-    def record(self, tool: str, elapsed_ms: float, size: int, *, success: bool) -> None:
-        """Count a call that ran."""
-        tally = self._tallies.get(tool) or self._tally(tool)
-        with self._lock:
-            tally.calls += 1
-            tally.succeeded += success
-            tally.size += size
-            tally.times.append(elapsed_ms)
+    def record(self, tool: str, elapsed_ms: float, size: int | None) -> None:
+        """Count a call that ran, with the size of its result, or None when it failed."""
+        recent = self._recent
+        recent.append((tool, elapsed_ms, size))
+        if len(recent) > SAMPLES:
+            with self._lock:
+                self._fold()
 
     def record_refusal(self, tool: str, *, denied: bool) -> None:
         """Count a call that never ran: denied, or refused for its arguments."""
-        tally = self._tallies.get(tool) or self._tally(tool)
         with self._lock:
+            tally = self._tally(tool)
             tally.calls += 1
             tally.denied += denied
 
     def record_approval(self, tool: str, wait_ms: float) -> None:
         """Note how long a person took."""
-        tally = self._tallies.get(tool) or self._tally(tool)
         with self._lock:
+            tally = self._tally(tool)
             tally.approvals += 1
             tally.approval_ms += wait_ms
 
+    def _fold(self) -> None:
+        """Move recent calls into the tallies; the caller holds the lock."""
+        while self._recent:
+            tool, elapsed_ms, size = self._recent.popleft()
+            self._tally(tool).add(elapsed_ms, size)
+
     def _tally(self, tool: str) -> _Tally:
-        with self._lock:
-            return self._tallies.setdefault(tool, _Tally())
+        found = self._tallies.get(tool)
+        if found is None:
+            found = self._tallies[tool] = _Tally()
+        return found
 
     def snapshot(self) -> dict[str, ToolMetrics]:
         """Return the figures of every tool that was called, by name."""
         with self._lock:
+            self._fold()
             return {name: _figures(name, tally) for name, tally in sorted(self._tallies.items())}
 
 
@@ -97,7 +116,7 @@ def _figures(name: str, tally: _Tally) -> ToolMetrics:
 
 def percentile(ordered: Sequence[float], share: float) -> float:
     """Return the nearest-rank percentile of values in ascending order; 0 when there are none."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+    return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
 
 _COLUMNS = ("tool", "calls", "ok", "failed", "denied", "success", "p50 ms", "p95 ms", "size", "wait ms")
@@ -112,10 +131,10 @@ def metrics_table(metrics: Mapping[str, ToolMetrics]) -> str:
 
 def _row(m: ToolMetrics) -> tuple[str, ...]:
     counts = (str(m.calls), str(m.succeeded), str(m.failed), str(m.denied), f"{m.success_rate:.0%}")
-    sizes = (f"{m.p50_ms:.3f}", f"{m.p95_ms:.3f}", f"{m.mean_result_size:.0f}", f"{m.mean_approval_wait_ms:.1f}")
-    return (m.tool, *counts, *sizes)
+    times = (f"{m.p50_ms:.3f}", f"{m.p95_ms:.3f}")
+    return (m.tool, *counts, *times, f"{m.mean_result_size:.0f}", f"{m.mean_approval_wait_ms:.1f}")
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    first, *rest = (cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
-    return "  ".join([first, *rest]).rstrip()
+    cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+    return "  ".join([row[0].ljust(widths[0]), *cells[1:]]).rstrip()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from gramercy.errors import ExecutionError
+from gramercy.errors import ExecutionError, InvalidArgumentsError
 from gramercy.execution.calls import ToolResult
 from gramercy.execution.output import error_text
-from gramercy.execution.waiting import BLOCKING, drive, is_async, must_pass
+from gramercy.execution.waiting import BLOCKING, Limit, drive, is_async, must_pass
+from gramercy.tools.values import copy_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from gramercy.execution.attempt import Attempt
     from gramercy.tools.tool import Tool
 
     Hook: TypeAlias = Callable[["Phase", Tool, dict[str, Any], ToolResult | None], Any]
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
 Phase: TypeAlias = Literal["before", "after", "error"]
 log = logging.getLogger("gramercy")
-_FLAT = frozenset({str, int, float, bool, type(None)})
 
 
 def check_hooks(kind: str, hooks: Iterable[Any]) -> list[Any]:
@@ -33,33 +34,31 @@ def check_hooks(kind: str, hooks: Iterable[Any]) -> list[Any]:
     return listed
 
 
-def copy_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Copy arguments so that nobody can change the originals through the copy."""
-    for value in arguments.values():
-        if type(value) not in _FLAT:
-            return deepcopy(arguments)
-    return arguments.copy()
-
-
 def notify(
     hooks: Iterable[Hook],
     phase: Phase,
-    tool: Tool,
-    arguments: dict[str, Any],
+    attempt: Attempt,
     result: ToolResult | None,
     *,
     seconds: float | None = None,
 ) -> None:
     """Tell every observer, each with copies of its own; one that fails or hangs is logged and passed over."""
+    tool = attempt.tool
     for hook in hooks:
-        seen = result and ToolResult(result.id, result.success, result.content, result.error, {**result.metadata})
+        seen = result
+        if result is not None:
+            seen = ToolResult(result.id, result.success, result.content, result.error, result.metadata.copy())
         try:
             if seconds is None:
-                hook(phase, tool, copy_arguments(arguments), seen)
+                answer = hook(phase, tool, attempt.given(), seen)
             else:
-                what = f"observer {_name(hook)}"
-                call = BLOCKING.call(hook, phase, tool, copy_arguments(arguments), seen, what=what, seconds=seconds)
-                drive(call)
+                limit = Limit(f"observer {_name(hook)}", seconds)
+                answer = drive(BLOCKING.call(hook, phase, tool, attempt.given(), seen, limit=limit))
+            if answer is not None and inspect.iscoroutine(answer):
+                answer.close()
+                log.warning(
+                    "observer %s is async and was not run: hooks must be plain functions", _name(hook)
+                )
         except BaseException as error:
             if must_pass(error):
                 raise
@@ -73,16 +72,23 @@ def transformed(
     for transform in transforms:
         what = f"transform {_name(transform)}"
         try:
-            call = BLOCKING.call(transform, tool, copy_arguments(arguments), what=what, seconds=seconds)
+            call = BLOCKING.call(transform, tool, copy_json(arguments), limit=Limit(what, seconds))
             changed = drive(call)
+            if changed is not None:
+                arguments = tool.checker.check(dict(changed) if hasattr(changed, "keys") else changed)
+        except InvalidArgumentsError as error:
+            raise ExecutionError(
+                f"{what} gave arguments that do not fit; the tool was not run. {error}"
+            ) from None
         except BaseException as error:
             if must_pass(error):
                 raise
             raise ExecutionError(f"{what} failed: {error_text(error)}; the tool was not run") from None
-        if changed is not None:
-            arguments = tool.checker.check(dict(changed) if hasattr(changed, "keys") else changed)
     return arguments
 
 
 def _name(hook: Any) -> str:
-    return str(getattr(hook, "__qualname__", None) or type(hook).__name__)
+    try:
+        return str(getattr(hook, "__qualname__", None) or type(hook).__name__)[:100]
+    except Exception:  # noqa: BLE001 - a stranger's object; its name is only for the log
+        return "of unknown name"

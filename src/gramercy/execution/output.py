@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gramercy.tools.foreign import is_unicode
+from gramercy.errors import GramercyError
 from gramercy.tools.formatting import format_tool_result
+from gramercy.tools.values import is_unicode
 
 LONGEST_ERROR = 4_000
 
@@ -32,4 +33,6 @@ def error_text(error: BaseException) -> str:
         message = ""
     if len(message) > LONGEST_ERROR:
         message = message[:LONGEST_ERROR] + "…"
+    if message and isinstance(error, GramercyError):
+        return clean(message)  # our own texts say enough
     return clean(f"{message} ({name})" if message else name)

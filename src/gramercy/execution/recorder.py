@@ -5,21 +5,27 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import DeadlineExceededError, GramercyError
+from gramercy.errors import DeadlineExceededError, ExecutionError
 from gramercy.execution.calls import ToolOutput, ToolResult
 from gramercy.execution.journal import State
 from gramercy.execution.observers import notify
 from gramercy.execution.output import error_text, text_for_model
 from gramercy.execution.seal import canonical_text
+from gramercy.execution.waiting import must_pass
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
     from gramercy.execution.attempt import Attempt
     from gramercy.execution.metrics import Metrics
+    from gramercy.execution.observers import Phase
     from gramercy.execution.settings import Settings
+    from gramercy.tools.tool import Tool
 
 # Names and levels only: arguments may hold secrets, and logs travel.
 audit = logging.getLogger("gramercy.audit")
+LONGEST_NOTE = 2_000
+# Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
+_SAFE, _DONE, _DENIED = Safety.SAFE, State.DONE, State.DENIED
 
 
 class Recorder:
@@ -33,15 +39,13 @@ class Recorder:
 
     def move(self, attempt: Attempt, state: State, detail: str = "") -> None:
         """Record where the call is now; a journal that cannot raises, and the call goes no further."""
-        journal = self.settings.journal
+        journal, call_id, tool = self.settings.journal, attempt.call_id, attempt.tool.name
         if not attempt.key:
             attempt.key = journal.open()
             if state is not State.EXECUTING:
                 shown = canonical_text(attempt.arguments)
-                journal.move(
-                    attempt.key, State.REQUESTED, call_id=attempt.call_id, tool=attempt.tool.name, detail=shown
-                )
-        journal.move(attempt.key, state, call_id=attempt.call_id, tool=attempt.tool.name, detail=detail)
+                journal.move(attempt.key, State.REQUESTED, call_id=call_id, tool=tool, detail=shown)
+        journal.move(attempt.key, state, call_id=call_id, tool=tool, detail=detail)
 
     def started(self, attempt: Attempt) -> None:
         """Record that the handler is about to run; from here on its effects must be expected.
@@ -49,81 +53,123 @@ class Recorder:
         A safe call has none, so it is recorded once, when it is over.
         """
         tool = attempt.tool
-        if tool.safety_level is not Safety.SAFE or attempt.key:
-            self.move(attempt, State.EXECUTING, canonical_text(attempt.arguments))
-            audit.info("%s tool %s runs as call %s", tool.level_word, tool.name, attempt.call_id)
-        hooks = self.settings.hooks
-        if hooks:
-            notify(hooks, "before", tool, attempt.arguments, None, seconds=self.settings.hook_deadline)
+        if tool.safety_level is not _SAFE or attempt.key:
+            try:
+                self.move(attempt, State.EXECUTING, canonical_text(attempt.arguments))
+            except Exception as error:  # noqa: BLE001 - a stranger's journal; unrecorded means not run
+                text = f"{tool.name} was not run, because the journal failed: {error_text(error)}"
+                raise ExecutionError(text) from None
+            audit.info("%s tool %s runs as call %r", tool.level_word, tool.name, attempt.call_id)
+        settings = self.settings
+        if settings.hooks:
+            notify(settings.hooks, "before", attempt, None, seconds=settings.hook_deadline)
 
     def returned(self, attempt: Attempt, value: Any, seconds: float) -> ToolResult:
         """Make the result of a handler that returned."""
         error = None
-        if isinstance(value, ToolOutput):
-            error = value.error
-            value = value.value
-            if error is not None:
-                value = _with_error(value, error)
-        content = text_for_model(value, self.settings.max_output)
-        if attempt.edited:
-            content = f"{_edit_note(attempt)}\n{content}"
+        if type(value) is str and len(value) <= self.settings.max_output and value.isascii():
+            content = value
+        else:
+            content, error = self._read(attempt, value)
         return self._finished(attempt, content, error, seconds)
+
+    def _read(self, attempt: Attempt, value: Any) -> tuple[str, str | None]:
+        """Return the text of a handler's value, and the error it reports with it."""
+        limit = self.settings.max_output
+        try:
+            if not isinstance(value, ToolOutput):
+                return text_for_model(value, limit), None
+            if value.error is None or value.error == "":
+                return text_for_model(value.value, limit), None
+            problem: Any = value.error  # declared as text, but an exception is what many have at hand
+            error = (
+                error_text(problem) if isinstance(problem, BaseException) else text_for_model(problem, limit)
+            )
+            return error if value.value is None else f"{text_for_model(value.value, limit)}\n{error}", error
+        except BaseException as problem:
+            if must_pass(problem):
+                self.cancelled(attempt)
+                raise
+            text = f"Tool error: the result cannot be shown: {error_text(problem)}"
+            return text, text
 
     def raised(self, attempt: Attempt, problem: BaseException, seconds: float) -> ToolResult:
         """Make the result of a handler that raised or ran out of time."""
-        in_doubt = isinstance(problem, DeadlineExceededError) and not attempt.tool.is_async
-        text = f"Tool error: {problem if isinstance(problem, GramercyError) else error_text(problem)}"
-        if in_doubt:
+        text = f"Tool error: {error_text(problem)}"
+        state = State.FAILED
+        if isinstance(problem, DeadlineExceededError):
+            state = _unfinished(attempt.tool)
+        if state is State.IN_DOUBT:
             text += "; it was told to stop, but what it had begun may have taken effect"
-        return self._finished(attempt, text, text, seconds, State.IN_DOUBT if in_doubt else State.FAILED)
+        return self._finished(attempt, text, text, seconds, state)
 
     def _finished(
         self, attempt: Attempt, content: str, error: str | None, seconds: float, failure: State = State.FAILED
     ) -> ToolResult:
         elapsed_ms = seconds * 1000.0
-        success = error is None
         tool = attempt.tool
-        self.metrics.record(tool.name, elapsed_ms, len(content), success=success)
-        metadata = attempt.metadata(elapsed_ms)
-        self._close(attempt, State.DONE if success else failure, error or "", metadata)
+        settings = self.settings
+        success = error is None
+        self.metrics.record(tool.name, elapsed_ms, len(content) if success else None)
+        if attempt.approved is None:
+            metadata = {"execution_time_ms": elapsed_ms, "safety_level": tool.level_word}
+        else:
+            metadata = attempt.metadata(elapsed_ms)
+            if attempt.edited:
+                content = f"{_edit_note(attempt)}\n{content}"
+        self._close(attempt, _DONE if success else failure, error or "", metadata)
         result = ToolResult(attempt.call_id, success, content, error, metadata)
-        hooks = self.settings.hooks
-        if hooks:
-            phase = "after" if success else "error"
-            notify(hooks, phase, tool, attempt.arguments, result, seconds=self.settings.hook_deadline)
+        if settings.hooks:
+            phase: Phase = "after" if success else "error"
+            notify(settings.hooks, phase, attempt, result, seconds=settings.hook_deadline)
         return result
 
     def _close(self, attempt: Attempt, state: State, detail: str, metadata: dict[str, Any]) -> None:
         try:
-            if attempt.key or state is State.DENIED:
+            if attempt.key or state is _DENIED:
                 self.move(attempt, state, detail)
             else:
-                self.settings.journal.note(state, call_id=attempt.call_id, tool=attempt.tool.name, detail=detail)
+                tool = attempt.tool.name
+                self.settings.journal.note(state, call_id=attempt.call_id, tool=tool, detail=detail)
         except Exception as error:  # noqa: BLE001 - the handler has run: its result must not be lost
             metadata["journal_error"] = error_text(error)
 
     def cancelled(self, attempt: Attempt) -> None:
-        """Record a call whose caller has gone away; there is nobody to give a result to."""
-        self._close(attempt, State.IN_DOUBT, "cancelled by the caller", {})
+        """Record a call whose caller has gone away while it ran; there is nobody to give a result to."""
+        self.metrics.record_refusal(attempt.tool.name, denied=False)
+        self._close(attempt, _unfinished(attempt.tool), "cancelled by the caller", {})
+
+    def withdrawn(self, attempt: Attempt) -> None:
+        """Record a call whose caller has gone away before it was approved: it has not run."""
+        self.metrics.record_refusal(attempt.tool.name, denied=False)
+        self._close(
+            attempt, State.FAILED, "cancelled by the caller before it was approved; it was not run", {}
+        )
 
     def denied(self, attempt: Attempt, text: str) -> ToolResult:
         """Make the result of a call that may not run."""
+        text = text_for_model(text, self.settings.max_output)
         metadata = attempt.metadata(None)
         self._close(attempt, State.DENIED, text, metadata)
         self.metrics.record_refusal(attempt.tool.name, denied=True)
         return ToolResult(attempt.call_id, success=False, content=text, error=text, metadata=metadata)
 
-    def refused(self, call_id: str, problem: BaseException, tool: str | None = None) -> ToolResult:
+    def refused(self, call_id: str, problem: BaseException, tool: Tool | None = None) -> ToolResult:
         """Make the result of a call that cannot run: unknown tool, wrong arguments, failing transform."""
+        metadata = {}
         if tool is not None:
-            self.metrics.record_refusal(tool, denied=False)
-        text = str(problem) if isinstance(problem, GramercyError) else f"Tool error: {error_text(problem)}"
-        return ToolResult(call_id, success=False, content=text, error=text, metadata={})
+            self.metrics.record_refusal(tool.name, denied=False)
+            metadata["safety_level"] = tool.level_word
+        text = text_for_model(error_text(problem), self.settings.max_output)
+        return ToolResult(call_id, success=False, content=text, error=text, metadata=metadata)
 
 
-def _with_error(value: Any, error: str) -> Any:
-    return error if value is None else f"{text_for_model(value, 1_000_000)}\n{error}"
+def _unfinished(tool: Tool) -> State:
+    """Return the state of a run that was broken off: only what has effects can be in doubt."""
+    return State.FAILED if tool.safety_level is Safety.SAFE else State.IN_DOUBT
 
 
 def _edit_note(attempt: Attempt) -> str:
-    return f"[A person changed the arguments before approving; the tool ran with {canonical_text(attempt.arguments)}]"
+    text = canonical_text(attempt.arguments)
+    shown = text if len(text) <= LONGEST_NOTE else text[:LONGEST_NOTE] + "…"
+    return f"[A person changed the arguments before approving; the tool ran with {shown}]"

@@ -1,16 +1,18 @@
-"""Tie an approval to exactly what the person saw: tool, implementation, arguments, policy, state of the target."""
+"""Tie an approval to exactly what the person saw: tool, implementation, arguments, policy, target."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gramercy.tools.tool import Tool
 
 
@@ -48,10 +50,14 @@ _PARTS = {
 
 
 def seal_call(
-    tool: Tool, arguments: Mapping[str, Any], policy_version: str, *, lifetime: float | None = None
+    tool: Tool,
+    arguments: Mapping[str, Any],
+    policy_version: str,
+    *,
+    state: object = None,
+    lifetime: float | None = None,
 ) -> Seal:
-    """Seal a call as it is now."""
-    state = None if tool.target_state is None else tool.target_state(json.loads(canonical_text(arguments)))
+    """Seal a call as it is now; `state` is what the call acts on, as its tool tells."""
     return Seal(
         tool=_digest([tool.name, tool.safety_level.value, tool.schema]),
         implementation=fingerprint(tool.function or tool.handler),
@@ -72,11 +78,15 @@ def _digest(value: Any) -> str:
 
 
 def fingerprint(function: Any) -> str:
-    """Identify an implementation: the object itself and, for Python functions, the code it runs now."""
-    code = getattr(function, "__code__", None)
+    """Identify an implementation: the object itself and, for Python code, the code it runs now."""
     parts = [str(id(function)), getattr(function, "__module__", ""), getattr(function, "__qualname__", "")]
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not hasattr(function, "__code__"):
+        function = getattr(type(function), "__call__", None)  # noqa: B004 - the method is wanted, not a test
+    code = getattr(function, "__code__", None)
     if isinstance(code, CodeType):
-        parts += [*_code_parts(code), repr(getattr(function, "__defaults__", None))]
+        parts += [*_code_parts(code), repr(function.__defaults__), repr(function.__kwdefaults__)]
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
 
 

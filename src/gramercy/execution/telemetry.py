@@ -1,12 +1,14 @@
 """OpenTelemetry spans, when the program has set telemetry up. The names live here and nowhere else.
 
 The API's own no-op spans cost several microseconds, so nothing is done until a real provider is installed.
+Telemetry is a copy of what the journal records: a tracer that fails is logged, and the call goes on.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ ERROR_TYPE = "error.type"
 SAFETY = "gramercy.tool.safety_level"
 APPROVED = "gramercy.approval.approved"
 APPROVAL_WAIT = "gramercy.approval.wait_ms"
+
+log = logging.getLogger("gramercy")
 
 
 def active_tracer() -> Any | None:
@@ -54,16 +58,24 @@ class CallTrace:
         if self.tracer is None:
             yield
             return
-        api = sys.modules[API]
-        before, self.last = self.last, self._start()
-        if before is not None:
-            before.end()
-        with api.use_span(self.last, record_exception=False, set_status_on_exception=False):
+        with self._begun():
             try:
                 yield
             except BaseException:
-                self.last.end()
+                self._end()
                 raise
+
+    def _begun(self) -> Any:
+        """Start a span linked to the one before; return the context in which it is the current one."""
+        try:
+            before, self.last = self.last, self._start()
+            if before is not None:
+                before.end()
+            api = sys.modules[API]
+            return api.use_span(self.last, record_exception=False, set_status_on_exception=False)
+        except Exception as error:  # noqa: BLE001 - a stranger's tracer
+            log.warning("no span for %s: %s", self.tool.name, type(error).__name__)
+            return nullcontext()
 
     def _start(self) -> Any:
         api = sys.modules[API]
@@ -75,18 +87,29 @@ class CallTrace:
             SAFETY: self.tool.safety_level.value,
         }
         links = [api.Link(self.last.get_span_context())] if self.last is not None else None
-        return self.tracer.start_span(f"execute_tool {self.tool.name}", attributes=attributes, links=links)
+        tracer: Any = self.tracer
+        return tracer.start_span(f"execute_tool {self.tool.name}", attributes=attributes, links=links)
 
     def finished(self, result: ToolResult) -> ToolResult:
         """End the last span with what became of the call. Arguments and results are never recorded."""
-        span = self.last
-        if span is not None:
-            approved = result.metadata.get("approved")
-            if approved is not None:
-                span.set_attribute(APPROVED, approved)
-                span.set_attribute(APPROVAL_WAIT, result.metadata["approval_wait_ms"])
-            if not result.success:
-                span.set_attribute(ERROR_TYPE, "denied" if approved is False else "tool_error")
-                span.set_status(sys.modules[API].StatusCode.ERROR)
-            span.end()
+        if self.last is not None:
+            with suppress(Exception):
+                self._describe(result)
+            self._end()
         return result
+
+    def _describe(self, result: ToolResult) -> None:
+        approved = result.metadata.get("approved")
+        if approved is not None:
+            self.last.set_attribute(APPROVED, approved)
+            self.last.set_attribute(APPROVAL_WAIT, result.metadata["approval_wait_ms"])
+        if not result.success:
+            ran = "execution_time_ms" in result.metadata
+            self.last.set_attribute(ERROR_TYPE, "tool_error" if ran else "denied")
+            self.last.set_status(sys.modules[API].StatusCode.ERROR)
+
+    def _end(self) -> None:
+        try:
+            self.last.end()
+        except Exception as error:  # noqa: BLE001 - a stranger's exporter
+            log.warning("the span of %s was not ended: %s", self.tool.name, type(error).__name__)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gramercy.errors import DeadlineExceededError, ExecutionError
+from gramercy.execution.loops import GRACE, abandon, run_loop
 from gramercy.execution.worker import Worker
 
 if TYPE_CHECKING:
@@ -18,49 +21,77 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# How long a cancelled coroutine may take to clean up before it is left behind.
-GRACE = 0.25
+
+class Limit:
+    """What is waited for, and until when; `seconds` None is no limit."""
+
+    __slots__ = ("_until", "seconds", "what")
+
+    def __init__(self, what: str, seconds: float | None) -> None:
+        self.what = what
+        self.seconds = seconds
+        self._until = None if seconds is None else monotonic() + seconds
+
+    def left(self) -> float | None:
+        """Return how many seconds are left, never less than none."""
+        return None if self._until is None else max(0.0, self._until - monotonic())
+
+    def error(self) -> DeadlineExceededError:
+        """Return the error for what did not come in time."""
+        return DeadlineExceededError(self.what, self.seconds or 0.0)
 
 
 class Caller(Protocol):
     """A way to call a function and get its result, waiting for it if needed."""
 
     async def call(
-        self, function: Callable[..., Any], *arguments: Any, what: str, seconds: float | None, inline: bool = False
+        self, function: Callable[..., Any], *given: Any, limit: Limit, inline: bool = False
     ) -> Any:
-        """Return what the function returns; raise DeadlineExceededError naming `what` when it takes too long."""
+        """Return what the function returns; raise DeadlineExceededError when it takes too long."""
+
+    async def finish(self, awaitable: Awaitable[Any], limit: Limit) -> Any:
+        """Return what the awaitable gives, within the same bounds."""
 
 
 class BlockingCaller:
     """Calls from plain code: everything is finished before `call` returns, nothing is ever suspended."""
 
     async def call(
-        self, function: Callable[..., Any], *arguments: Any, what: str, seconds: float | None, inline: bool = False
+        self, function: Callable[..., Any], *given: Any, limit: Limit, inline: bool = False
     ) -> Any:
-        """Run the function here, or on a worker when there is a deadline; async ones on a loop of their own."""
+        """Run the function here, or on a worker when there is a deadline; async ones on their own loop."""
         del inline  # the caller's own thread is always free to run it
-        if seconds is None and not is_async(function):
-            value = function(*arguments)
-            return value if not inspect.isawaitable(value) else _on_a_loop(value, what, seconds)
-        if is_async(function):
-            return _on_a_loop(function(*arguments), what, seconds)
-        return _wait(Worker(function, arguments).start(), what, seconds)
+        try:
+            if limit.seconds is None or is_async(function):
+                value = function(*given)
+            else:
+                value = _wait(Worker(function, given).start(), limit)
+            return on_a_loop(value, limit) if inspect.isawaitable(value) else value
+        except GeneratorExit:
+            # Nobody closes a pipeline that never suspends, so the function raised it by itself.
+            raise ExecutionError("the code raised GeneratorExit") from None
+
+    async def finish(self, awaitable: Awaitable[Any], limit: Limit) -> Any:
+        """Run the awaitable on a loop of its own."""
+        return on_a_loop(awaitable, limit)
 
 
 class LoopCaller:
     """Calls from async code: plain functions go to a worker unless they are declared cheap."""
 
     async def call(
-        self, function: Callable[..., Any], *arguments: Any, what: str, seconds: float | None, inline: bool = False
+        self, function: Callable[..., Any], *given: Any, limit: Limit, inline: bool = False
     ) -> Any:
         """Await async functions; run plain ones inline or on a worker."""
-        if is_async(function):
-            return await bounded(function(*arguments), what, seconds)
-        if inline and seconds is None:
-            value = function(*arguments)
+        if is_async(function) or (inline and limit.seconds is None):
+            value = function(*given)
         else:
-            value = await _on_a_worker(function, arguments, what, seconds)
-        return await bounded(value, what, seconds) if inspect.isawaitable(value) else value
+            value = await _on_a_worker(Worker(function, given), limit)
+        return await bounded(value, limit) if inspect.isawaitable(value) else value
+
+    async def finish(self, awaitable: Awaitable[Any], limit: Limit) -> Any:
+        """Await it."""
+        return await bounded(awaitable, limit)
 
 
 BLOCKING = BlockingCaller()
@@ -83,20 +114,30 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a pipeline with the blocking caller was suspended")
 
 
-async def bounded(awaitable: Awaitable[T], what: str, seconds: float | None) -> T:
+async def bounded(awaitable: Awaitable[T], limit: Limit) -> T:
     """Await with a deadline that holds even when the awaited code swallows its cancellation."""
-    if seconds is None:
-        return await awaitable
+    if limit.seconds is None:
+        return await _uncancelled(awaitable)
     task = asyncio.ensure_future(_contained(awaitable))
     try:
-        await asyncio.wait({task}, timeout=seconds)
+        await asyncio.wait({task}, timeout=limit.left())
     except asyncio.CancelledError:
-        await _abandon(task)
+        await abandon(task)
         raise
     if task.done():
         return task.result()
-    await _abandon(task)
-    raise DeadlineExceededError(what, seconds)
+    await abandon(task)
+    raise limit.error()
+
+
+async def _uncancelled(awaitable: Awaitable[T]) -> T:
+    """Await on the caller's own task; a cancellation that the awaited code swallows is raised after all."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    value = await awaitable
+    if task and task.cancelling() > before:
+        raise asyncio.CancelledError
+    return value
 
 
 async def _contained(awaitable: Awaitable[T]) -> T:
@@ -107,94 +148,75 @@ async def _contained(awaitable: Awaitable[T]) -> T:
         raise ExecutionError(f"the code tried to end the program (SystemExit {error})") from None
 
 
-async def _abandon(task: asyncio.Future[Any]) -> None:
-    task.cancel()
-    task.add_done_callback(_forget)
-    await asyncio.wait({task}, timeout=GRACE)
-
-
-def _forget(task: asyncio.Future[Any]) -> None:
-    """Look at the outcome so that asyncio does not complain that nobody did."""
-    if not task.cancelled():
-        task.exception()
-
-
-def _wait(worker: Worker, what: str, seconds: float | None) -> Any:
+def _wait(worker: Worker, limit: Limit, grace: float = 0.0) -> Any:
+    left = limit.left()
     try:
-        finished = worker.wait(seconds)
+        finished = worker.wait(None if left is None else left + grace)
     except BaseException:
         worker.give_up()
         raise
     if not finished:
         worker.give_up()
-        raise DeadlineExceededError(what, seconds or 0.0)
+        raise limit.error()
     return worker.result()
 
 
-async def _on_a_worker(function: Callable[..., Any], arguments: tuple[Any, ...], what: str, seconds: float | None) -> Any:
+async def _on_a_worker(worker: Worker, limit: Limit) -> Any:
     loop = asyncio.get_running_loop()
     finished = asyncio.Event()
-    worker = Worker(function, arguments).start(lambda: loop.call_soon_threadsafe(finished.set))
+    worker.start(lambda: _tell(loop, finished))
     try:
-        if seconds is None:
+        async with asyncio.timeout(limit.left()):
             await finished.wait()
-        else:
-            await asyncio.wait_for(finished.wait(), seconds)
     except TimeoutError:
         worker.give_up()
-        raise DeadlineExceededError(what, seconds or 0.0) from None
-    except asyncio.CancelledError:
+        raise limit.error() from None
+    except BaseException:
         worker.give_up()
         raise
     return worker.result()
 
 
-def finish_blocking(awaitable: Awaitable[Any], what: str) -> Any:
-    """Run something async to its end from plain code."""
-    return _on_a_loop(awaitable, what, None)
+def _tell(loop: asyncio.AbstractEventLoop, finished: asyncio.Event) -> None:
+    # The loop may have been closed by somebody who no longer waits.
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(finished.set)
 
 
-def _on_a_loop(awaitable: Awaitable[Any], what: str, seconds: float | None) -> Any:
+def on_a_loop(awaitable: Awaitable[Any], limit: Limit) -> Any:
     """Run something async to its end from plain code, also when this thread already runs a loop."""
 
     async def main() -> Any:
-        return await bounded(awaitable, what, seconds)
+        return await bounded(awaitable, limit)
 
+    if limit.seconds is None and not _is_looping():
+        return run_loop(main())
+    # On a worker the deadline holds even for async code that blocks instead of awaiting.
+    return _wait(Worker(run_loop, (main(),)).start(), limit, grace=2 * GRACE)
+
+
+def _is_looping() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return _run_loop(main())
-    return _wait(Worker(_run_loop, (main(),)).start(), what, None)
-
-
-def _run_loop(main: Coroutine[Any, Any, Any]) -> Any:
-    # asyncio.run would wait without limit for tasks that swallow their cancellation.
-    loop = asyncio.new_event_loop()
-    try:
-        return loop.run_until_complete(main)
-    finally:
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        if left:
-            loop.run_until_complete(asyncio.wait(left, timeout=GRACE))
-        loop.set_exception_handler(lambda *_: None)
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+        return False
+    return True
 
 
 def must_pass(error: BaseException) -> bool:
     """Tell whether an exception belongs to whoever runs the program and must not become a failed result.
 
-    A handler that raises CancelledError by itself has failed; only when its own task is being cancelled is it
-    a cancellation.
+    Ctrl-C reaches the main thread only. A handler that raises CancelledError by itself has failed; only when
+    its own task is being cancelled is it a cancellation.
     """
-    if isinstance(error, KeyboardInterrupt | GeneratorExit):
-        return True
-    if not isinstance(error, asyncio.CancelledError):
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread()
+    if not isinstance(error, asyncio.CancelledError) or not _is_looping():
         return False
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return False
+    task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def ends_pipeline(error: BaseException) -> bool:
+    """Tell the same inside the pipeline, which is also ended when its coroutine is closed."""
+    return isinstance(error, GeneratorExit) or must_pass(error)

@@ -11,6 +11,8 @@ import ctypes
 import threading
 from typing import TYPE_CHECKING, Any
 
+from gramercy.errors import ExecutionError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -22,12 +24,12 @@ class _GivenUpError(BaseException):
 class Worker:
     """One function call on one daemon thread."""
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
         self._function = function
-        self._arguments = arguments
+        self._given = given
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
-        self._running = True
+        self._running = self._given_up = False
         self._finished = threading.Event()
         self._on_finish: Callable[[], None] | None = None
         self._value: Any = None
@@ -46,27 +48,39 @@ class Worker:
 
     def result(self) -> Any:
         """Return what the function returned, or raise what it raised."""
-        if self._error is not None:
-            raise self._error
-        return self._value
+        if self._error is None:
+            return self._value
+        error, self._error = self._error, None  # its traceback holds this frame: do not close the circle
+        if isinstance(error, KeyboardInterrupt | GeneratorExit):
+            # Ctrl-C reaches the main thread only, so the function raised it by itself.
+            raise ExecutionError(f"the code raised {type(error).__name__}") from None
+        raise error
 
     def give_up(self) -> None:
         """Stop caring, and interrupt the function if it still runs Python code."""
         with self._lock:
             self._on_finish = None
+            self._given_up = True
             if self._running and self._thread.ident is not None:
                 ident = ctypes.c_ulong(self._thread.ident)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(_GivenUpError))
 
     def _run(self) -> None:
         try:
-            try:
-                self._value = self._context.run(self._function, *self._arguments)
-            except BaseException as error:  # noqa: BLE001 - carried over to whoever waits
-                self._error = error
-            self._finish()
+            with self._lock:
+                # Interrupted from here on, where it is caught; before, the function is simply not called.
+                self._running = not self._given_up
+            if self._running:
+                self._call()
+                self._finish()
         except _GivenUpError:
             self._finished.set()
+
+    def _call(self) -> None:
+        try:
+            self._value = self._context.run(self._function, *self._given)
+        except BaseException as error:  # noqa: BLE001 - carried over to whoever waits
+            self._error = error
 
     def _finish(self) -> None:
         with self._lock:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import InvalidSchemaError
 from gramercy.gram.json_schema import compile_cached, compile_schema
-from gramercy.tools.foreign import HUGE, find_foreign_values
+from gramercy.tools.values import SCALARS, copy_json, copy_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,62 +15,79 @@ if TYPE_CHECKING:
 
     from gramercy.gram.json_schema import Schema
 
+# Beyond these the thorough check counts digits. Constants, since negating per value would cost too much.
+SMALLEST, LARGEST = -(10**12), 10**12
+
 
 class ArgumentChecker:
     """The arguments of one tool: validation and defaults. The schema is compiled when first needed."""
 
-    __slots__ = ("_defaults", "_is_valid", "_shared_defaults", "_validator", "schema", "tool")
+    __slots__ = ("_closed", "_defaults", "_flat_defaults", "_is_valid", "_validator", "schema", "tool")
 
-    def __init__(self, tool: str | None, schema: Schema) -> None:
+    def __init__(
+        self, tool: str | None, schema: Schema, validator: Draft202012Validator | None = None
+    ) -> None:
         self.tool = tool
         self.schema = schema
-        self._validator: Draft202012Validator | None = None
+        self._validator = validator
         self._is_valid: Callable[[Any], bool] | None = None
+        self._closed = schema.get("additionalProperties") is False
         self._defaults = _defaults_of(schema)
-        self._shared_defaults = all(isinstance(v, str | int | float | None) for v in self._defaults.values())
+        self._flat_defaults = all(type(default) in SCALARS for default in self._defaults.values())
 
     @property
     def validator(self) -> Draft202012Validator:
         """The compiled schema."""
         if self._validator is None:
             self._validator = compile_schema(self.schema)
-            self._is_valid = self._validator.is_valid
         return self._validator
 
     def check(self, arguments: Any) -> dict[str, Any]:
-        """Return a new dictionary with defaults filled in, or raise InvalidArgumentsError with every fault."""
-        is_valid = self._is_valid or self.validator.is_valid
-        if type(arguments) is dict:
-            for value in arguments.values():
-                kind = type(value)
-                if kind is str:
-                    if not value.isascii():
-                        break
-                elif kind is int:
-                    if not -HUGE < value < HUGE:
-                        break
-                elif kind is not bool:
-                    break
-            else:
-                # Nothing here can hide a stray NaN, a cycle or a foreign object: the validator alone decides.
-                if is_valid(arguments):
-                    return self._complete(arguments)
-        return self._check_thoroughly(arguments)
+        """Return a copy of the arguments with defaults filled in, or raise InvalidArgumentsError.
 
-    def _check_thoroughly(self, arguments: Any) -> dict[str, Any]:
-        foreign = find_foreign_values(arguments)
-        if not foreign and type(arguments) is dict and self.validator.is_valid(arguments):
-            return self._complete(arguments)
+        The copy is made first and shares nothing with the original: nobody can change what was checked.
+        """
+        flat = self.check_flat(arguments)
+        return self.check_thoroughly(arguments) if flat is None else flat
+
+    def check_flat(self, arguments: Any) -> dict[str, Any] | None:  # noqa: C901, PLR0911 - every call pays
+        """Return the checked copy of arguments that are plain scalars and fit; None says nothing."""
+        if type(arguments) is not dict or not self._flat_defaults:
+            return None
+        copied = arguments.copy()
+        for value in copied.values():
+            kind = type(value)
+            if kind is str:
+                if not value.isascii():
+                    return None
+            elif kind is int:
+                if not SMALLEST < value < LARGEST:
+                    return None
+            elif kind is not bool:
+                return None
+        # Nothing here can hide a stray NaN, a cycle or a foreign object: the validator alone decides.
+        if not self._closed and not all(type(name) is str and name.isascii() for name in copied):
+            return None
+        try:
+            if not (self._is_valid or self._prepared())(copied):
+                return None
+        except ValueError:  # a name that is not text
+            return None
+        return {**self._defaults, **copied} if self._defaults else copied
+
+    def _prepared(self) -> Callable[[Any], bool]:
+        self._is_valid = self.validator.is_valid
+        return self._is_valid
+
+    def check_thoroughly(self, arguments: Any) -> dict[str, Any]:
+        """Do the same for any arguments, whatever is in them."""
+        plain = copy_plain(arguments)
+        if not plain.faults and type(plain.value) is dict and self.validator.is_valid(plain.value):
+            return {**copy_json(self._defaults), **plain.value}
         # Imported here: a program whose calls all fit never needs to explain one.
         from gramercy.tools.faults import explain_faults
 
-        raise explain_faults(self.validator, self.schema, arguments, foreign=foreign, tool=self.tool)
-
-    def _complete(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        if not self._defaults:
-            return arguments.copy()
-        defaults = self._defaults if self._shared_defaults else deepcopy(self._defaults)
-        return {**defaults, **arguments}
+        raise explain_faults(self.validator, self.schema, plain, tool=self.tool)
 
 
 def _defaults_of(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,25 +99,24 @@ def _defaults_of(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def validate_tool_args(schema: Schema, arguments: Any) -> dict[str, Any]:
     """Return the arguments with defaults filled in, or raise InvalidArgumentsError naming every fault."""
-    checker = ArgumentChecker(None, schema if isinstance(schema, dict) else {})
-    checker._validator = compile_cached(schema)  # noqa: SLF001 - share the compiled form across calls
-    return checker.check(arguments)
+    validator = compile_cached(schema)  # equal schemas share the compiled form across calls
+    return ArgumentChecker(None, schema if isinstance(schema, dict) else {}, validator).check(arguments)
 
 
-def check_definition(schema: Mapping[str, Any]) -> list[str]:
+def check_definition(schema: Schema) -> list[str]:
     """List what is wrong with a tool's schema: not a schema, or a default that does not fit."""
     try:
-        compile_schema(schema)
+        validator = compile_schema(schema)
     except InvalidSchemaError as error:
         return [str(error)]
     return [
         f"the default of {name!r} does not fit its own schema: {default!r:.60}"
         for name, default in _defaults_of(schema).items()
-        if not _default_fits(schema, name, default)
+        if not _default_fits(validator, name, default)
     ]
 
 
-def _default_fits(schema: Mapping[str, Any], name: str, default: Any) -> bool:
-    # The definitions come along, since the property may refer to them.
-    alone = {"$defs": schema.get("$defs", {}), "properties": {name: schema["properties"][name]}}
-    return bool(compile_schema(alone).is_valid({name: default}))
+def _default_fits(validator: Draft202012Validator, name: str, default: Any) -> bool:
+    """Tell whether the only faults of the default alone are the arguments that it came without."""
+    errors = validator.iter_errors({name: default})
+    return not any(error.instance_path and error.instance_path[0] == name for error in errors)

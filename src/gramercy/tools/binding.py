@@ -13,6 +13,7 @@ from gramercy.tools.safety import Safety
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from gramercy.gram.json_schema import Schema
     from gramercy.gram.specification import ToolSpecification
     from gramercy.tools.tool import Tool
 
@@ -49,8 +50,7 @@ def _differences(specification: ToolSpecification, tool: Tool) -> Iterator[Misma
         yield Mismatch("name", repr(specification.name), repr(tool.name))
     if specification.description != tool.description:
         yield Mismatch("description", _text(specification.description), _text(tool.description))
-    if specification.schema != tool.schema:
-        yield from _schema_differences("schema", canonical_schema(specification.schema), _comparable(tool.schema))
+    yield from _schema_differences("schema", *_comparable(specification.schema, tool.schema))
     if specification.safety is not None and Safety.parse(specification.safety) < tool.safety_level:
         yield Mismatch(
             "safety",
@@ -60,17 +60,18 @@ def _differences(specification: ToolSpecification, tool: Tool) -> Iterator[Misma
         )
 
 
-def _comparable(schema: dict[str, Any]) -> Any:
-    """Bring an implementation's schema to what a signature can say.
+def _comparable(specified: Schema, implemented: Schema) -> tuple[Any, Any]:
+    """Bring both schemas to a form in which only real differences are left.
 
-    A signature does not speak of additional arguments: refusing them is the implementation's own strictness.
+    Most signatures do not speak of additional arguments: refusing them is the implementation's choice.
     """
-    canonical = canonical_schema(schema)
-    if canonical.get("additionalProperties") is False:
-        del canonical["additionalProperties"]
-    canonical.setdefault("required", [])
-    canonical.setdefault("properties", {})
-    return canonical
+    both = canonical_schema(specified), canonical_schema(implemented)
+    for canonical in both:
+        canonical.setdefault("required", [])
+        canonical.setdefault("properties", {})
+    if "additionalProperties" not in specified and implemented.get("additionalProperties") is False:
+        del both[1]["additionalProperties"]
+    return both
 
 
 def _schema_differences(path: str, specified: Any, implemented: Any) -> Iterator[Mismatch]:
@@ -82,7 +83,11 @@ def _schema_differences(path: str, specified: Any, implemented: Any) -> Iterator
                 yield Mismatch(f"{path}.{key}", _text(specified[key]), "nothing")
             else:
                 yield from _schema_differences(f"{path}.{key}", specified[key], implemented[key])
-    elif specified != implemented or type(specified) is not type(implemented):
+    elif isinstance(specified, list) and isinstance(implemented, list) and len(specified) == len(implemented):
+        for index, (one, other) in enumerate(zip(specified, implemented, strict=True)):
+            yield from _schema_differences(f"{path}[{index}]", one, other)
+    # Python's 1 and True are equal, JSON's are not.
+    elif specified != implemented or isinstance(specified, bool) is not isinstance(implemented, bool):
         yield Mismatch(path, _text(specified), _text(implemented))
 
 
@@ -93,7 +98,9 @@ def _text(value: Any) -> str:
 
 def bound(specification: ToolSpecification, tool: Tool) -> Tool:
     """Return the implementation as the specification wants it: its level raised, its categories added."""
-    level = max(tool.safety_level, Safety.parse(specification.safety or tool.safety_level), key=lambda s: s.rank)
+    level = max(
+        tool.safety_level, Safety.parse(specification.safety or tool.safety_level), key=lambda s: s.rank
+    )
     categories = tuple(dict.fromkeys((*tool.categories, *(specification.categories or ()))))
     if level is tool.safety_level and categories == tool.categories:
         return tool

@@ -2,63 +2,52 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gramercy.gram.suggestion import suggest
+from gramercy.tools.samples import LONGEST_TEXT, MOST_ITEMS, NOTHING, SAMPLERS, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.gram.json_schema import Schema
 
-LONGEST_TEXT = 60
 DEEPEST = 12
-MOST_ITEMS = 3
+# Schemas can ask for trees that nobody could read, or that would never be finished.
+MOST_PARTS = 500
+MOST_STRANGERS = 50
+MOST_ADDED = 100
 
 
-class _Nothing:
-    """The absence of a value, where None would be JSON's null."""
-
-
-NOTHING = _Nothing()
-
-_SAMPLES_BY_FORMAT = {
-    "date": "2026-01-31",
-    "date-time": "2026-01-31T12:00:00Z",
-    "time": "12:00:00Z",
-    "duration": "PT1H",
-    "email": "name@example.org",
-    "hostname": "example.org",
-    "ipv4": "127.0.0.1",
-    "ipv6": "::1",
-    "uri": "urn:example:one",
-    "uri-reference": "example",
-    "uuid": "00000000-0000-4000-8000-000000000000",
-    "json-pointer": "/a",
-    "regex": ".*",
-}
-
-
-def corrected_arguments(schema: Schema, arguments: Any, fits: Callable[[Any], bool]) -> Any | None:
+def corrected_arguments(schema: Schema, arguments: Any, fits: Callable[[Any], bool]) -> dict[str, Any] | None:
     """Return arguments that fit, or None when none could be made."""
     for start in (arguments, NOTHING):
-        with suppress(ValueError, TypeError, RecursionError, OverflowError, ArithmeticError):
+        try:
             candidate = _Fixer(schema).fix(schema, start)
             if isinstance(candidate, dict) and fits(candidate):
                 return candidate
+        except Exception:  # noqa: BLE001, S112 - a stranger's schema; an example is a courtesy, its lack no failure
+            continue
     return None
+
+
+class _TooManyPartsError(Exception):
+    pass
 
 
 class _Fixer:
     def __init__(self, root: Schema) -> None:
         self.root = root
+        self.left = MOST_PARTS
 
     def fix(self, schema: Any, value: Any, depth: int = 0) -> Any:
         """Return a value near the given one that fits the schema as far as can be told."""
-        schema = self._resolve(schema)
+        self.left -= 1
+        if self.left < 0:
+            raise _TooManyPartsError
+        schema = self._merged(self._resolve(schema))
         if depth > DEEPEST or not schema:
-            return _shortened(value)
+            return shortened(value)
         if "const" in schema:
             return schema["const"]
         if "enum" in schema:
@@ -66,19 +55,16 @@ class _Fixer:
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema:
                 return self.fix(self._alternative(schema[keyword], value), value, depth + 1)
-        kind = _kind(schema, value)
-        if value is NOTHING:
-            given = _given_sample(schema)
-            if given is not NOTHING:
-                return given
-        return self._fix_kind(kind, schema, value, depth)
+        if value is NOTHING and (schema.get("examples") or "default" in schema):
+            return schema["examples"][0] if schema.get("examples") else schema["default"]
+        return self._fix_kind(_kind(schema, value), schema, value, depth)
 
     def _fix_kind(self, kind: str, schema: dict[str, Any], value: Any, depth: int) -> Any:
         if kind == "object":
             return self._object(schema, value if isinstance(value, dict) else {}, depth)
         if kind == "array":
-            return self._array(schema, value if isinstance(value, list) else NOTHING, depth)
-        return _SCALARS.get(kind, _any)(schema, value)
+            return self._array(schema, value, depth)
+        return SAMPLERS[kind](schema, value)
 
     def _resolve(self, schema: Any) -> dict[str, Any]:
         for _ in range(DEEPEST):
@@ -92,9 +78,20 @@ class _Fixer:
 
     def _follow(self, reference: str) -> Any:
         here: Any = self.root
-        for step in reference.removeprefix("#").strip("/").split("/") if reference != "#" else ():
+        for step in reference.removeprefix("#/").split("/") if reference != "#" else ():
             here = here.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(here, dict) else None
         return here
+
+    def _merged(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Read `allOf` as one schema; where its parts contradict each other, the last one counts."""
+        merged = {key: value for key, value in schema.items() if key != "allOf"}
+        for part in map(self._resolve, schema.get("allOf", ())):
+            properties = {**merged.get("properties", {}), **part.get("properties", {})}
+            required = [*merged.get("required", ()), *part.get("required", ())]
+            merged |= part
+            merged |= {"properties": properties} if properties else {}
+            merged |= {"required": required} if required else {}
+        return merged
 
     def _alternative(self, branches: list[Any], value: Any) -> Any:
         resolved = [self._resolve(branch) for branch in branches]
@@ -108,20 +105,24 @@ class _Fixer:
         for name in schema.get("required", ()):
             if name not in fixed:
                 fixed[name] = self.fix(properties.get(name, {}), NOTHING, depth + 1)
-        if schema.get("additionalProperties", True) is not False:
-            fixed |= {k: _shortened(v) for k, v in values.items() if k not in properties}
+        others = schema.get("additionalProperties", True)
+        if others is not False:
+            strange = [name for name in values if name not in properties][:MOST_STRANGERS]
+            fixed |= {name: self.fix(others, values[name], depth + 1) for name in strange}
         return fixed
 
     def _array(self, schema: dict[str, Any], value: Any, depth: int) -> list[Any]:
-        items = schema.get("items", {})
-        given = [] if value is NOTHING else value
-        least = min(schema.get("minItems", 0), 100)
-        most = min(schema.get("maxItems", MOST_ITEMS), max(MOST_ITEMS, least))
-        fixed = [self.fix(items, item, depth + 1) for item in given[:most]]
+        places, others = schema.get("prefixItems", ()), schema.get("items", {})
+        given = value if isinstance(value, list) else []
+        least = min(schema.get("minItems", 0 if isinstance(value, list) else 1), MOST_ADDED)
+        most = min(schema.get("maxItems", MOST_ITEMS), max(MOST_ITEMS, least, len(places)))
+        wanted = [*given[:most], *[NOTHING] * (least - len(given))]
+        fixed = [
+            self.fix(places[index] if index < len(places) else others, item, depth + 1)
+            for index, item in enumerate(wanted)
+        ]
         if schema.get("uniqueItems"):
             fixed = [item for index, item in enumerate(fixed) if item not in fixed[:index]]
-        while len(fixed) < max(least, 1 if value is NOTHING else 0):
-            fixed.append(self.fix(items, NOTHING, depth + 1))
         return fixed
 
 
@@ -133,28 +134,29 @@ def _kind(schema: dict[str, Any], value: Any) -> str:
     return fitting[0] if fitting else next((kind for kind in kinds if kind != "null"), "null")
 
 
+_PYTHON_TYPES: dict[Any, type | tuple[type, ...]] = {
+    "string": str,
+    "boolean": bool,
+    "object": dict,
+    "array": list,
+    "integer": int,
+    "number": (int, float),
+    "null": type(None),
+}
+
+
 def _is_of_type(kind: Any, value: Any) -> bool:
-    python = {"string": str, "boolean": bool, "object": dict, "array": list, "integer": int, "number": (int, float)}
-    if kind == "null":
-        return value is None
-    if isinstance(value, bool) and kind != "boolean":
+    if not isinstance(kind, str) or (isinstance(value, bool) and kind != "boolean"):
         return False
-    return isinstance(kind, str) and kind in python and isinstance(value, python[kind])  # type: ignore[arg-type]
-
-
-def _given_sample(schema: dict[str, Any]) -> Any:
-    if schema.get("examples"):
-        return schema["examples"][0]
-    return schema.get("default", NOTHING)
+    return kind in _PYTHON_TYPES and isinstance(value, _PYTHON_TYPES[kind])
 
 
 def _renamed(given: dict[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
     """Give misspelled names the spelling they were meant to have, unless that one is taken."""
     renamed = {name: value for name, value in given.items() if name in properties}
-    for name, value in given.items():
-        if name not in properties:
-            close = suggest(name, [p for p in properties if p not in renamed])
-            renamed[close[0] if close else name] = value
+    for name in [name for name in given if name not in properties][:MOST_STRANGERS]:
+        close = suggest(name, [p for p in properties if p not in renamed])
+        renamed[close[0] if close else name] = given[name]
     return renamed
 
 
@@ -162,77 +164,5 @@ def _choice(options: list[Any], value: Any) -> Any:
     if value in options:
         return value
     words = [option for option in options if isinstance(option, str)]
-    close = suggest(value, words) if isinstance(value, str) else []
+    close = suggest(value[:LONGEST_TEXT], words) if isinstance(value, str) else []
     return close[0] if close else options[0]
-
-
-def _shortened(value: Any) -> Any:
-    if value is NOTHING:
-        return "…"
-    return value[: LONGEST_TEXT - 1] + "…" if isinstance(value, str) and len(value) > LONGEST_TEXT else value
-
-
-def _any(schema: dict[str, Any], value: Any) -> Any:
-    del schema
-    return _shortened(value)
-
-
-def _null(schema: dict[str, Any], value: Any) -> None:
-    del schema, value
-
-
-def _text(schema: dict[str, Any], value: Any) -> str:
-    sample = _SAMPLES_BY_FORMAT.get(schema.get("format", ""), "…")
-    if isinstance(value, str) and "format" not in schema:
-        sample = value
-    elif isinstance(value, int | float) and not isinstance(value, bool) and "format" not in schema:
-        sample = str(value)
-    least, most = schema.get("minLength", 0), schema.get("maxLength", max(LONGEST_TEXT, schema.get("minLength", 0)))
-    if len(sample) > most:
-        sample = sample[: most - 1] + "…" if most > 1 else sample[:most]
-    return sample + "x" * min(least - len(sample), 10_000)
-
-
-def _number(schema: dict[str, Any], value: Any) -> int | float:
-    number = _as_number(value)
-    low = schema.get("minimum", schema.get("exclusiveMinimum", number if number is not None else 1))
-    high = schema.get("maximum", schema.get("exclusiveMaximum"))
-    number = low if number is None else max(number, low)
-    if "exclusiveMinimum" in schema and number <= schema["exclusiveMinimum"]:
-        number = schema["exclusiveMinimum"] + 1
-    if high is not None and number > high:
-        number = high
-    if "exclusiveMaximum" in schema and number >= schema["exclusiveMaximum"]:
-        number = schema["exclusiveMaximum"] - 1
-    step = schema.get("multipleOf")
-    return number - number % step if step else number
-
-
-def _integer(schema: dict[str, Any], value: Any) -> int:
-    return int(_number(schema, value))
-
-
-def _as_number(value: Any) -> int | float | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and len(value) <= LONGEST_TEXT:
-        with suppress(ValueError):
-            return int(value)
-        with suppress(ValueError):
-            return float(value)
-    return None
-
-
-def _boolean(schema: dict[str, Any], value: Any) -> bool:
-    del schema
-    return value if isinstance(value, bool) else str(value).lower() not in {"false", "no", "0", "off"}
-
-
-_SCALARS: dict[str, Callable[[dict[str, Any], Any], Any]] = {
-    "string": _text,
-    "integer": _integer,
-    "number": _number,
-    "boolean": _boolean,
-    "null": _null,
-    "any": _any,
-}

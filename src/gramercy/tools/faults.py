@@ -1,4 +1,4 @@
-"""Turn a failed validation into faults a model can repair: path, expected, received, did-you-mean, example."""
+"""Turn a failed validation into faults a model can repair: path, expected, received, suggestion, example."""
 
 from __future__ import annotations
 
@@ -8,88 +8,81 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import Fault, InvalidArgumentsError
 from gramercy.gram.suggestion import suggest
-from gramercy.tools.example import NOTHING, corrected_arguments
-from gramercy.tools.foreign import join_path
+from gramercy.tools.example import corrected_arguments
+from gramercy.tools.keywords import expected_of, expected_text
+from gramercy.tools.printing import describe_value, json_type, shown
+from gramercy.tools.values import MOST_FAULTS, WHOLE, PlainCopy, join_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from jsonschema_rs import Draft202012Validator
 
     from gramercy.gram.json_schema import Schema
 
-WHOLE = "(arguments)"
-# A million wrong items are one mistake: the first faults teach it, the rest would bury it.
-MOST_FAULTS = 20
-LONGEST_SHOWN = 60
+# The validator makes an object for every fault before it gives the first. Beyond this many values that would
+# take seconds and gigabytes, so only the first fault is asked for.
+MOST_VALUES_EXPLAINED = 5_000
+MOST_COUNTED = 1_000
+MOST_STRANGERS = 200
+LONGEST_EXAMPLE = 2_000
 
 
 def explain_faults(
-    validator: Draft202012Validator,
-    schema: Schema,
-    arguments: Any,
-    *,
-    foreign: Sequence[Fault] = (),
-    tool: str | None = None,
+    validator: Draft202012Validator, schema: Schema, arguments: PlainCopy, *, tool: str | None = None
 ) -> InvalidArgumentsError:
     """Build the error that names every fault of the arguments and shows a call that would fit."""
-    faults = list(foreign[:MOST_FAULTS])
-    if foreign:
+    if arguments.faults:
         # What JSON cannot carry, the validator must not see either: it may be endless.
-        arguments = NOTHING
+        faults = arguments.faults + _more(arguments.fault_count - len(arguments.faults))
     else:
-        errors = islice(validator.iter_errors(arguments), MOST_FAULTS)
-        faults = list(dict.fromkeys(f for e in errors for f in _faults_of(e, schema)))
+        faults = _validation_faults(validator, schema, arguments)
     if not faults:
-        faults = [Fault(WHOLE, "an object with named arguments", describe_value(arguments))]
-    return InvalidArgumentsError(faults, tool=tool, example=_example(validator, schema, arguments, tool))
+        faults = [Fault(WHOLE, "an object with named arguments", describe_value(arguments.value))]
+    example = _example(validator, schema, arguments.value, tool)
+    return InvalidArgumentsError(faults, tool=tool, example=example)
+
+
+def _validation_faults(validator: Draft202012Validator, schema: Schema, arguments: PlainCopy) -> list[Fault]:
+    if arguments.size > MOST_VALUES_EXPLAINED:
+        first = _first_error(validator, arguments.value)
+        faults = list(_faults_of(first, schema)) if first else []
+        return [*faults[:MOST_FAULTS], *_more(max(0, len(faults) - MOST_FAULTS), or_more=True)]
+    found = (fault for error in validator.iter_errors(arguments.value) for fault in _faults_of(error, schema))
+    unique = list(dict.fromkeys(islice(found, MOST_COUNTED)))
+    unlisted = len(unique) - MOST_FAULTS
+    return unique[:MOST_FAULTS] + _more(unlisted, or_more=next(found, None) is not None)
+
+
+def _first_error(validator: Draft202012Validator, value: Any) -> Any:
+    import jsonschema_rs
+
+    try:
+        validator.validate(value)
+    except jsonschema_rs.ValidationError as error:
+        return error
+    return None
+
+
+def _more(count: int, *, or_more: bool = False) -> list[Fault]:
+    """Say that faults are left out: a model that repairs the listed ones should not be surprised."""
+    if count <= 0 and not or_more:
+        return []
+    text = (
+        f"{count} more faults" if count > 0 and not or_more else "possibly more faults, which are not listed"
+    )
+    return [Fault(WHOLE, "no further faults", text)]
 
 
 def _example(validator: Draft202012Validator, schema: Schema, arguments: Any, tool: str | None) -> str | None:
-    fixed = corrected_arguments(schema, arguments, validator.is_valid)
+    def is_presentable(candidate: Any) -> bool:
+        return validator.is_valid(candidate) and len(json.dumps(candidate)) <= LONGEST_EXAMPLE
+
+    fixed = corrected_arguments(schema, arguments, is_presentable)
     if fixed is None:
         return None
     text = json.dumps(fixed, ensure_ascii=False)
     return f"{tool}({text})" if tool else text
-
-
-def describe_value(value: Any) -> str:
-    """Name the JSON type of a value and show the value, cut when long."""
-    if value is None:
-        return "null"
-    return f"{json_type(value)} {shown(value)}"
-
-
-def shown(value: Any) -> str:
-    """Write a value as JSON, cut when long; never fails."""
-    if isinstance(value, str):
-        value = value[: LONGEST_SHOWN + 1]
-    elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 4 * LONGEST_SHOWN:
-        return f"of about {value.bit_length() * 3 // 10} digits"
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
-        return f"(a {type(value).__name__} that JSON cannot show)"
-    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
-
-
-def json_type(value: Any) -> str:
-    """Name the JSON type of a Python value."""
-    for kinds, name in _JSON_TYPES:
-        if isinstance(value, kinds):
-            return name
-    return f"Python {type(value).__name__}"
-
-
-# bool before int: Python's True is an int, JSON's true is not.
-_JSON_TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
-    (bool, "boolean"),
-    (int, "integer"),
-    (float, "number"),
-    (str, "string"),
-    ((list, tuple), "array"),
-    (dict, "object"),
-)
 
 
 def _path_of(error: Any) -> str:
@@ -100,48 +93,50 @@ def _path_of(error: Any) -> str:
 
 
 def _faults_of(error: Any, schema: Schema) -> Iterator[Fault]:
-    detail = error.kind.as_dict()
-    name = error.kind.name
+    name, detail = error.kind.name, error.kind.as_dict()
     if name == "required":
         yield _missing(error, detail["property"], schema)
     elif name in {"additionalProperties", "unevaluatedProperties"}:
         yield from _unexpected(error, detail["unexpected"], schema)
-    elif name in {"anyOf", "oneOf"} and detail.get("context"):
+    elif name in {"anyOf", "oneOf"} and all(detail["context"]):
         yield from _alternatives(error, detail["context"], schema)
     elif name == "type":
         yield _wrong_type(error, detail["types"])
     elif name == "enum":
         yield _wrong_choice(error, detail["options"])
+    elif name == "falseSchema" and error.schema_path[-1:] == ["additionalProperties"]:
+        received = f"an unknown name with {describe_value(error.instance)}"
+        yield Fault(_path_of(error) or WHOLE, "no names at all", received)
     else:
-        yield Fault(_path_of(error) or WHOLE, _limit(name, detail, error), describe_value(error.instance))
+        yield Fault(_path_of(error) or WHOLE, expected_text(name, detail), describe_value(error.instance))
 
 
 def _missing(error: Any, missing: str, schema: Schema) -> Fault:
-    given = error.instance if isinstance(error.instance, dict) else {}
+    given = error.instance
     known = _properties_at(schema, error.instance_path)
-    strangers = [name for name in given if name not in known]
-    close = suggest(missing, strangers) if strangers else []
-    received = f"nothing: it is required, but {json.dumps(close[0])} was given" if close else "nothing: it is required"
-    return Fault(join_path(_path_of(error), missing), _expected_of(known.get(missing)), received)
+    strangers = [name for name in given if name not in known][:MOST_STRANGERS]
+    close = suggest(missing, strangers)
+    received = f"nothing: it is required{f', but {json.dumps(close[0])} was given' if close else ''}"
+    return Fault(join_path(_path_of(error), missing), expected_of(known.get(missing)), received)
 
 
 def _unexpected(error: Any, names: Sequence[str], schema: Schema) -> Iterator[Fault]:
+    given = error.instance
     known = list(_properties_at(schema, error.instance_path))
-    listed = ", ".join(known[:MOST_FAULTS]) if known else "no arguments"
-    for name in names[:MOST_FAULTS]:
-        free = [k for k in known if not (isinstance(error.instance, dict) and k in error.instance)]
+    free = [name for name in known if name not in given]
+    listed = f"only these names: {', '.join(known[:MOST_FAULTS])}" if known else "no arguments"
+    for name in names:
         close = suggest(name, free) or suggest(name, known)
-        path = join_path(_path_of(error), name[:LONGEST_SHOWN])
-        received = f"an unknown name with {describe_value(error.instance.get(name))}"
-        yield Fault(path, f"only these names: {listed}", received, close[0] if close else None)
+        received = f"an unknown name with {describe_value(given.get(name))}"
+        yield Fault(join_path(_path_of(error), name), listed, received, close[0] if close else None)
 
 
 def _wrong_type(error: Any, types: Sequence[str]) -> Fault:
-    suggestion = _unquoted(error.instance, types)
+    suggestion = _requoted(error.instance, types)
     return Fault(_path_of(error) or WHOLE, " or ".join(types), describe_value(error.instance), suggestion)
 
 
-def _unquoted(value: Any, types: Sequence[str]) -> str | None:
+def _requoted(value: Any, types: Sequence[str]) -> str | None:
     """Suggest the value itself when only quotes (or missing quotes) are wrong."""
     if isinstance(value, str):
         try:
@@ -158,52 +153,27 @@ def _unquoted(value: Any, types: Sequence[str]) -> str | None:
 def _wrong_choice(error: Any, options: Sequence[Any]) -> Fault:
     words = [option for option in options if isinstance(option, str)]
     close = suggest(error.instance, words) if isinstance(error.instance, str) else []
-    listed = ", ".join(shown(option) for option in options[:MOST_FAULTS])
-    more = f" and {len(options) - MOST_FAULTS} more" if len(options) > MOST_FAULTS else ""
     suggestion = shown(close[0]) if close else None
-    return Fault(_path_of(error) or WHOLE, f"one of {listed}{more}", describe_value(error.instance), suggestion)
+    return Fault(
+        _path_of(error) or WHOLE, expected_of({"enum": options}), describe_value(error.instance), suggestion
+    )
 
 
 def _alternatives(error: Any, context: Sequence[Any], schema: Schema) -> Iterator[Fault]:
     """Report the alternative that came nearest; when only types differ, name them all in one fault."""
     branches = [list(branch) for branch in context]
     depth = len(error.instance_path)
-    if all(b and b[0].kind.name == "type" and len(b[0].instance_path) == depth for b in branches):
-        types = dict.fromkeys(t for b in branches for t in b[0].kind.as_dict()["types"])
+    if all(_is_other_type(branch, depth) for branch in branches):
+        types = dict.fromkeys(t for branch in branches for t in branch[0].kind.as_dict()["types"])
         yield _wrong_type(error, list(types))
         return
-    fitting = [b for b in branches if b and not (b[0].kind.name == "type" and len(b[0].instance_path) == depth)]
-    nearest = min(fitting or branches, key=len, default=[])
+    nearest = min((branch for branch in branches if not _is_other_type(branch, depth)), key=len)
     for inner in nearest[:MOST_FAULTS]:
         yield from _faults_of(inner, schema)
 
 
-_LIMITS: dict[str, Callable[[Any], str]] = {
-    "const": lambda d: f"exactly {shown(d['expected_value'])}",
-    "minimum": lambda d: f"at least {d['limit']}",
-    "maximum": lambda d: f"at most {d['limit']}",
-    "exclusiveMinimum": lambda d: f"more than {d['limit']}",
-    "exclusiveMaximum": lambda d: f"less than {d['limit']}",
-    "multipleOf": lambda d: f"a multiple of {d['multiple_of']}",
-    "minLength": lambda d: f"at least {d['limit']} characters",
-    "maxLength": lambda d: f"at most {d['limit']} characters",
-    "pattern": lambda d: f"text that matches {d['pattern']}",
-    "format": lambda d: f"text in the format {d['format']}",
-    "minItems": lambda d: f"at least {d['limit']} items",
-    "maxItems": lambda d: f"at most {d['limit']} items",
-    "uniqueItems": lambda _: "items that are all different",
-    "minProperties": lambda d: f"at least {d['limit']} names",
-    "maxProperties": lambda d: f"at most {d['limit']} names",
-    "not": lambda d: f"something that does not fit {shown(d['schema'])}",
-    "falseSchema": lambda _: "nothing here",
-    "oneOf": lambda _: "a value that fits exactly one alternative (this one fits several)",
-    "propertyNames": lambda d: f"other names ({d['error'].message})",
-}
-
-
-def _limit(name: str, detail: dict[str, Any], error: Any) -> str:
-    describe = _LIMITS.get(name)
-    return describe(detail) if describe else f"a value that satisfies {name} ({error.message[:200]})"
+def _is_other_type(branch: Sequence[Any], depth: int) -> bool:
+    return branch[0].kind.name == "type" and len(branch[0].instance_path) == depth
 
 
 def _properties_at(schema: Schema, path: Sequence[str | int]) -> dict[str, Any]:
@@ -215,15 +185,3 @@ def _properties_at(schema: Schema, path: Sequence[str | int]) -> dict[str, Any]:
         here = here.get("items") if isinstance(step, int) else here.get("properties", {}).get(step)
     properties = here.get("properties") if isinstance(here, dict) else None
     return properties if isinstance(properties, dict) else {}
-
-
-def _expected_of(schema: Any) -> str:
-    """Say in a few words what a schema wants."""
-    if not isinstance(schema, dict):
-        return "a value"
-    if "enum" in schema:
-        return f"one of {', '.join(shown(option) for option in schema['enum'][:MOST_FAULTS])}"
-    kind = schema.get("type", "a value")
-    text = kind if isinstance(kind, str) else " or ".join(kind)
-    about = schema.get("description")
-    return f"{text} ({about[:LONGEST_SHOWN]})" if about else text

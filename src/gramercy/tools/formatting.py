@@ -1,15 +1,21 @@
-"""Write whatever a handler returned as text for a model. Bounded, and never fails: cycles and bad printers too."""
+"""Write whatever a handler returned as text for a model: bounded, and without ever failing."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from math import isfinite
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 WIDTH = 80
 DEEPEST = 50
 # Enough for any result that is worth sending; the executor's own cap is smaller and announced.
 MOST_CHARACTERS = 1_000_000
+# Python refuses to print integers of more than 4300 digits.
+LONGEST_INTEGER_BITS = 14_000
 
 _Tree: TypeAlias = "str | list[_Tree]"
 
@@ -22,7 +28,10 @@ def format_tool_result(value: Any) -> str:
         return "nil"
     if isinstance(value, str):
         return str.__str__(value)
-    return _Writer().write(value)
+    try:
+        return _Writer().write(value)
+    except Exception as error:  # noqa: BLE001 - a stranger's container may do anything
+        return _stand_in(value, error)
 
 
 class _Writer:
@@ -42,16 +51,15 @@ class _Writer:
     def tree(self, value: Any) -> _Tree:
         """Turn nested lists into nested lists of finished texts."""
         if isinstance(value, list | tuple):
-            return self.guarded(value, lambda: self._items(value, self.tree), "#<cycle>")
-        text = self._atom(value)
-        self.budget -= len(text)
-        return text
+            inside: _Tree = self.guarded(value, lambda: self.each(value, self.tree, "…"))
+            return inside
+        return self.spent(self.atom(value))
 
-    def _atom(self, value: Any) -> str:
+    def atom(self, value: Any) -> str:
         if value is None:
             return "nil"
         if isinstance(value, str):
-            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+            return '"' + str.replace(value, "\\", "\\\\").replace('"', '\\"') + '"'
         if isinstance(value, Mapping):
             return json.dumps(self.plain(value), ensure_ascii=False)
         return printed(value)
@@ -59,34 +67,41 @@ class _Writer:
     def plain(self, value: Any) -> Any:
         """Turn a value into one that JSON can write; what it cannot becomes its printed text."""
         if isinstance(value, Mapping):
-            pairs = list(_entries(value))
-            return self.guarded(value, lambda: dict(self._items(pairs, self._entry)), "#<cycle>")
+            return self.guarded(value, lambda: dict(self.each(_entries(value), self.entry, ("…", "…"))))
         if isinstance(value, list | tuple):
-            return self.guarded(value, lambda: self._items(value, self.plain), "#<cycle>")
-        self.budget -= 8
-        if value is None or isinstance(value, bool) or type(value) in {int, float} and _is_json_number(value):
+            return self.guarded(value, lambda: self.each(value, self.plain, "…"))
+        if isinstance(value, str):
+            return self.spent(str.__str__(value))
+        if value is None or isinstance(value, bool) or _is_json_number(value):
+            self.budget -= 1
             return value
-        text = value if isinstance(value, str) else printed(value)
+        return self.spent(printed(value))
+
+    def entry(self, entry: tuple[Any, Any]) -> tuple[str, Any]:
+        key, value = entry
+        name = str.__str__(key) if isinstance(key, str) else printed(key)
+        return self.spent(name), self.plain(value)
+
+    def spent(self, text: str) -> str:
         self.budget -= len(text)
         return text
 
-    def _entry(self, entry: tuple[Any, Any]) -> tuple[str, Any]:
-        key, value = entry
-        return key if isinstance(key, str) else printed(key), self.plain(value)
-
-    def _items(self, items: Any, convert: Any) -> list[Any]:
+    def each(self, items: Iterable[Any], convert: Callable[[Any], Any], rest: Any) -> list[Any]:
+        """Convert items while there is budget; `rest` stands for those that are left."""
         converted = []
         for item in items:
+            # Empty parts cost something too, or nested nothing would never end.
+            self.budget -= 2
             if self.budget <= 0:
-                converted.append(convert("…") if not isinstance(item, tuple) else ("…", "…"))
+                converted.append(rest)
                 break
             converted.append(convert(item))
         return converted
 
-    def guarded(self, value: Any, convert: Any, marker: str) -> Any:
+    def guarded(self, value: Any, convert: Callable[[], Any]) -> Any:
         """Convert a container unless it is already being converted or too deep."""
         if id(value) in self.open:
-            return marker
+            return "#<cycle>"
         if len(self.open) >= DEEPEST:
             return "#<deeper>"
         self.open.add(id(value))
@@ -96,16 +111,17 @@ class _Writer:
             self.open.discard(id(value))
 
 
-def _entries(mapping: Mapping[Any, Any]) -> Any:
+def _entries(mapping: Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
     try:
         yield from mapping.items()
     except Exception as error:  # noqa: BLE001 - a stranger's mapping may do anything
         yield f"#<unreadable: {type(error).__name__}>", None
 
 
-def _is_json_number(value: float) -> bool:
-    # NaN is not JSON, and Python refuses to print integers beyond 4300 digits.
-    return abs(value) < 10**300
+def _is_json_number(value: Any) -> bool:
+    if type(value) is int:
+        return value.bit_length() <= LONGEST_INTEGER_BITS
+    return type(value) is float and isfinite(value)
 
 
 def _json_text(value: Any) -> str:
@@ -128,8 +144,14 @@ def _layout(tree: _Tree, indent: int) -> str:
 
 def printed(value: Any) -> str:
     """Return the printed form of any object, or a stand-in that names what went wrong."""
+    if isinstance(value, int) and int.bit_length(value) > LONGEST_INTEGER_BITS:
+        return f"#<integer of about {int.bit_length(value) * 3 // 10:,} digits>"
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - a broken printer must not lose the result
-        return f"#<{type(value).__name__}: cannot be printed ({type(error).__name__})>"
+        return _stand_in(value, error)
     return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "…"
+
+
+def _stand_in(value: Any, error: Exception) -> str:
+    return f"#<{type(value).__name__}: cannot be printed ({type(error).__name__})>"

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
-from functools import wraps
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from gramercy.errors import Fault, InvalidArgumentsError
 from gramercy.gram.annotations import function_to_schema
+from gramercy.tools.conversion import conversion_of
+from gramercy.tools.printing import describe_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.gram.json_schema import Schema
-
-# These arrive from JSON as what they are; anything else (enums, dates, dataclasses) is converted for the function.
-JSON_NATIVE = (str, int, float, bool, list, dict, type(None), Any, object)
+    from gramercy.tools.conversion import Converter
 
 
 def describe_function(function: Callable[..., Any]) -> Schema:
@@ -27,62 +26,74 @@ def describe_function(function: Callable[..., Any]) -> Schema:
 
 
 def keyword_handler(function: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
-    """Return a handler that calls the function with the arguments as keywords, converted to its annotations."""
-    convert = _converter(function)
+    """Return a handler that calls the function with the arguments as keywords, converted as annotated."""
+    converters = _converters(function)
     if inspect.iscoroutinefunction(function):
 
-        @wraps(function)
         async def handle_async(arguments: dict[str, Any]) -> Any:
-            return await function(**convert(arguments))
+            return await function(**_converted(arguments, converters))
 
-        return _plain(handle_async)
+        return _named_after(function, handle_async)
 
-    @wraps(function)
     def handle(arguments: dict[str, Any]) -> Any:
-        return function(**convert(arguments))
+        return function(**_converted(arguments, converters))
 
-    return _plain(handle)
+    return _named_after(function, handle)
 
 
-def _plain(handler: Any) -> Callable[[dict[str, Any]], Any]:
-    """Keep the name and module of the wrapped function but show the handler's own signature."""
+def _named_after(function: Callable[..., Any], handler: Any) -> Callable[[dict[str, Any]], Any]:
+    """Give the handler the name and module of the function, but leave it the signature of its own."""
+    functools.update_wrapper(
+        handler, function, assigned=("__module__", "__name__", "__qualname__", "__doc__")
+    )
     del handler.__wrapped__
     return handler  # type: ignore[no-any-return]
 
 
-def _converter(function: Callable[..., Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    typed = {name: hint for name, hint in _hints(function).items() if not _is_native(hint)}
-    if not typed:
-        return lambda arguments: arguments
-    return lambda arguments: _converted(arguments, typed)
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _converters(function: Callable[..., Any]) -> dict[str, Converter]:
+    """Prepare the conversion of every parameter that needs one; a faulty function is refused elsewhere."""
+    found = {}
     try:
-        hints = typing.get_type_hints(function, include_extras=False)
-    except Exception:  # noqa: BLE001 - unresolvable annotations are reported when the schema is made
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
         return {}
-    hints.pop("return", None)
-    return hints
+    names = getattr(_innermost(function), "__globals__", {})
+    for parameter in parameters:
+        try:
+            convert = conversion_of(_resolved(parameter.annotation, names)).convert
+        except Exception:  # noqa: BLE001, S112 - annotations are code; the schema says what is wrong with them
+            continue
+        if convert is not None:
+            found[parameter.name] = convert
+    return found
 
 
-def _is_native(hint: Any) -> bool:
-    if hint in JSON_NATIVE:
-        return True
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Literal:
-        return True
-    return origin in (list, dict, typing.Union, type(int | str)) and all(_is_native(part) for part in inner)
+def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
+    # One at a time: an annotation that cannot be resolved must not hide the others.
+    holder = SimpleNamespace(__annotations__={"it": annotation})
+    return typing.get_type_hints(holder, names, include_extras=True)["it"]
 
 
-def _converted(arguments: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
+def _innermost(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    return inspect.unwrap(getattr(function, "__func__", function))
+
+
+def _converted(arguments: dict[str, Any], converters: dict[str, Converter]) -> dict[str, Any]:
+    if not converters:
+        return arguments
     converted = dict(arguments)
     faults = []
-    for name in typed.keys() & arguments.keys():
+    for name in converters.keys() & arguments.keys():
         try:
-            converted[name] = msgspec.convert(arguments[name], typed[name])
-        except msgspec.ValidationError as error:
-            faults.append(Fault(name, getattr(typed[name], "__name__", str(typed[name])), str(error)))
+            converted[name] = converters[name](arguments[name])
+        except (ValueError, TypeError, OverflowError) as error:
+            received = f"{describe_value(arguments[name])} ({error})"
+            faults.append(Fault(name, "a value that can be converted for the function", received))
     if faults:
         raise InvalidArgumentsError(faults)
     return converted

@@ -41,7 +41,9 @@ class ToolLibrary(Mapping[str, Tool]):
         """Return a library that also has this tool; one of the same name is replaced."""
         _check_tool(tool)
         if name != tool.name:
-            raise InvalidToolError(f"cannot register tool {tool.name!r} under {name!r:.100}: the names must be equal")
+            raise InvalidToolError(
+                f"cannot register tool {tool.name!r} under {name!r:.100}: the names must be equal"
+            )
         return self._from({**self._tools, name: tool})
 
     def lookup(self, name: str) -> Tool | None:
@@ -74,4 +76,6 @@ class ToolLibrary(Mapping[str, Tool]):
 
 def _check_tool(tool: object) -> None:
     if not isinstance(tool, Tool):
-        raise InvalidToolError(f"a library holds Tools, not {type(tool).__name__}: make one with create_tool or @tool")
+        raise InvalidToolError(
+            f"a library holds Tools, not {type(tool).__name__}: make one with create_tool or @tool"
+        )

@@ -1,4 +1,4 @@
-"""The registry: a mutable, thread-safe front of an immutable library, so that a listing in flight never changes."""
+"""The registry: a mutable, thread-safe front of an immutable library; a listing in flight never changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Registry:
         """Add a tool, or replace the one of the same name; return the tool."""
         if not isinstance(tool, Tool):
             raise InvalidToolError(
-                f"only a Tool can be registered, not {type(tool).__name__}: make one with define_tool or @tool"
+                f"only Tools can be registered, not {type(tool).__name__}: make one with define_tool or @tool"
             )
         with self._lock:
             self._tools[tool.name] = tool
@@ -49,11 +49,16 @@ class Registry:
         """Return the tool of that name, or None."""
         return self._tools.get(name)
 
+    def find(self, name: object) -> Tool | None:
+        """Return the tool of that name, in either spelling (`read-file`, `read_file`), or None."""
+        if not isinstance(name, str):
+            return None
+        tools = self._tools
+        return tools.get(name) or tools.get(name.replace("-", "_")) or tools.get(name.replace("_", "-"))
+
     def resolve(self, name: str) -> Tool:
-        """Return the tool a caller means, also under the other spelling (`read-file`), or raise UnknownToolError."""
-        found = self._tools.get(name)
-        if found is None and isinstance(name, str):
-            found = self._tools.get(name.replace("-", "_")) or self._tools.get(name.replace("_", "-"))
+        """Return the tool that a caller means, or raise UnknownToolError with the names that come near."""
+        found = self.find(name)
         if found is None:
             raise UnknownToolError(str(name)[:100], suggest(str(name), self.names(), most=SUGGESTIONS))
         return found
@@ -66,12 +71,15 @@ class Registry:
         self, max_safety_level: Safety | str | None = None, categories: Iterable[str] | None = None
     ) -> list[Tool]:
         """List the tools at or below a level and in at least one of the categories; both must hold."""
-        ceiling = Safety.parse(max_safety_level).rank if max_safety_level is not None else Safety.DANGEROUS.rank
+        ceiling = (
+            Safety.parse(max_safety_level).rank if max_safety_level is not None else Safety.DANGEROUS.rank
+        )
         wanted = None if categories is None else _category_words(categories)
         return [
             tool
             for tool in self.library().values()
-            if tool.safety_level.rank <= ceiling and (wanted is None or not wanted.isdisjoint(tool.categories))
+            if tool.safety_level.rank <= ceiling
+            and (wanted is None or not wanted.isdisjoint(tool.categories))
         ]
 
     def library(self) -> ToolLibrary:

@@ -31,23 +31,25 @@ class Safety(StrEnum):
                 return cls(plain)
             close = suggest(plain, _RANKS)
             hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise InvalidToolError(f"unknown safety level {word!r}: expected safe, cautious or dangerous{hint}")
+            raise InvalidToolError(
+                f"unknown safety level {word!r:.60}: expected safe, cautious or dangerous{hint}"
+            )
         raise InvalidToolError(
             f"a safety level is a word, not {type(word).__name__}: expected safe, cautious or dangerous"
         )
 
     # StrEnum would compare alphabetically, where "cautious" < "dangerous" < "safe".
     def __lt__(self, other: str) -> bool:
-        return self.rank < Safety.parse(other).rank
+        return self.rank < Safety.parse(other).rank if isinstance(other, str) else NotImplemented
 
     def __le__(self, other: str) -> bool:
-        return self.rank <= Safety.parse(other).rank
+        return self.rank <= Safety.parse(other).rank if isinstance(other, str) else NotImplemented
 
     def __gt__(self, other: str) -> bool:
-        return self.rank > Safety.parse(other).rank
+        return self.rank > Safety.parse(other).rank if isinstance(other, str) else NotImplemented
 
     def __ge__(self, other: str) -> bool:
-        return self.rank >= Safety.parse(other).rank
+        return self.rank >= Safety.parse(other).rank if isinstance(other, str) else NotImplemented
 
 
 _RANKS = {"safe": 0, "cautious": 1, "dangerous": 2}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from gramercy.errors import InvalidToolError
 from gramercy.tools.arguments import ArgumentChecker
 from gramercy.tools.safety import Safety
+from gramercy.tools.values import copy_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -56,6 +57,7 @@ class Tool:
     checker: ArgumentChecker = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "safety_level", Safety.parse(self.safety_level))
         object.__setattr__(self, "is_async", _is_async(self.function or self.handler))
         # Every call asks these two; deriving them each time would cost as much as the rest of the call.
         object.__setattr__(self, "is_plain", not self.is_async and self.deadline is None)
@@ -112,12 +114,12 @@ def _parameter(name: str, schema: Any, required: bool) -> Parameter:  # noqa: FB
 
 
 def _openai_shape(tool: Tool) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+    function = {"name": tool.name, "description": tool.description, "parameters": copy_json(tool.schema)}
     return {"type": "function", "function": function}
 
 
 def _anthropic_shape(tool: Tool) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+    return {"name": tool.name, "description": tool.description, "input_schema": copy_json(tool.schema)}
 
 
 def _mcp_shape(tool: Tool) -> dict[str, Any]:
@@ -131,7 +133,7 @@ def _mcp_shape(tool: Tool) -> dict[str, Any]:
     return {
         "name": tool.name,
         "description": tool.description,
-        "inputSchema": tool.schema,
+        "inputSchema": copy_json(tool.schema),
         "annotations": annotations,
     }
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""How people meet gramercy."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Where things are joined: sources of tools become registries."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The command line. Data goes to standard output, everything else to standard error."""

@@ -1,5 +1,89 @@
-"""Entry point."""
+"""The entry point: finds the subcommand, loads only what it needs, and turns every failure into one message."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from gramercy import __version__
+from gramercy.errors import GramercyError, SourceError, UnknownToolError
+
+# Help must not import what it lists: name -> (where it lives, what it does).
+COMMANDS = {
+    "gram": ("gramercy.ui.cli.gram:group", "Check, format and translate gram files; - is standard input."),
+    "tools": ("gramercy.ui.cli.tools:group", "List, show and call the tools a Python file defines."),
+    "tour": ("gramercy.ui.cli.tour:tour", "Show in under a minute what gramercy does."),
+}
+
+FAILED, USAGE, CONFIGURATION, DENIED, INTERRUPTED = 1, 2, 3, 4, 130
 
 
-def main() -> None:
-    """Run the command line."""
+class LazyGroup(click.Group):
+    """A group that imports a subcommand when it is run, not when it is listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the subcommand."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands from the table."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gramercy")
+def cli() -> None:
+    """Typed tools for LLM agents that a person can see, approve, edit and undo."""
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with one of its documented codes."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        outcome = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("gramercy: interrupted", err=True)
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader has seen enough; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except GramercyError as error:
+        click.echo(f"gramercy: {error}", err=True)
+        return _code_of(error)
+    except Exception as error:
+        if os.environ.get("GRAMERCY_DEBUG"):
+            raise
+        click.echo(f"gramercy: unexpected {type(error).__name__}: {error} (set GRAMERCY_DEBUG=1 for details)", err=True)
+        return FAILED
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _code_of(error: GramercyError) -> int:
+    if isinstance(error, UnknownToolError):
+        return USAGE
+    return CONFIGURATION if isinstance(error, SourceError) else FAILED

@@ -1,0 +1,46 @@
+"""What must be known about the machine to read the figures; never its name or its paths."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+from bench.peers import PEERS
+
+OURS = ("gramercy", "jsonschema-rs", "msgspec", "click")
+BESIDE = ("pydantic", "mcp")
+
+
+def machine_facts() -> list[str]:
+    """Describe cores, processor, system, Python and the date."""
+    return [
+        f"{os.cpu_count()} cores, {_processor()}, {platform.system()} {platform.machine()}",
+        f"{platform.python_implementation()} {platform.python_version()}",
+        f"measured on {dt.datetime.now(tz=dt.UTC).date().isoformat()}",
+    ]
+
+
+def version_facts() -> list[str]:
+    """List the versions that were measured, and the peers that were not."""
+    lines = [f"{name} {_version(name)}" for name in OURS]
+    lines += [f"{peer.distribution} {peer.version or 'not installed'}" for peer in PEERS]
+    return lines + [f"{name} {_version(name)}" for name in BESIDE if _version(name)]
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return "unknown processor"
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, "unknown processor")

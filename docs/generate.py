@@ -1,0 +1,210 @@
+"""Write the generated pages of docs/reference from the program itself; --check only compares.
+
+api.md comes from `gramercy.__all__`, cli.md from the commands, errors.md from the error tree, lint-codes.md
+from the linter's table. Everything that can be run is run: the messages shown are real.
+"""
+
+# ruff: noqa: INP001 - documentation is not a package
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from importlib import import_module
+from pathlib import Path
+from textwrap import indent
+from typing import TYPE_CHECKING
+
+import click
+from interface import describe_name
+from samples import ERROR_IMPORTS, ERRORS, GRAM, GRAM_OF_NOTES, RESULTS, UNRAISED
+
+import gramercy
+from gramercy import errors
+from gramercy.gram.diagnostics import RULES
+from gramercy.gram.linter import lint
+from gramercy.ui.cli.main import cli
+from gramercy.workbench.loading import load_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gramercy.gram.diagnostics import Diagnostic
+
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+NOTES = ROOT / "examples" / "notes.py"
+NOTE = "<!-- Made by docs/generate.py from the program itself; change that, not this page. -->\n"
+# What is left of a terminal of 80 columns.
+WIDTH = 78
+
+
+def main() -> int:
+    """Write every page, or with --check tell which would change."""
+    if sys.argv[1:] not in ([], ["--check"]):
+        sys.stderr.write("usage: python docs/generate.py [--check]\n")
+        return 2
+    stale = [
+        name for name, page in PAGES.items() if _put(REFERENCE / name, NOTE + page(), write=not sys.argv[1:])
+    ]
+    for name in stale:
+        sys.stdout.write(f"docs/reference/{name}\n")
+    return 1 if stale and sys.argv[1:] else 0
+
+
+def _put(path: Path, text: str, *, write: bool) -> bool:
+    """Tell whether a page differs, and bring it up to date when asked to."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return False
+    if write:
+        path.write_text(text, encoding="utf-8")
+    return True
+
+
+def api_page() -> str:
+    """Describe every public name, room by room."""
+    parts = [
+        "\n# API\n",
+        "Every name here is imported from the package itself: `from gramercy import tool`. Other names can",
+        "be imported from their modules, but may move from one version to the next.\n",
+    ]
+    for room in ("tools", "execution", "gram", "errors"):
+        module = import_module(f"gramercy.{room}")
+        parts += [f"## {room}\n", f"{(module.__doc__ or '').splitlines()[0]}\n"]
+        names = [name for name in gramercy.__all__ if _room(name) == room]
+        parts += [describe_name(name, getattr(gramercy, name)) for name in names]
+    return "\n".join(parts)
+
+
+def _room(name: str) -> str:
+    return str(getattr(gramercy, name).__module__).split(".")[1]
+
+
+def cli_page() -> str:
+    """Show the help of every command."""
+    parts = [
+        "\n# Command line\n",
+        "Data goes to standard output, everything else to standard error.\n",
+        "| exit code | meaning |\n|---|---|",
+        "| 0 | done |",
+        "| 1 | a tool failed; for `gramercy gram`: something was found |",
+        "| 2 | wrong usage, an unknown tool; for `gramercy gram` also: an unreadable file |",
+        "| 3 | a file or module with tools cannot be loaded |",
+        "| 4 | the call was denied |",
+        "| 130 | interrupted |\n",
+        "`GRAMERCY_TOOLS` stands in for `--from` in `gramercy tools`. With `GRAMERCY_DEBUG=1` an unexpected",
+        "failure shows its traceback.\n",
+    ]
+    for names, command in commands("gramercy", cli):
+        parts += [f"## {names}\n", _block("console", f"$ {names} --help\n{_help(names, command)}")]
+    return "\n".join(parts)
+
+
+def commands(names: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command with the words that call it, groups before their commands."""
+    yield names, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None:
+                yield from commands(f"{names} {name}", inner)
+
+
+def _help(names: str, command: click.Command) -> str:
+    settings = {**cli.context_settings, **command.context_settings}
+    with click.Context(command, info_name=names, terminal_width=WIDTH, **settings) as context:
+        return command.get_help(context)
+
+
+def errors_page() -> str:
+    """Show every error class with a message that it really gave."""
+    tree = (errors.__doc__ or "").split("\n\n")[1]
+    parts = [
+        "\n# Errors\n",
+        "Every failure that gramercy reports on purpose is one of these. `Executor.execute` raises none of",
+        "them: a call that fails gives a failed `ToolResult` with the same text.\n",
+        indent(tree, "    ") + "\n",
+        "The examples below need these imports:\n",
+        _block("python", ERROR_IMPORTS),
+    ]
+    for kind in _error_classes(errors.GramercyError):
+        parts += [f"## {kind.__name__}\n", f"{(kind.__doc__ or '').strip()}\n"]
+        if kind.__name__ in UNRAISED:
+            parts.append(f"{UNRAISED[kind.__name__]}\n")
+        elif kind.__name__ in ERRORS or kind.__name__ in RESULTS:
+            code = RESULTS.get(kind.__name__) or _catching(kind.__name__)
+            parts += [_block("python", code), _block("text", _printed(code))]
+        elif not kind.__subclasses__():
+            raise SystemExit(f"docs/samples.py: {kind.__name__} has no sample")
+    return "\n".join(parts)
+
+
+def _error_classes(kind: type[Exception]) -> Iterator[type[Exception]]:
+    yield kind
+    for inner in kind.__subclasses__():
+        if inner.__module__ == errors.__name__:
+            yield from _error_classes(inner)
+
+
+def _catching(name: str) -> str:
+    return f"try:\n    {ERRORS[name]}\nexcept errors.{name} as error:\n    print(error)\n"
+
+
+def _printed(code: str) -> str:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.chdir(ROOT):
+        exec(ERROR_IMPORTS + code, {})  # noqa: S102 - the samples are our own
+    return output.getvalue()
+
+
+def lint_page() -> str:
+    """Show every lint code with a text in which it is found."""
+    parts = [
+        "\n# Lint codes\n",
+        "`gramercy gram lint` and `gramercy gram check` report these. Errors and warnings make the exit code",
+        "1, information alone does not. See [how to check gram files](../how-to/check-gram-files.md).\n",
+        "| code | severity | meaning |\n|---|---|---|",
+        *(f"| [{r.code}](#{r.code.lower()}) | {r.severity.value} | {r.summary} |" for r in RULES.values()),
+        "",
+    ]
+    for code, rule in RULES.items():
+        parts += [f"## {code}\n", f"{rule.summary[0].upper()}{rule.summary[1:]} ({rule.severity.value}).\n"]
+        parts.append(_bound_sample(code) if code in GRAM_OF_NOTES else _gram_sample(code))
+    return "\n".join(parts)
+
+
+def _gram_sample(code: str) -> str:
+    text = GRAM[code]
+    return _block(f'gram finds="{code}"', text) + "\n" + _messages(code, lint(text))
+
+
+def _bound_sample(code: str) -> str:
+    text = GRAM_OF_NOTES[code]
+    found = lint(text, explain=load_tools(str(NOTES)).library().explain_binding)
+    return f"With the tools of `examples/notes.py`:\n\n{_block('gram', text)}\n{_messages(code, found)}"
+
+
+def _messages(code: str, found: list[Diagnostic]) -> str:
+    lines = [item.message for item in found if item.code == code]
+    if len(lines) != len(found) or not lines:
+        raise SystemExit(
+            f"docs/samples.py: the sample of {code} finds {sorted({item.code for item in found})}"
+        )
+    return "\n".join(f"    {line}" for line in lines) + "\n"
+
+
+def _block(language: str, text: str) -> str:
+    return f"```{language}\n{text.rstrip()}\n```\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "api.md": api_page,
+    "cli.md": cli_page,
+    "errors.md": errors_page,
+    "lint-codes.md": lint_page,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

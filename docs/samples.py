@@ -1,0 +1,77 @@
+"""What the generated pages show: code that raises each error, and gram that makes the linter speak."""
+
+# ruff: noqa: INP001 - documentation is not a package
+
+from __future__ import annotations
+
+# One line of code for each error that is no mere base of others; it is run, and must raise that error.
+ERRORS = {
+    "GramSyntaxError": 'read("[hello:Tool | (name::Text)==>(::String")',
+    "TypeSignatureError": 'parse_type_signature("(name::Txt)==>(::String)")',
+    "SpecificationError": 'ToolSpecification.from_gram("[hello:Tool | (name::Text)==>(::String)]")',
+    "InvalidToolError": 'define_tool("readNote", "", [{"name": "title", "type": "sting"}])',
+    "InvalidSchemaError": 'validate_tool_args({"type": "strng"}, {})',
+    "InvalidArgumentsError": 'validate_tool_args(read_note.schema, {"titel": 3})',
+    "UnknownToolError": 'notes.resolve("red_note")',
+    "InvalidCallError": 'Executor(Registry()).execute_tool_calls("read_note")',
+    "InvalidPolicyError": 'Policy([{"action": "alow", "tools": ["read_*"]}])',
+    "SourceError": 'load_tools("missing.py")',
+}
+
+ERROR_IMPORTS = """\
+import asyncio
+
+from gramercy import Executor, Policy, Registry, ToolSpecification
+from gramercy import define_tool, errors, parse_type_signature, validate_tool_args
+from gramercy.gram.reader import read
+from gramercy.workbench.loading import load_tools
+
+notes = load_tools("examples/notes.py")
+read_note = notes.resolve("read_note")
+"""
+
+# Errors that callers only ever see as the text of a result.
+RESULTS = {
+    "DeadlineExceededError": """\
+nap = define_tool("nap", "Sleep.", [], handler=lambda arguments: asyncio.sleep(60), deadline=0.01)
+print(Executor(Registry([nap])).execute({"id": "1", "name": "nap"}).error)
+""",
+}
+
+# Errors that no code path raises; the text says so in place of an example.
+UNRAISED = {
+    "BindingError": "Nothing raises it in this version: `ToolLibrary.bind` answers None, "
+    "and `explain_binding` says why.",
+}
+
+# For each lint code a text in which exactly this code is found.
+GRAM = {
+    "syntax-error": '[hello:Tool {description "Greet."} | (name::Text)==>(::String)]',
+    "missing-node": '[hello:Tool {description: "Greet."} | (name::Text)==>(::String)',
+    "duplicate-element": '[hello:Tool {description: "Greet."} | (name::Text)==>(::String)]\n'
+    '[hello:Tool {description: "Greet again."} | (name::Text)==>(::String)]',
+    "duplicate-key": '[hello:Tool {description: "Greet.", description: "Hail."} | (name::Text)==>(::String)]',
+    "A101": '[greeter:Agent {instruction: "Greet people."}]',
+    "A102": '[hello:Tool {description: "Greet."} | (name::Text)==>(::String)]\n'
+    '[greeter:Agent {instruction: "Greet people.", model: "OpenAI/gpt-4o-mini"} | hello, hello]',
+    "A103": '[hello:Tool {description: "Greet."} | (name::Txt)==>(::String)]',
+    "A104": '[hello:Tool {description: "Greet."} | (times::Int {default:"twice"})==>(::String)]',
+    "A105": "[hello:Tool | (name::Text)==>(::String)]",
+    "A106": '[hello:Tool {description: "Greet."} | (::Text)==>(::String)]',
+    "A107": '[greeter:Agent {instruction: "Greet people.", model: "OpenAI/gpt-4o-mini"} | hello]',
+    "A108": '[hello:Tool {description: "Greet."} | (names::`[Text]` {default:[]})==>(::String)]',
+    "A110": "[hello:Tool {\n"
+    '  description: "Greet.",\n'
+    '  schema: json`{"type":"object","properties":{"nom":{"type":"string"}},"required":["nom"]}`\n'
+    "} | (name::Text)==>(::String)]",
+    "A111": '[sayHello:Tool {description: "Greet."} | (name::Text)==>(::String)]',
+}
+
+# For the codes that compare with an implementation: gram that does not fit the tools in examples/notes.py.
+GRAM_OF_NOTES = {
+    "A109": '[read_note:Tool {description: "Return the text of a note."} | (title::Int)==>(::String)]',
+    "A112": "[save_notes:Tool {\n"
+    '  description: "Write all notes to a file, replacing it. Needs approval.",\n'
+    "  safety: cautious\n"
+    '} | (path::Text {description:"The file to write"})==>(::String)]',
+}

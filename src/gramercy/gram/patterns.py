@@ -1,0 +1,82 @@
+"""Find labelled patterns in a document and read their properties, for tools and agents alike."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from gramercy.errors import SpecificationError, TextPosition
+from gramercy.gram.strings import SURROGATE
+from gramercy.gram.suggestion import LONGEST_WORD
+from gramercy.gram.tree import Annotated, Bracket, Symbol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from gramercy.gram.tree import Document, Element, Pattern
+
+
+def labelled_brackets(document: Document, labels: Collection[str]) -> Iterator[Bracket]:
+    """Yield every bracket that carries one of the labels, at any depth, in the order of the text."""
+    for bracket in brackets_in(document.patterns):
+        if label_of(bracket, labels) is not None:
+            yield bracket
+
+
+def brackets_in(patterns: Iterable[Pattern | Element]) -> Iterator[Bracket]:
+    """Yield every bracket, outer ones before the ones inside them."""
+    for pattern in patterns:
+        inner = pattern.pattern if isinstance(pattern, Annotated) else pattern
+        if isinstance(inner, Bracket):
+            yield inner
+            yield from brackets_in(inner.elements)
+
+
+def label_of(bracket: Bracket, labels: Collection[str]) -> str | None:
+    """Return the first label of a bracket that is one of the given ones."""
+    return next((name for name in bracket.subject.label_names if name in labels), None)
+
+
+def fault_at(pattern: Element, source: str, reason: str) -> SpecificationError:
+    """Make the error for a pattern, with its line and column."""
+    place = TextPosition.at(source, max(0, pattern.span[0]))
+    return SpecificationError(f"{place.line}:{place.column}: {reason}")
+
+
+def text_of(values: Mapping[str, Any], key: str) -> Any:
+    """Return a property, a bare word as text; None when it is missing."""
+    value = values.get(key)
+    return value.name if isinstance(value, Symbol) else value
+
+
+def misspelt(values: Iterable[str], known: Collection[str]) -> tuple[str, str] | None:
+    """Return a key that nobody reads but that nearly is one that is missing, with that one."""
+    present = list(values)
+    missing = [key for key in known if key not in present]
+    for key in present:
+        # Metadata of other programs is welcome, so only an obvious slip counts.
+        close = get_close_matches(key[:LONGEST_WORD], missing, n=1, cutoff=0.8) if key not in known else []
+        if close:
+            return key, close[0]
+    return None
+
+
+def check_name(name: object, what: str) -> None:
+    """Refuse a name that is empty or could not be shown on one line."""
+    if not isinstance(name, str) or not name.strip():
+        raise SpecificationError(f"a {what} needs a name that is not empty, received {name!r:.100}")
+    if not name.isprintable():
+        raise SpecificationError(
+            f"the {what} name {name!r:.100} has characters that cannot be shown: remove them"
+        )
+
+
+def check_text(value: object, which: str, advice: str) -> None:
+    """Refuse text that is missing, empty or not valid Unicode."""
+    if not isinstance(value, str):
+        found = "missing" if value is None else f"not text but {type(value).__name__}"
+        raise SpecificationError(f"{which} is {found}: {advice}")
+    if not value.strip():
+        raise SpecificationError(f"{which} is empty: {advice}")
+    if SURROGATE.search(value):
+        raise SpecificationError(f"{which} has a lone surrogate: remove it")

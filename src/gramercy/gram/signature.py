@@ -1,0 +1,158 @@
+"""Type signatures: `(::Text {paramName:"name"})==>(::String)` as values, and the JSON Schema they stand for.
+
+A signature is a path of parameter nodes that ends in the node of the result; every arrow points right.
+`()` as the only source takes nothing, and ``({schema: json`…`})`` as the only source gives the whole schema.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gramercy.errors import GramSyntaxError, InvalidSchemaError, TypeSignatureError
+from gramercy.gram.declaration import default_faults, read_parameter, read_schema, read_type_label
+from gramercy.gram.json_schema import compile_schema
+from gramercy.gram.parameters import Parameter, fields_schema, tagged_json, type_label
+from gramercy.gram.printer import print_gram
+from gramercy.gram.properties import Place, Properties
+from gramercy.gram.reader import read
+from gramercy.gram.tree import EMPTY_SUBJECT, Arrow, Edge, Node, Path, Record, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gramercy.gram.json_schema import Schema
+    from gramercy.gram.tree import Annotated, Bracket, Reference
+    from gramercy.gram.types import Type
+
+_EXAMPLE = "write it like (name::Text)==>(::String)"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSignature:
+    """What a tool takes and gives; `arguments` is a whole schema that no list of parameters could say."""
+
+    parameters: tuple[Parameter, ...]
+    returns: Type
+    arguments: Schema | None = None
+
+    def to_schema(self) -> Schema:
+        """Return the JSON Schema of the arguments: an object with its properties in order."""
+        if self.arguments is not None:
+            return deepcopy(self.arguments)
+        return deepcopy({"type": "object", **fields_schema(self.parameters)})
+
+    def to_gram(self) -> str:
+        """Write the signature in curried form."""
+        nodes = [parameter.to_node() for parameter in self.parameters] or [Node()]
+        if self.arguments is not None:
+            nodes = [Node(Subject(record=Record.of({"schema": tagged_json(self.arguments)})))]
+        edges = tuple(Edge(Arrow()) for _ in nodes)
+        return print_gram(Path((*nodes, Node(Subject(labels=(type_label(self.returns),)))), edges))
+
+
+def parse_type_signature(text: str) -> TypeSignature:
+    """Read a type signature, or raise TypeSignatureError with line, column and hint."""
+    return signature_of_path(path_of_signature(text), text)
+
+
+def path_of_signature(text: str) -> Path:
+    """Return the one path that a text must consist of."""
+    try:
+        document = read(text)
+    except GramSyntaxError as error:
+        source = text if isinstance(text, str) else ""
+        raise TypeSignatureError(error.reason, source, error.offset, hint=error.hint or _EXAMPLE) from None
+    patterns = document.patterns
+    if document.record is not None or len(patterns) != 1:
+        offset = patterns[1].span[0] if len(patterns) > 1 else 0
+        raise TypeSignatureError("a type signature is exactly one path", text, offset, hint=_EXAMPLE)
+    return _as_path(patterns[0], text)
+
+
+def signature_of_path(path: Path | Node | Bracket | Reference, source: str) -> TypeSignature:
+    """Read the signature that a parsed element of a text stands for, with every default checked."""
+    signature = read_signature(path, source)
+    for parameter in signature.parameters:
+        for fault in default_faults(parameter, source):
+            raise fault
+    return signature
+
+
+def read_signature(path: Path | Node | Bracket | Reference, source: str) -> TypeSignature:
+    """Read a signature but leave its defaults unchecked, so that a linter can report each of them."""
+    path = _as_path(path, source)
+    for edge in path.edges:
+        _check_arrow(edge, source)
+    *sources, target = path.nodes
+    returns = read_type_label(target, source)
+    if len(sources) == 1 and not sources[0].subject.labels:
+        whole = _whole_source(sources[0], source, returns)
+        if whole is not None:
+            return whole
+    parameters = _parameters(sources, source)
+    _check_escapes(parameters, source)
+    return TypeSignature(parameters, returns)
+
+
+def _as_path(pattern: Path | Node | Bracket | Reference | Annotated, source: str) -> Path:
+    if isinstance(pattern, Path):
+        return pattern
+    if isinstance(pattern, Node):
+        reason, hint = "the signature has no arrow and no result", "write (name::Text)==>(::String)"
+    else:
+        reason, hint = "a type signature is a path of nodes", _EXAMPLE
+    raise Place(source, pattern.span[0]).fault(reason, hint)
+
+
+def _check_arrow(edge: Edge, source: str) -> None:
+    place = Place(source, edge.span[0])
+    if edge.arrow.points_left and not edge.arrow.points_right:
+        raise place.fault("the arrow points left", "turn it round: parameters ==> result")
+    if edge.arrow.points_left or not edge.arrow.points_right:
+        kind = "points both ways" if edge.arrow.points_left else "has no direction"
+        raise place.fault(f"the arrow {kind}", "arrows of a signature point right: ==>")
+    if edge.subject is not None and edge.subject.properties:
+        raise place.fault("an arrow of a signature has no properties", "put them into a node")
+
+
+def _whole_source(node: Node, source: str, returns: Type) -> TypeSignature | None:
+    """Read the only source when it is not a parameter: nothing at all, or the schema of all arguments."""
+    if node.subject.record is None and node.subject == EMPTY_SUBJECT:
+        return TypeSignature((), returns)
+    if node.subject.identity is not None or set(node.subject.properties) != {"schema"}:
+        return None
+    properties = Properties(node.subject.properties, "arguments", Place(source, node.span[0]))
+    schema = read_schema(properties)
+    kind = schema.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise properties.fault("schema", f"is of type {kind!r}, but arguments are an object")
+    _compile(schema, properties.place_of("schema"))
+    return TypeSignature((), returns, schema)
+
+
+def _parameters(nodes: Sequence[Node], source: str) -> tuple[Parameter, ...]:
+    found: dict[str, Parameter] = {}
+    for number, node in enumerate(nodes, 1):
+        parameter = read_parameter(node, source, "input" if len(nodes) == 1 else f"arg{number}")
+        if parameter.name in found:
+            raise Place(source, node.span[0]).fault(
+                f"two parameters are named {parameter.name!r}", "give each parameter its own name"
+            )
+        found[parameter.name] = parameter
+    return tuple(found.values())
+
+
+def _check_escapes(parameters: tuple[Parameter, ...], source: str) -> None:
+    # References inside an escaped schema start at the root, so only the whole can be compiled.
+    escaped = [parameter for parameter in parameters if parameter.is_escaped]
+    if escaped:
+        _compile({"type": "object", **fields_schema(parameters)}, Place(source, escaped[0].span[0]))
+
+
+def _compile(schema: Schema, place: Place) -> None:
+    try:
+        compile_schema(schema)
+    except InvalidSchemaError as error:
+        raise place.fault(f"the schema cannot be used: {error}") from None

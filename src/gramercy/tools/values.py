@@ -1,0 +1,176 @@
+"""Plain JSON values: copy them, and find what JSON cannot carry inside Python ones.
+
+NaN, lone surrogates, odd keys, objects, cycles and abysses are faults. The walk is bounded: values that
+share parts a thousandfold end it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, TypeAlias
+
+from gramercy.errors import Fault
+
+WHOLE = "(arguments)"
+# Deeper values are not arguments; they only serve to exhaust the stack of whoever walks them next.
+DEEPEST = 64
+MOST_VALUES = 250_000
+# A million wrong items are one mistake: the first faults teach it, the rest would bury it.
+MOST_FAULTS = 20
+# Python cannot print integers of more than 4300 digits, so nobody could be shown such a call.
+HUGE = 10**4000
+LONGEST_STEP = 60
+# What a copy can share with its original.
+SCALARS = frozenset({str, int, float, bool, type(None)})
+
+# The way to a value, innermost step first; it becomes text only when there is a fault to report.
+_Path: TypeAlias = "tuple[_Path, str | int] | None"
+_PLAIN_STEP = re.compile(r"[\w$@-]+")
+
+
+@dataclass(slots=True)
+class PlainCopy:
+    """A copy in plain dicts, lists and scalars, and what could not be copied; `size` counts values."""
+
+    value: Any = None
+    faults: list[Fault] = field(default_factory=list)
+    fault_count: int = 0
+    size: int = 0
+
+
+def copy_plain(value: Any, *, deepest: int = DEEPEST, tuples: bool = False) -> PlainCopy:
+    """Copy a value so that nobody else can change the copy, and list what in it is not JSON."""
+    walk = _Walk(deepest, tuples=tuples)
+    try:
+        walk.result.value = walk.copy(value, None, 0)
+    except _TooManyValuesError:
+        fault = Fault(WHOLE, f"at most {MOST_VALUES:,} values", "more than that")
+        return PlainCopy(None, [fault], 1, walk.result.size)
+    except RecursionError:
+        fault = Fault(WHOLE, "a value that fits on the stack", "one that is too deep for this caller")
+        return PlainCopy(None, [fault], 1, walk.result.size)
+    return walk.result
+
+
+def copy_json(value: Any) -> Any:
+    """Copy a value that is already known to be plain JSON."""
+    if type(value) is dict:
+        return {name: item if type(item) in SCALARS else copy_json(item) for name, item in value.items()}
+    if type(value) is list:
+        return [item if type(item) in SCALARS else copy_json(item) for item in value]
+    return value
+
+
+def is_unicode(text: str) -> bool:
+    """Tell whether text can be encoded; lone surrogates cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def join_path(path: str, step: str | int) -> str:
+    """Extend a path the way people write it: `a.b[0]`; names that could be mistaken for more are quoted."""
+    if isinstance(step, int):
+        return f"{path}[{step}]"
+    if len(step) <= LONGEST_STEP and _PLAIN_STEP.fullmatch(step):
+        return f"{path}.{step}" if path else step
+    short = step if len(step) <= LONGEST_STEP else step[:LONGEST_STEP] + "…"
+    return f"{path}[{json.dumps(short, ensure_ascii=not short.isprintable())}]"
+
+
+def _text_of(path: _Path) -> str:
+    steps = []
+    while path is not None:
+        path, step = path
+        steps.append(step)
+    text = ""
+    for step in reversed(steps):
+        text = join_path(text, step)
+    return text or WHOLE
+
+
+class _TooManyValuesError(Exception):
+    pass
+
+
+class _Walk:
+    def __init__(self, deepest: int, *, tuples: bool) -> None:
+        self.result = PlainCopy()
+        self.deepest = deepest
+        self.containers = (dict, list, tuple) if tuples else (dict, list)
+        self.open: set[int] = set()
+
+    def copy(self, value: Any, path: _Path, depth: int) -> Any:
+        self.result.size += 1
+        if self.result.size > MOST_VALUES:
+            raise _TooManyValuesError
+        if isinstance(value, str):
+            return self.text(value, path)
+        if value is None or value is True or value is False:
+            return value
+        if isinstance(value, int | float):
+            return self.number(value, path)
+        if isinstance(value, self.containers):
+            return self.container(value, path, depth)
+        return self.fault(path, "a JSON value", f"a Python {type(value).__name__}")
+
+    def text(self, value: str, path: _Path) -> Any:
+        plain = str.__str__(value)
+        if is_unicode(plain):
+            return plain
+        return self.fault(path, "valid Unicode text", "text with a lone surrogate")
+
+    def number(self, value: float, path: _Path) -> Any:
+        # The base classes' own methods: a subclass may answer anything.
+        if isinstance(value, int):
+            whole = int.__int__(value)
+            if -HUGE < whole < HUGE:
+                return whole
+            return self.fault(path, "a number of at most 4000 digits", "a longer one")
+        plain = float.__float__(value)
+        if isfinite(plain):
+            return plain
+        return self.fault(path, "a finite number", f"{plain} (JSON has no such number)")
+
+    def container(self, value: Any, path: _Path, depth: int) -> Any:
+        if id(value) in self.open:
+            return self.fault(path, "a finite value", "a value that contains itself")
+        if depth >= self.deepest:
+            return self.fault(path, f"at most {self.deepest} levels of nesting", "a deeper value")
+        self.open.add(id(value))
+        inside = self.entries if isinstance(value, dict) else self.items
+        copied = inside(value, path, depth)
+        self.open.discard(id(value))
+        return copied
+
+    def items(self, value: Any, path: _Path, depth: int) -> list[Any]:
+        # A snapshot, since another thread may be changing the original.
+        items = list.copy(value) if isinstance(value, list) else list(tuple.__iter__(value))
+        return [self.copy(item, (path, index), depth + 1) for index, item in enumerate(items)]
+
+    def entries(self, value: dict[Any, Any], path: _Path, depth: int) -> dict[str, Any]:
+        copied = {}
+        for name, item in dict.copy(value).items():
+            if not isinstance(name, str):
+                self.fault(path, "names that are text", f"a name that is a {type(name).__name__}")
+                continue
+            plain = str.__str__(name)
+            if not is_unicode(plain):
+                self.fault(path, "names of valid Unicode text", "a name with a lone surrogate")
+                continue
+            copied[plain] = self.copy(item, (path, plain), depth + 1)
+        return copied
+
+    def fault(self, path: _Path, expected: str, received: str) -> Any:
+        """Note a fault and return what stands in the copy for the value at fault."""
+        self.result.fault_count += 1
+        if len(self.result.faults) < MOST_FAULTS:
+            self.result.faults.append(Fault(_text_of(path), expected, received))
+        return None

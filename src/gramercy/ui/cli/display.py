@@ -1,0 +1,18 @@
+"""Show strangers' text on a terminal without letting it move the cursor or hide itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def visible(text: str) -> str:
+    """Escape everything that does not print, line breaks and tabs excepted."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def json_text(value: Any) -> str:
+    """Write a value as indented JSON that is safe to show."""
+    return visible(json.dumps(value, indent=2, ensure_ascii=False, default=repr))

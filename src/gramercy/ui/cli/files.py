@@ -1,0 +1,158 @@
+"""Read and write the text files that commands are pointed at; every failure becomes one line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+STDIN: Final = "-"
+# People write nothing near this; it bounds time and memory.
+LARGEST: Final = 4 * 1024 * 1024
+
+
+class UnreadableFileError(Exception):
+    """A file cannot be read or written; the message is the one line for the person."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A text and the name under which people know it."""
+
+    name: str
+    path: str
+    text: str
+
+
+class Reader:
+    """Reads files one after the other and remembers which could not be read."""
+
+    def __init__(self, suffixes: tuple[str, ...]) -> None:
+        self.suffixes = suffixes
+        self.problems: list[str] = []
+
+    def read(self, paths: Sequence[str]) -> Iterator[TextFile]:
+        """Yield the files of all paths, those inside directories included; each file comes once."""
+        seen = set()
+        for path in paths:
+            for found in self._expand(path):
+                identity = _identity(found)
+                if identity not in seen:
+                    seen.add(identity)
+                    yield from self._read_one(found)
+
+    def _read_one(self, path: str) -> Iterator[TextFile]:
+        try:
+            yield read_text(path)
+        except UnreadableFileError as error:
+            self.report(str(error))
+
+    def _expand(self, path: str) -> Iterator[str]:
+        if path == STDIN or not Path(path).is_dir():
+            yield path
+            return
+        found = 0
+        for directory, folders, names in os.walk(path, onerror=self._walk_error):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(names):
+                if name.lower().endswith(self.suffixes) and not name.startswith("."):
+                    found += 1
+                    yield str(Path(directory, name))
+        if not found:
+            show(f"{display_name(path)}: no files that end in {' or '.join(self.suffixes)}", err=True)
+
+    def _walk_error(self, error: OSError) -> None:
+        self.report(f"{display_name(error.filename)}: {reason_of(error)}")
+
+    def report(self, line: str) -> None:
+        """Show one failure and remember it."""
+        self.problems.append(line)
+        show(line, err=True)
+
+
+def read_text(path: str) -> TextFile:
+    """Read one file of UTF-8 text, or standard input for `-`."""
+    name = display_name(path)
+    try:
+        data = _read_stdin() if path == STDIN else _read_regular(path)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UnreadableFileError(f"{name}: {reason_of(error)}") from None
+    if len(data) > LARGEST:
+        raise UnreadableFileError(f"{name}: larger than {LARGEST // 1024 // 1024} MiB")
+    try:
+        return TextFile(name, path, data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise UnreadableFileError(
+            f"{name}: not UTF-8 text (byte {error.start}): convert it to UTF-8"
+        ) from None
+
+
+def replace_text(path: str, text: str) -> None:
+    """Replace a file at once, keeping its mode: readers see the old text or the new one, never a part."""
+    target = Path(path).resolve()
+    temporary: str | None = None
+    try:
+        mode = stat.S_IMODE(target.stat().st_mode)
+        if not os.access(target, os.W_OK):
+            raise PermissionError(13, "Permission denied")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".gramercy-")
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(text.encode("utf-8"))
+            os.fchmod(stream.fileno(), mode)
+        Path(temporary).replace(target)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+        raise UnreadableFileError(f"{display_name(path)}: cannot be written: {reason_of(error)}") from None
+
+
+def display_name(path: str) -> str:
+    """Return a path as it can be shown anywhere."""
+    return "<stdin>" if path == STDIN else click.format_filename(path)
+
+
+def show(text: str, *, err: bool = False) -> None:
+    """Print a line, with an escape for each character that the terminal's encoding lacks."""
+    encoding = (sys.stderr if err else sys.stdout).encoding or "utf-8"
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
+
+
+def reason_of(error: Exception) -> str:
+    """Return the short reason of a failure."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return reason[:1].lower() + reason[1:]
+
+
+def _identity(path: str) -> str:
+    try:
+        return path if path == STDIN else str(Path(path).resolve())
+    except (OSError, ValueError, RuntimeError):  # Reading it will say why.
+        return path
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin is None:
+        raise ValueError("standard input is closed")
+    return sys.stdin.buffer.read(LARGEST + 1)
+
+
+def _read_regular(path: str) -> bytes:
+    # A pipe could keep us waiting and a device could go on for ever.
+    mode = Path(path).stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise ValueError("a directory, not a file")
+    if not stat.S_ISREG(mode):
+        raise ValueError("not a regular file: give - to read standard input")
+    with Path(path).open("rb") as stream:
+        return stream.read(LARGEST + 1)

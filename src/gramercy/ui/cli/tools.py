@@ -1,0 +1,168 @@
+"""`gramercy tools`: list, show and call the tools that Python files define."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gramercy.errors import InvalidArgumentsError
+from gramercy.execution.approval import Approved
+from gramercy.execution.calls import ToolCall, ToolResult, parse_arguments
+from gramercy.execution.executor import Executor
+from gramercy.tools.safety import Safety
+from gramercy.tools.tool import tools_to_schema
+from gramercy.ui.cli.approval import BY, ask_at_terminal
+from gramercy.ui.cli.display import visible
+from gramercy.workbench.loading import load_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gramercy.tools.tool import Tool
+
+FAILED, DENIED = 1, 4
+LEVELS = click.Choice([level.value for level in Safety])
+STYLES = click.Choice(["openai", "anthropic", "mcp"])
+
+
+def sources_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that names the files with tools."""
+    return click.option(
+        "--from",
+        "sources",
+        multiple=True,
+        required=True,
+        envvar="GRAMERCY_TOOLS",
+        metavar="FILE.py|MODULE",
+        help="Where the tools are defined; may be given several times (or GRAMERCY_TOOLS).",
+    )(command)
+
+
+@click.group()
+def group() -> None:
+    """List, show and call the tools a Python file defines."""
+
+
+@group.command("list")
+@sources_option
+@click.option("--max-safety", type=LEVELS, help="Only tools at or below this level.")
+@click.option("--category", "categories", multiple=True, help="Only tools in one of these categories.")
+@click.option("--style", type=STYLES, default="openai", help="The shape of --json.")
+@click.option("--json", "as_json", is_flag=True, help="Print the schemas as a model provider gets them.")
+def list_tools(sources: Sequence[str], max_safety: str | None, categories: Sequence[str], style: Any, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
+    """List tools in alphabetical order."""
+    tools = load_tools(*sources).select(max_safety_level=max_safety, categories=categories or None)
+    if as_json:
+        click.echo(json.dumps(tools_to_schema(tools, style), indent=2, ensure_ascii=False))
+        return
+    for tool in tools:
+        summary = tool.description.partition("\n")[0]
+        click.echo(visible(f"{tool.name:<24} {tool.safety_level.value:<10} {summary}"))
+
+
+@group.command("show")
+@sources_option
+@click.argument("name")
+@click.option("--style", type=STYLES, help="Print the schema alone, in the shape of this provider.")
+@click.option("--gram", "as_gram", is_flag=True, help="Print the tool as a gram specification.")
+def show_tool(sources: Sequence[str], name: str, style: Any, as_gram: bool) -> None:  # noqa: FBT001 - click passes flags by name
+    """Show what a tool does and which arguments it takes."""
+    tool = load_tools(*sources).resolve(name)
+    if style is not None:
+        click.echo(json.dumps(tool.to_schema(style), indent=2, ensure_ascii=False))
+    elif as_gram:
+        click.echo(_specification_text(tool))
+    else:
+        click.echo(visible(_description(tool)))
+
+
+def _specification_text(tool: Tool) -> str:
+    from gramercy.gram.derivation import json_schema_to_signature
+    from gramercy.gram.specification import create_tool_specification
+
+    schema = {key: value for key, value in tool.schema.items() if key != "additionalProperties"}
+    return create_tool_specification(tool.name, tool.description, json_schema_to_signature(schema)).to_gram()
+
+
+def _description(tool: Tool) -> str:
+    lines = [f"{tool.name} ({tool.safety_level.value})", "", tool.description]
+    if tool.categories:
+        lines += ["", f"categories: {', '.join(tool.categories)}"]
+    lines += ["", "arguments:" if tool.parameters else "takes no arguments"]
+    for parameter in tool.parameters:
+        need = "required" if parameter.required else "optional"
+        about = f"  {parameter.description}" if parameter.description else ""
+        lines.append(f"  {parameter.name}: {parameter.type}, {need}{about}")
+    return "\n".join(lines)
+
+
+@group.command("call")
+@sources_option
+@click.argument("name")
+@click.argument("arguments", nargs=-1, metavar="[JSON | - | key=value ...]")
+@click.option("--approve", is_flag=True, help="Approve this very call, as the person who types it.")
+@click.option("--max-safety", type=LEVELS, help="Refuse tools above this level.")
+@click.option("--deadline", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+def call_tool(  # noqa: PLR0913 - one parameter per option
+    sources: Sequence[str],
+    name: str,
+    arguments: Sequence[str],
+    *,
+    approve: bool,
+    max_safety: str | None,
+    deadline: float,
+    as_json: bool,
+) -> int:
+    """Call a tool through the guard. Arguments are one JSON object, - for standard input, or key=value pairs."""
+    registry = load_tools(*sources)
+    tool = registry.resolve(name)
+    handler = (lambda _tool, _arguments: Approved(by=BY)) if approve else ask_at_terminal
+    executor = Executor(registry, handler, max_safety_level=max_safety, deadline=deadline)
+    result = executor.execute(ToolCall("cli", tool.name, _read_arguments(tool, arguments)))
+    return _report(result, as_json=as_json)
+
+
+def _read_arguments(tool: Tool, words: Sequence[str]) -> Any:
+    if len(words) == 1 and words[0] == "-":
+        return sys.stdin.read()
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        return words[0]
+    pairs: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise click.UsageError(f"{word!r} is neither a JSON object nor key=value")
+        pairs[key] = _read_value(tool, key, value)
+    return pairs
+
+
+def _read_value(tool: Tool, key: str, text: str) -> Any:
+    """Read a value as JSON where the tool does not want text; what is not JSON is left for the checker to name."""
+    kinds = {parameter.name: parameter.type for parameter in tool.parameters}
+    if kinds.get(key, "string") == "string":
+        return text
+    try:
+        return parse_arguments(text)
+    except InvalidArgumentsError:
+        return text
+
+
+def _report(result: ToolResult, *, as_json: bool) -> int:
+    if as_json:
+        fields = {"id": result.id, "success": result.success, "content": result.content, "error": result.error}
+        click.echo(json.dumps({**fields, "metadata": result.metadata}, indent=2, ensure_ascii=False))
+    elif result.success:
+        click.echo(result.content if not sys.stdout.isatty() else visible(result.content))
+    else:
+        click.echo(visible(result.content), err=True)
+    if result.success:
+        return 0
+    return DENIED if _was_denied(result) else FAILED
+
+
+def _was_denied(result: ToolResult) -> bool:
+    return "execution_time_ms" not in result.metadata and "safety_level" in result.metadata

@@ -1,0 +1,242 @@
+"""The command line as a person uses it: real processes, real exit codes, data on stdout, the rest on stderr."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTES = str(ROOT / "examples" / "notes.py")
+BOUND = 60
+
+
+def gramercy(*arguments, stdin="", **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "gramercy", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=BOUND,
+        check=False,
+        env={**os.environ, "NO_COLOR": "1", **environment},
+    )
+
+
+def test_help_lists_every_command_with_its_own_summary():
+    """The static table that keeps help fast must say what the commands themselves say."""
+    import importlib
+
+    from gramercy.ui.cli.main import COMMANDS
+
+    shown = gramercy("--help").stdout
+    for name, (home, text) in COMMANDS.items():
+        module, _, attribute = home.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert command.get_short_help_str(limit=200).rstrip(".") == text.rstrip(".")
+        assert name in shown
+        assert text in shown
+
+
+def test_version_is_printed():
+    import gramercy as package
+
+    assert package.__version__ in gramercy("--version").stdout
+
+
+def test_list_shows_name_level_and_summary_in_order():
+    done = gramercy("tools", "list", "--from", NOTES)
+    names = [line.split()[0] for line in done.stdout.splitlines()]
+    assert (done.returncode, names) == (0, ["read_note", "save_notes", "write_note"])
+
+
+def test_list_filters_by_level_and_category():
+    by_level = gramercy("tools", "list", "--from", NOTES, "--max-safety", "cautious").stdout
+    by_category = gramercy("tools", "list", "--from", NOTES, "--category", "files").stdout
+    assert "save_notes" not in by_level
+    assert by_category.split()[0] == "save_notes"
+
+
+@pytest.mark.parametrize(("style", "key"), [("openai", "function"), ("anthropic", "input_schema"), ("mcp", "inputSchema")])
+def test_list_prints_provider_schemas_as_json(style, key):
+    done = gramercy("tools", "list", "--from", NOTES, "--json", "--style", style)
+    assert all(key in entry for entry in json.loads(done.stdout))
+
+
+def test_tools_can_come_from_the_environment():
+    assert "read_note" in gramercy("tools", "list", GRAMERCY_TOOLS=NOTES).stdout
+
+
+def test_show_describes_the_arguments():
+    shown = gramercy("tools", "show", "write_note", "--from", NOTES).stdout
+    assert "title: string, required  The title of the note" in shown
+    assert "mode: string, optional" in shown
+
+
+def test_show_gram_binds_to_the_tool_it_was_made_from():
+    """Seed 004, Serialization: what is printed can be read back and bound."""
+    from gramercy import ToolSpecification
+    from gramercy.workbench.loading import load_tools
+
+    text = gramercy("tools", "show", "write_note", "--gram", "--from", NOTES).stdout
+    library = load_tools(NOTES).library()
+    assert library.explain_binding(ToolSpecification.from_gram(text)) == ()
+
+
+@pytest.mark.parametrize("words", [["title=welcome"], ['{"title": "welcome"}'], ["-"]])
+def test_call_takes_pairs_json_or_standard_input(words):
+    done = gramercy("tools", "call", "read_note", *words, "--from", NOTES, stdin='{"title": "welcome"}')
+    assert (done.returncode, done.stdout) == (0, "Read me first.\n")
+
+
+def test_call_prints_the_whole_result_as_json():
+    done = gramercy("tools", "call", "read_note", "title=welcome", "--json", "--from", NOTES)
+    result = json.loads(done.stdout)
+    assert (result["success"], result["content"], result["error"]) == (True, "Read me first.", None)
+
+
+def test_values_are_read_by_the_type_the_tool_wants(tmp_path):
+    source = tmp_path / "typed.py"
+    source.write_text(
+        "from gramercy import tool\n"
+        "@tool\n"
+        "def repeat(text: str, times: int, loud: bool = False) -> str:\n"
+        '    """Repeat."""\n'
+        "    return (text.upper() if loud else text) * times\n"
+    )
+    done = gramercy("tools", "call", "repeat", "text=12", "times=3", "loud=true", "--from", str(source))
+    assert done.stdout == "121212\n"
+    wrong = gramercy("tools", "call", "repeat", "text=12", "times=three", "--from", str(source))
+    assert wrong.returncode == 1
+    assert 'times: expected integer, received string "three"' in wrong.stderr
+
+
+def test_wrong_arguments_are_explained_on_standard_error():
+    done = gramercy("tools", "call", "write_note", "titel=x", "text=y", "--from", NOTES)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "did you mean title?" in done.stderr
+    assert "Corrected example" in done.stderr
+
+
+def test_a_failing_tool_gives_exit_code_1_without_traceback():
+    done = gramercy("tools", "call", "read_note", "title=nope", "--from", NOTES)
+    assert done.returncode == 1
+    assert "no note titled 'nope'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_dangerous_tool_is_denied_where_nobody_can_type(tmp_path):
+    target = tmp_path / "out.txt"
+    done = gramercy("tools", "call", "save_notes", f"path={target}", "--from", NOTES)
+    assert (done.returncode, target.exists()) == (4, False)
+    assert "--approve" in done.stderr
+
+
+def test_the_person_who_types_can_approve(tmp_path):
+    target = tmp_path / "out.txt"
+    done = gramercy("tools", "call", "save_notes", f"path={target}", "--approve", "--from", NOTES)
+    assert (done.returncode, target.read_text()) == (0, "# welcome\nRead me first.\n")
+
+
+def test_a_ceiling_holds_even_against_approve(tmp_path):
+    target = tmp_path / "out.txt"
+    words = ["save_notes", f"path={target}", "--approve", "--max-safety", "cautious", "--from", NOTES]
+    done = gramercy("tools", "call", *words)
+    assert (done.returncode, target.exists()) == (4, False)
+    assert "above the ceiling" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["tools", "list"], 2, "--from"),
+        (["tools", "list", "--from", "missing.py"], 3, "does not exist"),
+        (["tools", "show", "read_nte", "--from", NOTES], 2, "Did you mean read_note"),
+        (["tools", "call", "read_note", "title", "--from", NOTES], 2, "neither a JSON object nor key=value"),
+        (["tools", "call", "read_note", '{"title": ', "--from", NOTES], 1, "expected a JSON object"),
+        (["tools", "call", "read_note", "--deadline", "0", "--from", NOTES], 2, "deadline"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_bad_command_lines_get_one_clear_message(words, code, told):
+    done = gramercy(*words)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_tool_that_hangs_is_given_up_at_its_deadline(tmp_path):
+    source = tmp_path / "hanging.py"
+    source.write_text(
+        "from gramercy import tool\n"
+        "@tool\n"
+        "def spin() -> None:\n"
+        '    """Never end."""\n'
+        "    while True: pass\n"
+    )
+    done = gramercy("tools", "call", "spin", "--deadline", "0.2", "--from", str(source))
+    assert done.returncode == 1
+    assert "did not finish within 0.2 s" in done.stderr
+
+
+def test_escape_sequences_of_a_tool_do_not_reach_standard_error(tmp_path):
+    source = tmp_path / "loud.py"
+    source.write_text(
+        "from gramercy import tool\n"
+        "@tool\n"
+        "def loud() -> None:\n"
+        '    """Fail loudly."""\n'
+        "    raise ValueError('\\x1b[2Jgone')\n"
+    )
+    done = gramercy("tools", "call", "loud", "--from", str(source))
+    assert "\x1b" not in done.stderr
+    assert "gone" in done.stderr
+
+
+def at_terminal(answers, *arguments):
+    """Run the command on a real pseudo-terminal and type the answers; return exit code and screen."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, [sys.executable, "-m", "gramercy", *arguments], {**os.environ, "EDITOR": "true"})
+    os.write(terminal, answers.encode())
+    screen = b""
+    while True:
+        try:
+            chunk = os.read(terminal, 4096)
+        except OSError:  # the other end is closed: the process is gone
+            break
+        if not chunk:
+            break
+        screen += chunk
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), screen.decode()
+
+
+def test_a_person_at_a_terminal_sees_the_call_and_approves(tmp_path):
+    target = tmp_path / "out.txt"
+    code, screen = at_terminal("a\n", "tools", "call", "save_notes", f"path={target}", "--from", NOTES)
+    assert (code, target.exists()) == (0, True)
+    assert "save_notes (dangerous)" in screen
+    assert str(target) in screen
+    assert "asks because" in screen
+
+
+def test_a_person_at_a_terminal_denies_with_a_reason(tmp_path):
+    target = tmp_path / "out.txt"
+    code, screen = at_terminal("d\nnot there\n", "tools", "call", "save_notes", f"path={target}", "--from", NOTES)
+    assert (code, target.exists()) == (4, False)
+    assert "User denied tool execution: not there" in screen
+
+
+def test_a_person_at_a_terminal_edits_the_arguments(tmp_path, monkeypatch):
+    asked, chosen = tmp_path / "asked.txt", tmp_path / "chosen.txt"
+    editor = tmp_path / "editor"
+    editor.write_text(f"#!/bin/sh\nsed -i 's#{asked}#{chosen}#' \"$1\"\n")
+    editor.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(editor))
+    code, screen = at_terminal("e\n", "tools", "call", "save_notes", f"path={asked}", "--from", NOTES)
+    assert (code, asked.exists(), chosen.exists()) == (0, False, True)
+    assert "changed the arguments before approving" in screen
