@@ -1,6 +1,6 @@
 """Run the Python blocks of one page in one namespace: a program that reads blocks and reports their output.
 
-Started by `session`; one JSON object a line in, one a line out.
+Started by `walkthrough`; one JSON object a line in, one a line out.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Test folders are not packages; these two modules lie beside this one.
 sys.path.insert(0, str(Path(__file__).parent))
 pages = importlib.import_module("pages")
-session = importlib.import_module("session")
+walkthrough = importlib.import_module("walkthrough")
 
 PAGES = {page.name: page for page in pages.all_pages() if page.blocks}
 
@@ -24,12 +24,12 @@ PAGES = {page.name: page for page in pages.all_pages() if page.blocks}
 def test_every_block_does_what_the_page_says(name: str, tmp_path: Path) -> None:
     """Style: every code block in README and docs is executed by a test."""
     page = PAGES[name]
-    assert session.Session(page, tmp_path).run() == len(page.blocks)
+    assert walkthrough.Walkthrough(page, tmp_path).run() == len(page.blocks)
 
 
 def run_text(text: str, directory: Path) -> int:
     page: Page = pages.Page.parse(Path("page.md"), text)
-    executed: int = session.Session(page, directory).run()
+    executed: int = walkthrough.Walkthrough(page, directory).run()
     return executed
 
 
@@ -129,7 +129,7 @@ def test_a_conversation_at_a_terminal_is_held(tmp_path: Path) -> None:
 )
 def test_a_page_that_says_something_else_fails(text: str, complaint: str, tmp_path: Path) -> None:
     """Style: every test can fail, this machinery included."""
-    with pytest.raises(session.DifferenceError, match=complaint):
+    with pytest.raises(walkthrough.DifferenceError, match=complaint):
         run_text(text, tmp_path)
 
 
@@ -157,4 +157,4 @@ def test_an_ellipsis_stands_for_anything_within_a_line_or_for_lines(
     expected: str, actual: str, *, same: bool
 ) -> None:
     """Style: wording that a page does not quote does not matter."""
-    assert session.matches(expected, actual) is same
+    assert walkthrough.matches(expected, actual) is same

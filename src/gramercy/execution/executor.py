@@ -11,7 +11,13 @@ from contextvars import copy_context
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import GramercyError, InvalidArgumentsError, InvalidCallError, InvalidPolicyError
+from gramercy.errors import (
+    GramercyError,
+    InvalidArgumentsError,
+    InvalidCallError,
+    InvalidPolicyError,
+    UnknownToolError,
+)
 from gramercy.execution import telemetry
 from gramercy.execution.attempt import Attempt
 from gramercy.execution.calls import ToolCall, ToolResult, id_of, read_arguments, read_call
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 SIDE_BY_SIDE = 8
+MOST_NAMED = 20
 # Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
 _ALLOW, _ASK, _DENY = Action.ALLOW, Action.ASK, Action.DENY
 # Results that nobody needs to await, so that nobody needs to ask.
@@ -196,7 +203,13 @@ class Executor:
 
                 found = PlainCopy(None, list(error.faults), len(error.faults))
                 error = explain_faults(tool.checker.validator, tool.schema, found, tool=tool.name)
-        return self._recorder.refused(id_of(call), error, tool)
+        hint = ""
+        if isinstance(error, UnknownToolError) and not error.suggestions:
+            names = [known.name for known in self.tools()]
+            hint = (
+                f"\nThe tools are {', '.join(names[:MOST_NAMED])}{', …' if len(names) > MOST_NAMED else ''}"
+            )
+        return self._recorder.refused(id_of(call), error, tool, hint)
 
     def _is_direct(self, attempt: Attempt) -> bool:
         """Tell whether the handler can simply be called: nobody to ask, nothing to wait for or to trace."""

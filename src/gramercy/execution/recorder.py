@@ -149,18 +149,20 @@ class Recorder:
     def denied(self, attempt: Attempt, text: str) -> ToolResult:
         """Make the result of a call that may not run."""
         text = text_for_model(text, self.settings.max_output)
-        metadata = attempt.metadata(None)
+        metadata = {**attempt.metadata(None), "denied": True}
         self._close(attempt, State.DENIED, text, metadata)
         self.metrics.record_refusal(attempt.tool.name, denied=True)
         return ToolResult(attempt.call_id, success=False, content=text, error=text, metadata=metadata)
 
-    def refused(self, call_id: str, problem: BaseException, tool: Tool | None = None) -> ToolResult:
+    def refused(
+        self, call_id: str, problem: BaseException, tool: Tool | None = None, hint: str = ""
+    ) -> ToolResult:
         """Make the result of a call that cannot run: unknown tool, wrong arguments, failing transform."""
         metadata = {}
         if tool is not None:
             self.metrics.record_refusal(tool.name, denied=False)
             metadata["safety_level"] = tool.level_word
-        text = text_for_model(error_text(problem), self.settings.max_output)
+        text = text_for_model(error_text(problem) + hint, self.settings.max_output)
         return ToolResult(call_id, success=False, content=text, error=text, metadata=metadata)
 
 

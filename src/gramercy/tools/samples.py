@@ -6,6 +6,9 @@ from contextlib import suppress
 from math import ceil, floor, isfinite
 from typing import TYPE_CHECKING, Any
 
+from gramercy.gram.json_schema import compile_cached
+from gramercy.tools.matching import text_matching
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -64,6 +67,8 @@ def _text(schema: dict[str, Any], value: Any) -> str:
     sample: str = _BY_FORMAT.get(schema.get("format", ""), "…")
     if "format" not in schema and isinstance(value, str | int | float) and not isinstance(value, bool):
         sample = str(value)
+    if "pattern" in schema and not compile_cached({"pattern": schema["pattern"]}).is_valid(sample):
+        return text_matching(schema["pattern"])
     least: int = schema.get("minLength", 0)
     most: int = schema.get("maxLength", max(LONGEST_TEXT, least))
     if len(sample) > most:

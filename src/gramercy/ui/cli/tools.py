@@ -161,8 +161,4 @@ def _report(result: ToolResult, *, as_json: bool) -> int:
         click.echo(visible(result.content), err=True)
     if result.success:
         return 0
-    return DENIED if _was_denied(result) else FAILED
-
-
-def _was_denied(result: ToolResult) -> bool:
-    return "execution_time_ms" not in result.metadata and "safety_level" in result.metadata
+    return DENIED if result.metadata.get("denied") else FAILED

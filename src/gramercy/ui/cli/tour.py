@@ -142,7 +142,7 @@ def _drift(stage: Stage) -> None:
 
 def _rules(stage: Stage) -> None:
     _title("Rules are data; every decision names its rule; every call is counted")
-    policy = Policy.from_data([{"action": "deny", "tools": ["write_*"], "reason": "read-only today"}])
+    policy = Policy([{"action": "deny", "tools": ["write_*"], "reason": "read-only today"}])
     executor = Executor(stage.registry, policy=policy)
     for text in ("one", "one two", "one two three"):
         executor.execute(ToolCall("call_1", "count_words", {"text": text}))

@@ -55,7 +55,7 @@ def matches(expected: str, actual: str) -> bool:
     return re.fullmatch("".join(parts), actual.strip("\n") + "\n") is not None
 
 
-class Session:
+class Walkthrough:
     """The scratch directory of one page, with the examples in it and the processes that run its blocks."""
 
     def __init__(self, page: Page, directory: Path) -> None:
