@@ -15,7 +15,9 @@ LONGEST_FUNCTION = 45
 
 def modules_after(statement):
     code = f"import sys; {statement}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     return set(done.stdout.split())
 
 
@@ -37,7 +39,9 @@ def test_every_public_name_can_be_imported():
 
 
 def test_modules_and_functions_stay_short():
-    too_long = [str(path.relative_to(ROOT)) for path in SOURCES if len(path.read_text().splitlines()) > LONGEST_MODULE]
+    too_long = [
+        str(path.relative_to(ROOT)) for path in SOURCES if len(path.read_text().splitlines()) > LONGEST_MODULE
+    ]
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

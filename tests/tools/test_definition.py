@@ -193,12 +193,12 @@ def test_a_schema_that_contains_itself_is_refused():
 
 def test_all_problems_are_reported_together():
     """Style: the message says everything that is wrong."""
-    text = refusal(name="readFile", description="", parameters=[{"name": "a", "type": "x"}], handler=None, deadline=-1)
+    parameters = [{"name": "a", "type": "x"}]
+    text = refusal(name="readFile", description="", parameters=parameters, required="a", handler=None, deadline=-1)
     assert text.startswith("tool 'readFile' is refused:\n")
-    for part in ("try 'read_file'", "description is empty", "unknown type 'x'", "no handler", "deadline is -1"):
+    for part in ("try 'read_file'", "description is empty", "type 'x'", "list of names", "no handler", "is -1"):
         assert part in text
-    assert "which is no parameter" not in text
-    assert text.count("\n- ") == 5
+    assert text.count("\n- ") == 6
 
 
 def test_a_default_may_refer_to_definitions_and_other_properties():

@@ -259,7 +259,7 @@ def test_async_functions_methods_partials_and_objects_become_tools():
         tool(wait),
         tool(Shop().price),
         tool(name="tea_price", description="Tell it.")(partial),
-        tool(name="weekday")(Shop()),
+        tool(name="weekday", description="Tell it.")(Shop()),
     ])  # fmt: skip
     calls = {
         "wait": ({"until": "2026-01-31"}, "2026"),

@@ -1,4 +1,4 @@
-"""The command line as a person uses it: real processes, real exit codes, data on stdout, the rest on stderr."""
+"""The command line as a person uses it: real processes, real exit codes, data on stdout, the rest not."""
 
 import json
 import os
@@ -60,7 +60,9 @@ def test_list_filters_by_level_and_category():
     assert by_category.split()[0] == "save_notes"
 
 
-@pytest.mark.parametrize(("style", "key"), [("openai", "function"), ("anthropic", "input_schema"), ("mcp", "inputSchema")])
+@pytest.mark.parametrize(
+    ("style", "key"), [("openai", "function"), ("anthropic", "input_schema"), ("mcp", "inputSchema")]
+)
 def test_list_prints_provider_schemas_as_json(style, key):
     done = gramercy("tools", "list", "--from", NOTES, "--json", "--style", style)
     assert all(key in entry for entry in json.loads(done.stdout))
@@ -171,11 +173,7 @@ def test_bad_command_lines_get_one_clear_message(words, code, told):
 def test_a_tool_that_hangs_is_given_up_at_its_deadline(tmp_path):
     source = tmp_path / "hanging.py"
     source.write_text(
-        "from gramercy import tool\n"
-        "@tool\n"
-        "def spin() -> None:\n"
-        '    """Never end."""\n'
-        "    while True: pass\n"
+        'from gramercy import tool\n@tool\ndef spin() -> None:\n    """Never end."""\n    while True: pass\n'
     )
     done = gramercy("tools", "call", "spin", "--deadline", "0.2", "--from", str(source))
     assert done.returncode == 1
@@ -200,7 +198,9 @@ def at_terminal(answers, *arguments):
     """Run the command on a real pseudo-terminal and type the answers; return exit code and screen."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execve(sys.executable, [sys.executable, "-m", "gramercy", *arguments], {**os.environ, "EDITOR": "true"})
+        os.execve(
+            sys.executable, [sys.executable, "-m", "gramercy", *arguments], {**os.environ, "EDITOR": "true"}
+        )
     os.write(terminal, answers.encode())
     screen = b""
     while True:
@@ -226,7 +226,9 @@ def test_a_person_at_a_terminal_sees_the_call_and_approves(tmp_path):
 
 def test_a_person_at_a_terminal_denies_with_a_reason(tmp_path):
     target = tmp_path / "out.txt"
-    code, screen = at_terminal("d\nnot there\n", "tools", "call", "save_notes", f"path={target}", "--from", NOTES)
+    code, screen = at_terminal(
+        "d\nnot there\n", "tools", "call", "save_notes", f"path={target}", "--from", NOTES
+    )
     assert (code, target.exists()) == (4, False)
     assert "User denied tool execution: not there" in screen
 

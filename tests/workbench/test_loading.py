@@ -83,9 +83,11 @@ def test_what_a_file_prints_does_not_reach_standard_output(tmp_path, capsys):
         ("import no_such_module_anywhere\n", "needs a module that is not installed: no_such_module_anywhere"),
         ("raise SystemExit(3)\n", "SystemExit: 3"),
         (
-            "from gramercy import define_tool\n"
-            "a = define_tool('same', 'One.', [], handler=lambda a: 1)\n"
-            "b = define_tool('same', 'Two.', [], handler=lambda a: 2)\n",
+            (
+                "from gramercy import define_tool\n"
+                "a = define_tool('same', 'One.', [], handler=lambda a: 1)\n"
+                "b = define_tool('same', 'Two.', [], handler=lambda a: 2)\n"
+            ),
             "two different tools are named 'same'",
         ),
         ("from gramercy import define_tool\ndefine_tool('camelCase', '', [])\n", "try 'camel_case'"),

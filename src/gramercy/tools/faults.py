@@ -26,6 +26,7 @@ MOST_VALUES_EXPLAINED = 5_000
 MOST_COUNTED = 1_000
 MOST_STRANGERS = 200
 LONGEST_EXAMPLE = 2_000
+STRANGE_NAMES = frozenset({"additionalProperties", "unevaluatedProperties"})
 
 
 def explain_faults(
@@ -48,7 +49,9 @@ def _validation_faults(validator: Draft202012Validator, schema: Schema, argument
         first = _first_error(validator, arguments.value)
         faults = list(_faults_of(first, schema)) if first else []
         return [*faults[:MOST_FAULTS], *_more(max(0, len(faults) - MOST_FAULTS), or_more=True)]
-    found = (fault for error in validator.iter_errors(arguments.value) for fault in _faults_of(error, schema))
+    # Strange names last: there may be thousands, and what is missing explains them.
+    errors = sorted(validator.iter_errors(arguments.value), key=lambda error: error.kind.name in STRANGE_NAMES)
+    found = (fault for error in errors for fault in _faults_of(error, schema))
     unique = list(dict.fromkeys(islice(found, MOST_COUNTED)))
     unlisted = len(unique) - MOST_FAULTS
     return unique[:MOST_FAULTS] + _more(unlisted, or_more=next(found, None) is not None)
@@ -96,7 +99,7 @@ def _faults_of(error: Any, schema: Schema) -> Iterator[Fault]:
     name, detail = error.kind.name, error.kind.as_dict()
     if name == "required":
         yield _missing(error, detail["property"], schema)
-    elif name in {"additionalProperties", "unevaluatedProperties"}:
+    elif name in STRANGE_NAMES:
         yield from _unexpected(error, detail["unexpected"], schema)
     elif name in {"anyOf", "oneOf"} and all(detail["context"]):
         yield from _alternatives(error, detail["context"], schema)

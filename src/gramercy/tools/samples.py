@@ -99,7 +99,9 @@ def _numbers_near(schema: dict[str, Any], value: Any) -> Iterator[int | float]:
     beside = [limit + by for limit in limits for by in (1, -1)]
     middle = [sum(limits) / 2] if len(limits) > 1 else []
     step = schema.get("multipleOf")
-    for candidate in (*_as_numbers(value), *limits, *beside, *middle, 1):
+    given = _as_numbers(value)
+    near = sorted(limits, key=lambda limit: abs(limit - given[0])) if given else limits
+    for candidate in (*given, *near, *beside, *middle, 1):
         if not step:
             yield candidate
         else:

@@ -28,7 +28,9 @@ def load_tools(*sources: str) -> Registry:
         module = _run(source)
         found = [*_tools_in(module), *_added(before)]
         if not found:
-            raise SourceError(f"{source} defines no tools: decorate a function with @tool or call define_tool")
+            raise SourceError(
+                f"{source} defines no tools: decorate a function with @tool or call define_tool"
+            )
         try:
             registry.register_all(dict.fromkeys(found))
         except InvalidToolError as error:
@@ -46,12 +48,16 @@ def _run(source: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if error.name is not None and (source == error.name or source.startswith(f"{error.name}.")):
-            raise SourceError(f"there is no module {source!r}: give a path to a .py file or an importable name") from None
+            raise SourceError(
+                f"there is no module {source!r}: give a path to a .py file or an importable name"
+            ) from None
         raise SourceError(f"{source} needs a module that is not installed: {error.name}") from None
     except KeyboardInterrupt:
         raise
-    except BaseException as error:
-        raise SourceError(f"{source} cannot be loaded: {_where(error)}{type(error).__name__}: {error}") from None
+    except BaseException as error:  # noqa: BLE001 - a stranger's file may raise anything, SystemExit too
+        raise SourceError(
+            f"{source} cannot be loaded: {_where(error)}{type(error).__name__}: {error}"
+        ) from None
 
 
 def _run_file(path: Path) -> ModuleType:

@@ -1,4 +1,4 @@
-"""Ask the person at the terminal: what would run, with which arguments, why it asks, and what changed meanwhile."""
+"""Ask the person at the terminal: what would run, with what, why it asks, and what changed meanwhile."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gramercy.execution.approval import Approved, ApprovalRequest, Decision, Denied, Modified
-from gramercy.execution.calls import parse_arguments
 from gramercy.errors import InvalidArgumentsError
+from gramercy.execution.approval import ApprovalRequest, Approved, Decision, Denied, Modified
+from gramercy.execution.calls import parse_arguments
 from gramercy.ui.cli.display import json_text, visible
 
 if TYPE_CHECKING:
@@ -22,10 +22,16 @@ BY = "person at the terminal"
 def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
     """Show the call and read a decision; where nobody can type, refuse."""
     if not sys.stdin.isatty():
-        return Denied("nobody can be asked: standard input is not a terminal (use --approve to approve this call)")
+        return Denied(
+            "nobody can be asked: standard input is not a terminal (use --approve to approve this call)"
+        )
     _show(tool, arguments, request)
     while True:
-        answer = click.prompt("approve, deny or edit? [a/d/e]", err=True, default="d", show_default=False).strip().lower()
+        answer = (
+            click.prompt("approve, deny or edit? [a/d/e]", err=True, default="d", show_default=False)
+            .strip()
+            .lower()
+        )
         if answer in {"a", "approve"}:
             return Approved(by=BY)
         if answer in {"d", "deny"}:

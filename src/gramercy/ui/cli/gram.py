@@ -1,6 +1,6 @@
 """`gramercy gram`: check, format and translate gram files.
 
-Exit codes: 0 clean, 1 something was found, 2 wrong usage or an unreadable file.
+Exit codes: 0 clean, 1 something was found, 2 wrong usage or an unreadable file, 3 tools that do not load.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gramercy.errors import GramercyError, GramError, PositionedGramError
+from gramercy.errors import GramError, PositionedGramError
 from gramercy.ui.cli.display import visible
 from gramercy.ui.cli.files import STDIN, Reader, TextFile, UnreadableFileError, read_text, replace_text, show
+from gramercy.ui.cli.options import sources_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -48,20 +49,14 @@ def lint(context: click.Context, paths: Sequence[str], *, as_json: bool) -> None
 
 @group.command()
 @_paths
-@click.option(
-    "--from", "sources", multiple=True, required=True, metavar="FILE.py|MODULE", help="Where the tools are."
-)
+@sources_option
 @_as_json
 @click.pass_context
 def check(context: click.Context, paths: Sequence[str], sources: Sequence[str], *, as_json: bool) -> None:
     """Lint, and report every tool that the given Python tools do not implement."""
     from gramercy.workbench.loading import load_tools
 
-    try:
-        library = load_tools(*sources).library()
-    except GramercyError as error:
-        show(visible(str(error)), err=True)
-        context.exit(UNUSABLE)
+    library = load_tools(*sources).library()
     context.exit(_lint(paths, as_json=as_json, explain=library.explain_binding))
 
 

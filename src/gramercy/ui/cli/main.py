@@ -1,4 +1,4 @@
-"""The entry point: finds the subcommand, loads only what it needs, and turns every failure into one message."""
+"""The entry point: finds the subcommand, loads only what it needs, turns every failure into one message."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def main() -> NoReturn:
     sys.exit(_run())
 
 
-def _run() -> int:
+def _run() -> int:  # noqa: PLR0911 - one return for each way to end
     try:
-        outcome = cli.main(standalone_mode=False)
+        outcome = cli.main(standalone_mode=False, color=False if os.environ.get("NO_COLOR") else None)
     except click.exceptions.Abort:
         click.echo("gramercy: interrupted", err=True)
         return INTERRUPTED
@@ -78,7 +78,10 @@ def _run() -> int:
     except Exception as error:
         if os.environ.get("GRAMERCY_DEBUG"):
             raise
-        click.echo(f"gramercy: unexpected {type(error).__name__}: {error} (set GRAMERCY_DEBUG=1 for details)", err=True)
+        click.echo(
+            f"gramercy: unexpected {type(error).__name__}: {error} (set GRAMERCY_DEBUG=1 for details)",
+            err=True,
+        )
         return FAILED
     return outcome if isinstance(outcome, int) else 0
 

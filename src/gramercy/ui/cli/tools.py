@@ -16,29 +16,17 @@ from gramercy.tools.safety import Safety
 from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.display import visible
+from gramercy.ui.cli.options import sources_option
 from gramercy.workbench.loading import load_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gramercy.tools.tool import Tool
 
 FAILED, DENIED = 1, 4
 LEVELS = click.Choice([level.value for level in Safety])
 STYLES = click.Choice(["openai", "anthropic", "mcp"])
-
-
-def sources_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option that names the files with tools."""
-    return click.option(
-        "--from",
-        "sources",
-        multiple=True,
-        required=True,
-        envvar="GRAMERCY_TOOLS",
-        metavar="FILE.py|MODULE",
-        help="Where the tools are defined; may be given several times (or GRAMERCY_TOOLS).",
-    )(command)
 
 
 @click.group()
@@ -52,7 +40,9 @@ def group() -> None:
 @click.option("--category", "categories", multiple=True, help="Only tools in one of these categories.")
 @click.option("--style", type=STYLES, default="openai", help="The shape of --json.")
 @click.option("--json", "as_json", is_flag=True, help="Print the schemas as a model provider gets them.")
-def list_tools(sources: Sequence[str], max_safety: str | None, categories: Sequence[str], style: Any, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
+def list_tools(
+    sources: Sequence[str], max_safety: str | None, categories: Sequence[str], style: Any, *, as_json: bool
+) -> None:
     """List tools in alphabetical order."""
     tools = load_tools(*sources).select(max_safety_level=max_safety, categories=categories or None)
     if as_json:
@@ -68,7 +58,7 @@ def list_tools(sources: Sequence[str], max_safety: str | None, categories: Seque
 @click.argument("name")
 @click.option("--style", type=STYLES, help="Print the schema alone, in the shape of this provider.")
 @click.option("--gram", "as_gram", is_flag=True, help="Print the tool as a gram specification.")
-def show_tool(sources: Sequence[str], name: str, style: Any, as_gram: bool) -> None:  # noqa: FBT001 - click passes flags by name
+def show_tool(sources: Sequence[str], name: str, style: Any, *, as_gram: bool) -> None:
     """Show what a tool does and which arguments it takes."""
     tool = load_tools(*sources).resolve(name)
     if style is not None:
@@ -84,7 +74,12 @@ def _specification_text(tool: Tool) -> str:
     from gramercy.gram.specification import create_tool_specification
 
     schema = {key: value for key, value in tool.schema.items() if key != "additionalProperties"}
-    return create_tool_specification(tool.name, tool.description, json_schema_to_signature(schema)).to_gram()
+    signature = json_schema_to_signature(schema)
+    level = None if tool.safety_level is Safety.SAFE else tool.safety_level.value
+    specification = create_tool_specification(
+        tool.name, tool.description, signature, safety=level, categories=tool.categories
+    )
+    return specification.to_gram()
 
 
 def _description(tool: Tool) -> str:
@@ -105,7 +100,13 @@ def _description(tool: Tool) -> str:
 @click.argument("arguments", nargs=-1, metavar="[JSON | - | key=value ...]")
 @click.option("--approve", is_flag=True, help="Approve this very call, as the person who types it.")
 @click.option("--max-safety", type=LEVELS, help="Refuse tools above this level.")
-@click.option("--deadline", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds.")
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 def call_tool(  # noqa: PLR0913 - one parameter per option
     sources: Sequence[str],
@@ -117,7 +118,7 @@ def call_tool(  # noqa: PLR0913 - one parameter per option
     deadline: float,
     as_json: bool,
 ) -> int:
-    """Call a tool through the guard. Arguments are one JSON object, - for standard input, or key=value pairs."""
+    """Call a tool through the guard, with one JSON object, - for standard input, or key=value pairs."""
     registry = load_tools(*sources)
     tool = registry.resolve(name)
     handler = (lambda _tool, _arguments: Approved(by=BY)) if approve else ask_at_terminal
@@ -141,7 +142,7 @@ def _read_arguments(tool: Tool, words: Sequence[str]) -> Any:
 
 
 def _read_value(tool: Tool, key: str, text: str) -> Any:
-    """Read a value as JSON where the tool does not want text; what is not JSON is left for the checker to name."""
+    """Read a value as JSON where the tool does not want text; what is not JSON the checker will name."""
     kinds = {parameter.name: parameter.type for parameter in tool.parameters}
     if kinds.get(key, "string") == "string":
         return text
@@ -153,7 +154,12 @@ def _read_value(tool: Tool, key: str, text: str) -> Any:
 
 def _report(result: ToolResult, *, as_json: bool) -> int:
     if as_json:
-        fields = {"id": result.id, "success": result.success, "content": result.content, "error": result.error}
+        fields = {
+            "id": result.id,
+            "success": result.success,
+            "content": result.content,
+            "error": result.error,
+        }
         click.echo(json.dumps({**fields, "metadata": result.metadata}, indent=2, ensure_ascii=False))
     elif result.success:
         click.echo(result.content if not sys.stdout.isatty() else visible(result.content))

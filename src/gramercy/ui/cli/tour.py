@@ -1,4 +1,4 @@
-"""`gramercy tour`: the real parts at work on a scratch directory, told in a minute. Nothing in it is canned."""
+"""`gramercy tour`: the real parts at work on a scratch directory, told in a minute. Nothing is canned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gramercy.gram.specification import ToolSpecification
 from gramercy.tools.definition import create_tool, tool
 from gramercy.tools.library import ToolLibrary
 from gramercy.tools.registry import Registry
-from gramercy.tools.tool import Tool
+from gramercy.tools.tool import Tool  # noqa: TC001 - as a user would write it: @tool reads annotations
 from gramercy.ui.cli.display import json_text, visible
 
 HELLO = """\
@@ -93,7 +93,9 @@ def _bind(stage: Stage) -> None:
     _title("A gram specification is bound to an implementation only if they agree")
     click.echo(HELLO)
     specification = ToolSpecification.from_gram(HELLO)
-    good = create_tool("sayHello", specification.description, specification.schema, lambda a: f"Hello, {a['name']}!")
+    good = create_tool(
+        "sayHello", specification.description, specification.schema, lambda a: f"Hello, {a['name']}!"
+    )
     schema = {"type": "object", "properties": {"name": {"type": "integer"}}, "required": ["name"]}
     bad = create_tool("sayHello", specification.description, schema, lambda _: "")
     click.echo(f"implementation A   bound: {ToolLibrary.of([good]).bind(specification) is good}")
