@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gramercy.execution.approval import Denied as Denied
     from gramercy.execution.approval import Modified as Modified
     from gramercy.execution.calls import ToolCall as ToolCall
-    from gramercy.execution.calls import ToolOutput as ToolOutput
     from gramercy.execution.calls import ToolResult as ToolResult
     from gramercy.execution.executor import Executor as Executor
     from gramercy.execution.policy import Policy as Policy
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from gramercy.tools.definition import tool as tool
     from gramercy.tools.formatting import format_tool_result as format_tool_result
     from gramercy.tools.library import ToolLibrary as ToolLibrary
+    from gramercy.tools.outcome import ToolOutput as ToolOutput
     from gramercy.tools.registry import Registry as Registry
     from gramercy.tools.registry import default_registry as default_registry
     from gramercy.tools.safety import Safety as Safety
@@ -41,7 +41,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "errors": ("GramercyError", "InvalidArgumentsError"),
     "execution.approval": ("Approved", "Denied", "Modified"),
-    "execution.calls": ("ToolCall", "ToolOutput", "ToolResult"),
+    "execution.calls": ("ToolCall", "ToolResult"),
     "execution.executor": ("Executor",),
     "execution.policy": ("Policy", "Rule"),
     "gram.schema": ("type_signature_to_json_schema",),
@@ -51,6 +51,7 @@ _HOMES = {
     "tools.definition": ("create_tool", "define_tool", "tool"),
     "tools.formatting": ("format_tool_result",),
     "tools.library": ("ToolLibrary",),
+    "tools.outcome": ("ToolOutput",),
     "tools.registry": ("Registry", "default_registry"),
     "tools.safety": ("Safety",),
     "tools.tool": ("Tool", "tools_to_schema"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, final
 
 import msgspec
@@ -34,14 +33,6 @@ class ToolResult(msgspec.Struct, frozen=True):
     content: str
     error: str | None = None
     metadata: dict[str, Any] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOutput:
-    """What a handler returns to report a value together with an error."""
-
-    value: Any
-    error: str | None = None
 
 
 def id_of(raw: Any) -> str:

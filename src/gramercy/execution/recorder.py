@@ -6,12 +6,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import DeadlineExceededError, ExecutionError
-from gramercy.execution.calls import ToolOutput, ToolResult
+from gramercy.execution.calls import ToolResult
 from gramercy.execution.journal import State
 from gramercy.execution.observers import notify
 from gramercy.execution.output import error_text, text_for_model
 from gramercy.execution.seal import canonical_text
 from gramercy.execution.waiting import must_pass
+from gramercy.tools.outcome import ToolOutput
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
