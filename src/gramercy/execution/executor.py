@@ -21,6 +21,7 @@ from gramercy.errors import (
 from gramercy.execution import telemetry
 from gramercy.execution.attempt import Attempt
 from gramercy.execution.calls import ToolCall, ToolResult, id_of, read_arguments, read_call
+from gramercy.execution.express import ExpressLane
 from gramercy.execution.gate import Gate
 from gramercy.execution.journal import Journal, MemoryJournal
 from gramercy.execution.metrics import Metrics, ToolMetrics, metrics_table
@@ -81,9 +82,24 @@ class Executor:
         self._metrics = Metrics()
         self._recorder = Recorder(self.settings, self._metrics)
         self._gate = Gate(self.settings, self._recorder)
+        self._express = self._lane(BLOCKING)
+        self._inline_express = self._lane(LOOP)
+
+    def _lane(self, caller: Caller) -> ExpressLane:
+        def finish(attempt: Attempt, value: Any, started: float) -> ToolResult | Coroutine[Any, Any, ToolResult]:
+            return self._conclude(attempt, value, started, caller)
+
+        def rescue(attempt: Attempt, error: BaseException, started: float) -> ToolResult:
+            return self._rescued(attempt, error, started, must_pass)
+
+        return ExpressLane(self.settings, self._metrics, finish, rescue)
 
     def execute(self, call: ToolCall | Mapping[str, Any]) -> ToolResult:
         """Run one call and return its result."""
+        tool = self._express.admitted(call)
+        swift = None if tool is None else self._express.run(tool, call)
+        if swift is not None:
+            return swift if type(swift) is ToolResult else drive(swift)
         attempt = self._prepare(call)
         if type(attempt) is ToolResult:
             return attempt
@@ -94,6 +110,10 @@ class Executor:
 
     async def aexecute(self, call: ToolCall | Mapping[str, Any]) -> ToolResult:
         """Run one call without blocking the event loop (only tools declared inline run on it)."""
+        tool = self._express.admitted(call)
+        swift = None if tool is None or not tool.inline else self._inline_express.run(tool, call)
+        if swift is not None:
+            return swift if type(swift) is ToolResult else await swift
         attempt = self._prepare(call)
         if type(attempt) is ToolResult:
             return attempt
@@ -227,9 +247,18 @@ class Executor:
             self._recorder.started(attempt)
             started = perf_counter()
             value = attempt.tool.handler(attempt.given())
+        except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
+            return self._rescued(attempt, error, started, must_pass)
+        return self._conclude(attempt, value, started, caller)
+
+    def _conclude(
+        self, attempt: Attempt, value: Any, started: float, caller: Caller
+    ) -> ToolResult | Coroutine[Any, Any, ToolResult]:
+        """Make the result of what a handler returned, or go on waiting if that wants to be awaited."""
+        try:
             if type(value) not in _PLAIN_RESULTS and inspect.isawaitable(value):
                 return self._await_value(attempt, value, started, caller)
-        except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
+        except BaseException as error:  # noqa: BLE001 - a stranger's object may fail to say what it is
             return self._rescued(attempt, error, started, must_pass)
         return self._recorder.returned(attempt, value, perf_counter() - started)
 

@@ -60,7 +60,7 @@ class Journal(Protocol):
     def move(self, key: int, state: State, *, call_id: str, tool: str, detail: str = "") -> None:
         """Record that a call has come to a state."""
 
-    def note(self, state: State, *, call_id: str, tool: str, detail: str = "") -> None:
+    def note(self, state: State, call_id: str, tool: str, detail: str = "") -> None:
         """Record a whole call at once, after it is over; enough for safe ones, which may be repeated."""
 
     def entries(self) -> list[Entry]:
@@ -99,7 +99,7 @@ class MemoryJournal:
                 self._open[key] = state
             self._rows.append((key, call_id, tool, state, time(), detail[:LONGEST_DETAIL]))
 
-    def note(self, state: State, *, call_id: str, tool: str, detail: str = "") -> None:
+    def note(self, state: State, call_id: str, tool: str, detail: str = "") -> None:
         """Record a whole call at once."""
         # Appending to a deque is atomic, so this needs no lock.
         self._rows.append(

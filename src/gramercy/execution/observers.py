@@ -54,15 +54,24 @@ def notify(
             else:
                 limit = Limit(f"observer {_name(hook)}", seconds)
                 answer = drive(BLOCKING.call(hook, phase, tool, attempt.given(), seen, limit=limit))
-            if answer is not None and inspect.iscoroutine(answer):
-                answer.close()
-                log.warning(
-                    "observer %s is async and was not run: hooks must be plain functions", _name(hook)
-                )
-        except BaseException as error:
-            if must_pass(error):
-                raise
-            log.warning("observer %s failed in phase %s: %s", _name(hook), phase, error_text(error))
+            if answer is not None:
+                refuse_answer(hook, answer)
+        except BaseException as error:  # noqa: BLE001 - passed on by hook_failed if it is the caller's
+            hook_failed(hook, phase, error)
+
+
+def refuse_answer(hook: Hook, answer: Any) -> None:
+    """Ignore what a hook returned; a coroutine means that its code has not run, which is worth a word."""
+    if inspect.iscoroutine(answer):
+        answer.close()
+        log.warning("observer %s is async and was not run: hooks must be plain functions", _name(hook))
+
+
+def hook_failed(hook: Hook, phase: Phase, error: BaseException) -> None:
+    """Log the failure of a hook, unless it is the caller's own interruption."""
+    if must_pass(error):
+        raise error
+    log.warning("observer %s failed in phase %s: %s", _name(hook), phase, error_text(error))
 
 
 def transformed(

@@ -31,25 +31,31 @@ class Verdict:
     explanation: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Policy:
     """An ordered list of rules with a ceiling. Without a match, safe and cautious run, dangerous asks."""
 
-    rules: tuple[Rule, ...] = ()
-    max_safety_level: Safety = Safety.DANGEROUS
-    version: str = field(init=False)
+    rules: tuple[Rule, ...]
+    max_safety_level: Safety
+    version: str
     # Verdicts for tools on whose arguments no rule depends: nearly all, and every call asks.
     settled: dict[Tool, Verdict] = field(init=False, repr=False, compare=False, default_factory=dict)
     _relevant: dict[Tool, list[tuple[int, Rule]]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 
-    def __post_init__(self) -> None:
-        """Read the rules and derive the version, by which approvals notice a change."""
-        if isinstance(self.rules, str | bytes | Mapping) or not isinstance(self.rules, Iterable):
-            raise InvalidPolicyError(f"rules must be a list of rules, not {type(self.rules).__name__}")
-        object.__setattr__(self, "rules", tuple(Rule.from_data(rule) for rule in self.rules))
-        object.__setattr__(self, "max_safety_level", read_level(self.max_safety_level))
+    def __init__(
+        self,
+        rules: Iterable[Rule | Mapping[str, Any]] = (),
+        max_safety_level: Safety | str = Safety.DANGEROUS,
+    ) -> None:
+        """Read rules, which may be plain data, and derive the version, by which approvals notice a change."""
+        if isinstance(rules, str | bytes | Mapping) or not isinstance(rules, Iterable):
+            raise InvalidPolicyError(f"rules must be a list of rules, not {type(rules).__name__}")
+        object.__setattr__(self, "rules", tuple(Rule.from_data(rule) for rule in rules))
+        object.__setattr__(self, "max_safety_level", read_level(max_safety_level))
+        object.__setattr__(self, "settled", {})
+        object.__setattr__(self, "_relevant", {})
         text = msgspec.json.encode([self.max_safety_level, [rule.to_data() for rule in self.rules]])
         object.__setattr__(self, "version", hashlib.sha256(text).hexdigest()[:16])
 

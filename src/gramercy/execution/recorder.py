@@ -131,7 +131,7 @@ class Recorder:
                 self.move(attempt, state, detail)
             else:
                 tool = attempt.tool.name
-                self.settings.journal.note(state, call_id=attempt.call_id, tool=tool, detail=detail)
+                self.settings.journal.note(state, attempt.call_id, tool, detail)
         except Exception as error:  # noqa: BLE001 - the handler has run: its result must not be lost
             metadata["journal_error"] = error_text(error)
 

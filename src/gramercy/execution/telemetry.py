@@ -7,6 +7,7 @@ Telemetry is a copy of what the journal records: a tracer that fails is logged, 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 API = "opentelemetry.trace"
+# Looked up once: reading the environment costs a microsecond, and every call would do it.
+PROVIDER_IS_NAMED = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
 OPERATION = "gen_ai.operation.name"
 TOOL_NAME = "gen_ai.tool.name"
 TOOL_TYPE = "gen_ai.tool.type"
@@ -33,12 +36,20 @@ log = logging.getLogger("gramercy")
 def active_tracer() -> Any | None:
     """Return a tracer when this process has a real tracer provider, else None."""
     api = sys.modules.get(API)
-    if api is None:
+    if api is None or _is_unset(api):
         return None
     provider = api.get_tracer_provider()
     if isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider):
         return None
     return api.get_tracer("gramercy")
+
+
+def _is_unset(api: Any) -> bool:
+    """Tell quickly that no provider was set; asking the API itself costs as much as a call of a tool.
+
+    Where the private name is missing, or the environment names a provider to be loaded, the API is asked.
+    """
+    return getattr(api, "_TRACER_PROVIDER", api) is None and not PROVIDER_IS_NAMED
 
 
 class CallTrace:

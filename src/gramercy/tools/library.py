@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import TYPE_CHECKING
 
 from gramercy.errors import InvalidToolError
@@ -60,6 +60,15 @@ class ToolLibrary(Mapping[str, Tool]):
     def explain_binding(self, specification: ToolSpecification) -> tuple[Mismatch, ...]:
         """List every reason why the specification cannot be bound; empty when it can."""
         return explain_mismatches(specification, self._tools.get(specification.name), names=self._tools)
+
+    # Views of the dictionary itself: the ones that Mapping would make look every name up again.
+    def values(self) -> ValuesView[Tool]:
+        """Return the implementations, in alphabetical order of their names."""
+        return self._tools.values()
+
+    def items(self) -> ItemsView[str, Tool]:
+        """Return names with implementations, in alphabetical order."""
+        return self._tools.items()
 
     def __getitem__(self, name: str) -> Tool:
         return self._tools[name]

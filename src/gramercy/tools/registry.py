@@ -74,13 +74,12 @@ class Registry:
         ceiling = (
             Safety.parse(max_safety_level).rank if max_safety_level is not None else Safety.DANGEROUS.rank
         )
-        wanted = None if categories is None else _category_words(categories)
-        return [
-            tool
-            for tool in self.library().values()
-            if tool.safety_level.rank <= ceiling
-            and (wanted is None or not wanted.isdisjoint(tool.categories))
-        ]
+        levels = {level.value for level in Safety if level.rank <= ceiling}
+        found = [tool for tool in self.library().values() if tool.level_word in levels]
+        if categories is None:
+            return found
+        wanted = _category_words(categories)
+        return [tool for tool in found if not wanted.isdisjoint(tool.categories)]
 
     def library(self) -> ToolLibrary:
         """Return what is registered now as an immutable library."""

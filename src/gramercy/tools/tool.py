@@ -55,6 +55,7 @@ class Tool:
     is_plain: bool = field(init=False)
     level_word: str = field(init=False, repr=False)
     checker: ArgumentChecker = field(init=False, repr=False)
+    _shown: dict[str, dict[str, Any]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "safety_level", Safety.parse(self.safety_level))
@@ -78,11 +79,14 @@ class Tool:
 
     def to_schema(self, style: SchemaStyle = "openai") -> dict[str, Any]:
         """Describe the tool for a model provider."""
-        try:
-            shape = _SHAPES[style]
-        except KeyError:
-            raise InvalidToolError(f"unknown schema style {style!r}: expected {', '.join(_SHAPES)}") from None
-        return shape(self)
+        return _shape(style)(self, copy_json(self.schema))
+
+    def listed(self, style: SchemaStyle = "openai") -> dict[str, Any]:
+        """Return the description that all listings share, made once; it is not what checks calls."""
+        found = self._shown.get(style)
+        if found is None:
+            found = self._shown[style] = self.to_schema(style)
+        return found
 
     def with_safety(self, level: Safety) -> Tool:
         """Return the same tool at another level; the implementation stays."""
@@ -93,8 +97,19 @@ class Tool:
 
 
 def tools_to_schema(tools: Iterable[Tool], style: SchemaStyle = "openai") -> list[dict[str, Any]]:
-    """Describe several tools for a model provider."""
-    return [tool.to_schema(style) for tool in tools]
+    """Describe several tools for a model provider.
+
+    The descriptions are shared between listings, so that listing thousands of tools costs next to nothing:
+    copy one before you change it, or take `Tool.to_schema()`, which is always a new one.
+    """
+    return [tool.listed(style) for tool in tools]
+
+
+def _shape(style: str) -> Callable[[Tool, Schema], dict[str, Any]]:
+    try:
+        return _SHAPES[style]
+    except KeyError:
+        raise InvalidToolError(f"unknown schema style {style!r}: expected {', '.join(_SHAPES)}") from None
 
 
 def _is_async(function: object) -> bool:
@@ -113,16 +128,16 @@ def _parameter(name: str, schema: Any, required: bool) -> Parameter:  # noqa: FB
     )
 
 
-def _openai_shape(tool: Tool) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": copy_json(tool.schema)}
+def _openai_shape(tool: Tool, schema: Schema) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": schema}
     return {"type": "function", "function": function}
 
 
-def _anthropic_shape(tool: Tool) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "input_schema": copy_json(tool.schema)}
+def _anthropic_shape(tool: Tool, schema: Schema) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": schema}
 
 
-def _mcp_shape(tool: Tool) -> dict[str, Any]:
+def _mcp_shape(tool: Tool, schema: Schema) -> dict[str, Any]:
     safe = tool.safety_level is Safety.SAFE
     annotations = {
         "readOnlyHint": safe,
@@ -133,12 +148,12 @@ def _mcp_shape(tool: Tool) -> dict[str, Any]:
     return {
         "name": tool.name,
         "description": tool.description,
-        "inputSchema": copy_json(tool.schema),
+        "inputSchema": schema,
         "annotations": annotations,
     }
 
 
-_SHAPES: dict[str, Callable[[Tool], dict[str, Any]]] = {
+_SHAPES: dict[str, Callable[[Tool, Schema], dict[str, Any]]] = {
     "openai": _openai_shape,
     "anthropic": _anthropic_shape,
     "mcp": _mcp_shape,

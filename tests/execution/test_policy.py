@@ -1,0 +1,203 @@
+"""Policies: rules as data, first match wins, and no rule says more than its author meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from gramercy import Policy, Rule, create_tool, define_tool
+from gramercy.errors import InvalidPolicyError
+from gramercy.execution.policy import Action
+
+
+def make(name="write_file", level="dangerous", categories=("files",)):
+    return create_tool(name, "It.", {"type": "object"}, dict, safety_level=level, categories=categories)
+
+
+def decided(rules, tool=None, ceiling="dangerous", **arguments):
+    return Policy(rules, ceiling).why(tool or make(), arguments).action.value
+
+
+@pytest.mark.parametrize(("level", "action"), [("safe", "allow"), ("cautious", "allow"), ("dangerous", "ask")])
+def test_without_rules_the_level_decides(level, action):
+    """Guard design, Policy: defaults."""
+    verdict = Policy().why(make(level=level), {})
+    assert (verdict.action, verdict.rule) == (action, None)
+    assert verdict.explanation == f"no rule matches; the default for {level} tools is {action}"
+
+
+def test_the_first_matching_rule_wins():
+    """Guard design, Policy."""
+    rules = [
+        {"action": "deny", "tools": ["delete_*"]},
+        {"action": "allow", "tools": ["write_*"], "reason": "trusted"},
+        {"action": "deny"},
+    ]
+    policy = Policy(rules)
+    verdict = policy.why(make(), {})
+    assert verdict.action is Action.ALLOW
+    assert verdict.rule is policy.rules[1]
+    assert verdict.explanation == (
+        'rule 2 says allow (trusted): {"action":"allow","tools":["write_*"],"reason":"trusted"}'
+    )
+    assert policy.why(make("delete_all"), {}).explanation.startswith("rule 1 says deny")
+    assert policy.why(make("read"), {}).explanation.startswith("rule 3 says deny")
+
+
+@pytest.mark.parametrize(
+    ("rule", "matches"),
+    [
+        ({}, True),
+        ({"tools": "write_file"}, True),
+        ({"tools": ["write_*"]}, True),
+        ({"tools": ["writ?_file"]}, True),
+        ({"tools": ["write"]}, False),
+        ({"tools": ["read_*", "*_file"]}, True),
+        ({"tools": ["WRITE_FILE"]}, False),
+        ({"categories": ["files"]}, True),
+        ({"categories": [":files", "other"]}, True),
+        ({"categories": "other"}, False),
+        ({"safety": "dangerous"}, True),
+        ({"safety": ["safe", ":dangerous"]}, True),
+        ({"safety": ["safe", "cautious"]}, False),
+        ({"tools": ["write_*"], "categories": ["other"]}, False),
+        ({"tools": ["write_*"], "safety": "dangerous", "categories": "files"}, True),
+    ],
+)
+def test_every_condition_of_a_rule_must_hold(rule, matches):
+    """Guard design, Policy: tool name, categories, safety."""
+    assert decided([{"action": "deny", **rule}]) == ("deny" if matches else "ask")
+
+
+def test_argument_conditions_need_the_argument():
+    """Guard design, Policy: argument values."""
+    rules = [{"action": "allow", "arguments": {"path": "notes/**", "mode": "append"}}]
+    assert decided(rules, path="notes/a.txt", mode="append") == "allow"
+    assert decided(rules, path="notes/a.txt", mode="overwrite") == "ask"
+    assert decided(rules, path="notes/a.txt") == "ask"
+
+
+@pytest.mark.parametrize(("value", "action"), [(3, "allow"), ("3", "allow"), (True, "ask"), (4, "ask")])
+def test_other_values_are_compared_as_their_json(value, action):
+    """A glob is text; a number is compared as JSON writes it."""
+    assert decided([{"action": "allow", "arguments": {"n": "3"}}], n=value) == action
+
+
+def test_a_ceiling_refuses_what_is_above_it_whatever_the_rules_say():
+    """Guard design, Policy: max_safety_level hides and refuses."""
+    policy = Policy([{"action": "allow"}], "cautious")
+    verdict = policy.why(make(), {})
+    assert verdict.action is Action.DENY
+    assert verdict.explanation == "write_file is dangerous, above the ceiling cautious"
+    assert policy.why(make(level="cautious"), {}).action is Action.ALLOW
+
+
+@pytest.mark.parametrize("action", ["ask", "deny"])
+def test_a_rule_that_restricts_matches_either_spelling_of_a_tool(action):
+    """Decision 4: a call may use either spelling, so a rule must stop both."""
+    for rule_name in ("evaluate-lisp", "evaluate_lisp", "evaluate_*"):
+        assert decided([{"action": action, "tools": rule_name}], make("evaluate-lisp", "safe")) == action
+        assert decided([{"action": action, "tools": rule_name}], make("evaluate_lisp", "safe")) == action
+
+
+def test_a_rule_that_allows_matches_the_exact_name_only():
+    """Two tools may differ in nothing but their hyphens."""
+    assert decided([{"action": "allow", "tools": "write-file"}]) == "ask"
+    assert decided([{"action": "allow", "tools": "write_file"}]) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("allow", "a rule is an object such as {'action': 'ask', 'tools': ['write_*']}, not 'allow'"),
+        (None, "a rule is an object"),
+        ({}, "unknown action None in a rule: expected allow, ask or deny"),
+        ({"action": "alow"}, "unknown action 'alow' in a rule: expected allow, ask or deny; did you mean 'allow'?"),
+        ({"action": 1}, "unknown action 1"),
+        ({"action": "deny", "tool": "a"}, "unknown key 'tool' in a rule; did you mean 'tools'?"),
+        ({"action": "deny", "zzz": 1}, "unknown key 'zzz' in a rule: expected action, tools, categories, safety"),
+        ({"action": "deny", "tools": 3}, "tools in a rule must be a word or a list of words, not 3"),
+        ({"action": "deny", "tools": [3]}, "tools in a rule must be a word or a list of words"),
+        ({"action": "deny", "tools": {"a": 1}}, "tools in a rule must be a word or a list of words"),
+        ({"action": "deny", "safety": "dangerus"}, "unknown safety level 'dangerus'"),
+        ({"action": "deny", "arguments": ["path"]}, "arguments in a rule must map names to globs"),
+        ({"action": "deny", "arguments": {"n": 3}}, "arguments in a rule must map names to globs"),
+        ({"action": "allow", "tools": []}, "tools in a rule is empty: leave it out to match all calls"),
+        ({"action": "allow", "arguments": {}}, "arguments in a rule is empty"),
+        ({"action": "allow", "categories": ""}, "categories in a rule is empty"),
+    ],
+)
+def test_a_bad_rule_is_refused_with_what_to_change(rule, text):
+    """Errors say what to try; an empty list must not mean everything."""
+    with pytest.raises(InvalidPolicyError) as caught:
+        Policy([rule])
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("rules", ["deny", {"action": "deny"}, 3, None])
+def test_rules_must_be_a_list(rules):
+    """Errors say what to try."""
+    with pytest.raises(InvalidPolicyError, match="rules must be a list of rules"):
+        Policy(rules)
+    with pytest.raises(InvalidPolicyError, match="unknown safety level"):
+        Policy([], "severe")
+
+
+def test_rules_made_in_python_are_read_like_rules_made_of_data():
+    """A rule's words mean the same wherever they are written."""
+    rule = Rule("deny", tools="write_*", safety="dangerous", arguments={"path": "*"})
+    assert (rule.action, rule.tools) == (Action.DENY, ("write_*",))
+    assert rule == Rule.from_data(rule.to_data())
+    assert hash(rule) == hash(Rule.from_data(rule.to_data()))
+    assert decided([rule], path="x") == "deny"
+    with pytest.raises(InvalidPolicyError, match="did you mean 'deny'"):
+        Rule("denny")
+
+
+def test_a_rule_cannot_be_changed_after_its_policy_got_a_version():
+    """Guard design: an approval is bound to the policy's version."""
+    rule = Rule("allow", arguments={"path": "notes/**"})
+    with pytest.raises(TypeError):
+        rule.arguments["path"] = "**"
+
+
+def test_the_version_changes_with_every_rule_and_ceiling():
+    """Guard design: sealed to the policy version."""
+    rules = [{"action": "deny", "tools": ["a"]}]
+    versions = [
+        Policy().version,
+        Policy(rules).version,
+        Policy([{"action": "ask", "tools": ["a"]}]).version,
+        Policy([*rules, {"action": "allow"}]).version,
+        Policy([{"action": "allow"}, *rules]).version,
+        Policy(rules, "cautious").version,
+    ]
+    assert len(set(versions)) == len(versions)
+    assert Policy(rules).version == Policy(tuple(rules)).version
+
+
+def test_an_added_rule_is_tried_first_and_the_old_policy_stays():
+    """Guard design: «always allow this» writes a rule."""
+    policy = Policy([{"action": "deny"}], "dangerous")
+    wider = policy.with_rule({"action": "allow", "tools": ["write_file"]})
+    assert wider.why(make(), {}).action is Action.ALLOW
+    assert policy.why(make(), {}).action is Action.DENY
+    assert (wider.version != policy.version, wider.max_safety_level) == (True, "dangerous")
+
+
+def test_verdicts_are_not_mixed_up_between_tools_of_one_name():
+    """A re-registered tool may be more dangerous than the one before."""
+    policy = Policy([{"action": "deny", "categories": ["secret"]}])
+    assert policy.why(make("it", "safe", ()), {}).action is Action.ALLOW
+    assert policy.why(make("it", "dangerous", ()), {}).action is Action.ASK
+    assert policy.why(make("it", "safe", ("secret",)), {}).action is Action.DENY
+
+
+def test_remembered_verdicts_are_bounded(monkeypatch):
+    """Style: never unbounded memory."""
+    monkeypatch.setattr("gramercy.execution.policy.MOST_REMEMBERED", 10)
+    policy = Policy([{"action": "deny", "arguments": {"a": "b"}, "tools": "odd_*"}])
+    for number in range(50):
+        tool = define_tool(f"{'odd' if number % 2 else 'even'}_{number}", "It.", [], handler=dict)
+        assert policy.why(tool, {"a": "b"}).action is (Action.DENY if number % 2 else Action.ALLOW)
+    assert len(policy.settled) <= 10
+    assert len(policy._relevant) <= 10
