@@ -52,7 +52,7 @@ def measure(effort: Effort) -> Section:
 
 def _stages() -> tuple[Callable[[Any], Any], ...]:
     from gramercy import ToolLibrary, create_tool
-    from gramercy.gram.reader import read
+    from gramercy.gram.syntax.reader import read
     from gramercy.gram.specification import specifications_in
 
     def bind(specifications: Any) -> int:

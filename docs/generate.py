@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING
 
 import click
 from interface import describe_name
-from samples import ERROR_IMPORTS, ERRORS, GRAM, GRAM_OF_NOTES, RESULTS, UNRAISED
+from samples import ERROR_IMPORTS, ERRORS, GRAM, GRAM_OF_NOTES, RESULTS
 
 import gramercy
 from gramercy import errors
-from gramercy.gram.diagnostics import RULES
-from gramercy.gram.linter import lint
+from gramercy.gram.lint.diagnostics import RULES
+from gramercy.gram.lint.linter import lint
 from gramercy.ui.cli.main import cli
 from gramercy.workbench.loading import load_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gramercy.gram.diagnostics import Diagnostic
+    from gramercy.gram.lint.diagnostics import Diagnostic
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -131,9 +131,7 @@ def errors_page() -> str:
     ]
     for kind in _error_classes(errors.GramercyError):
         parts += [f"## {kind.__name__}\n", f"{(kind.__doc__ or '').strip()}\n"]
-        if kind.__name__ in UNRAISED:
-            parts.append(f"{UNRAISED[kind.__name__]}\n")
-        elif kind.__name__ in ERRORS or kind.__name__ in RESULTS:
+        if kind.__name__ in ERRORS or kind.__name__ in RESULTS:
             code = RESULTS.get(kind.__name__) or _catching(kind.__name__)
             parts += [_block("python", code), _block("text", _printed(code))]
         elif not kind.__subclasses__():

@@ -13,6 +13,7 @@ ERRORS = {
     "InvalidSchemaError": 'validate_tool_args({"type": "strng"}, {})',
     "InvalidArgumentsError": 'validate_tool_args(read_note.schema, {"titel": 3})',
     "UnknownToolError": 'notes.resolve("red_note")',
+    "BindingError": "ToolLibrary().bind_all([ToolSpecification.from_gram(HELLO)])",
     "InvalidCallError": 'Executor(Registry()).execute_tool_calls("read_note")',
     "InvalidPolicyError": 'Policy([{"action": "alow", "tools": ["read_*"]}])',
     "SourceError": 'load_tools("missing.py")',
@@ -21,13 +22,14 @@ ERRORS = {
 ERROR_IMPORTS = """\
 import asyncio
 
-from gramercy import Executor, Policy, Registry, ToolSpecification
+from gramercy import Executor, Policy, Registry, ToolLibrary, ToolSpecification
 from gramercy import define_tool, errors, parse_type_signature, validate_tool_args
-from gramercy.gram.reader import read
+from gramercy.gram.syntax.reader import read
 from gramercy.workbench.loading import load_tools
 
 notes = load_tools("examples/notes.py")
 read_note = notes.resolve("read_note")
+HELLO = '[hello:Tool {description: "Greet."} | (name::Text)==>(::String)]'
 """
 
 # Errors that callers only ever see as the text of a result.
@@ -36,12 +38,6 @@ RESULTS = {
 nap = define_tool("nap", "Sleep.", [], handler=lambda arguments: asyncio.sleep(60), deadline=0.01)
 print(Executor(Registry([nap])).execute({"id": "1", "name": "nap"}).error)
 """,
-}
-
-# Errors that no code path raises; the text says so in place of an example.
-UNRAISED = {
-    "BindingError": "Nothing raises it in this version: `ToolLibrary.bind` answers None, "
-    "and `explain_binding` says why.",
 }
 
 # For each lint code a text in which exactly this code is found.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gramercy.execution.executor import Executor as Executor
     from gramercy.execution.policy import Policy as Policy
     from gramercy.execution.policy import Rule as Rule
-    from gramercy.gram.schema import type_signature_to_json_schema as type_signature_to_json_schema
-    from gramercy.gram.signature import parse_type_signature as parse_type_signature
+    from gramercy.gram.signatures.schema import type_signature_to_json_schema as type_signature_to_json_schema
+    from gramercy.gram.signatures.signature import parse_type_signature as parse_type_signature
     from gramercy.gram.specification import ToolSpecification as ToolSpecification
     from gramercy.gram.specification import create_tool_specification as create_tool_specification
     from gramercy.tools.arguments import validate_tool_args as validate_tool_args
@@ -44,8 +44,8 @@ _HOMES = {
     "execution.calls": ("ToolCall", "ToolResult"),
     "execution.executor": ("Executor",),
     "execution.policy": ("Policy", "Rule"),
-    "gram.schema": ("type_signature_to_json_schema",),
-    "gram.signature": ("parse_type_signature",),
+    "gram.signatures.schema": ("type_signature_to_json_schema",),
+    "gram.signatures.signature": ("parse_type_signature",),
     "gram.specification": ("ToolSpecification", "create_tool_specification"),
     "tools.arguments": ("validate_tool_args",),
     "tools.definition": ("create_tool", "define_tool", "tool"),

@@ -1,9 +1,10 @@
-"""The one error tree. Messages say what is wrong, which thing, and what to try: their reader is often a model.
+"""The one error tree. Messages say what is wrong, which, and what to try: their reader is often a model.
 
 GramercyError
 ├── GramError                   text in gram notation
-│   ├── GramSyntaxError         the text is not gram
-│   ├── TypeSignatureError      the gram is not a usable type signature
+│   ├── PositionedGramError     with the place of the fault
+│   │   ├── GramSyntaxError     the text is not gram
+│   │   └── TypeSignatureError  the gram is not a usable type signature
 │   └── SpecificationError      the pattern is not a usable tool or agent
 ├── ToolError                   what a tool is
 │   ├── InvalidToolError        a definition is refused
@@ -131,12 +132,16 @@ class Fault:
 class InvalidArgumentsError(ToolError):
     """A call does not fit the tool's schema; carries every fault and a corrected example."""
 
-    def __init__(self, faults: Sequence[Fault], *, tool: str | None = None, example: str | None = None) -> None:
+    def __init__(
+        self, faults: Sequence[Fault], *, tool: str | None = None, example: str | None = None
+    ) -> None:
         self.faults = tuple(faults)
         self.tool = tool
         self.example = example
         count = len(self.faults)
-        head = f"Invalid arguments{f' for {tool}' if tool else ''} ({count} fault{'s' if count != 1 else ''}):"
+        head = (
+            f"Invalid arguments{f' for {tool}' if tool else ''} ({count} fault{'s' if count != 1 else ''}):"
+        )
         lines = [head, *(f"- {fault}" for fault in self.faults)]
         if example:
             lines.append(f"Corrected example: {example}")

@@ -14,7 +14,7 @@ import pytest
 
 import gramercy
 from gramercy import errors
-from gramercy.gram.diagnostics import RULES
+from gramercy.gram.lint.diagnostics import RULES
 from gramercy.ui.cli.main import cli
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from gramercy.gram.diagnostics import Severity
-from gramercy.gram.linter import lint
+from gramercy.gram.lint.diagnostics import Severity
+from gramercy.gram.lint.linter import lint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

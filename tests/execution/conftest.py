@@ -1,8 +1,44 @@
-"""Settles how generated cases are run here: reproducible from the output alone, never against a clock."""
+"""The ways to run a call, and how generated cases are run here."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("rooms", database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rooms")
+
+
+def in_plain_code(executor, call):
+    return executor.execute(call)
+
+
+def in_async_code(executor, call):
+    return asyncio.run(executor.aexecute(call))
+
+
+def in_plain_code_on_a_loop(executor, call):
+    async def main():
+        return executor.execute(call)
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(params=[in_plain_code, in_async_code, in_plain_code_on_a_loop], ids=lambda way: way.__name__)
+def run(request):
+    """Run one call through an executor, in each of the ways a program can."""
+    return request.param
+
+
+@pytest.fixture
+def no_workers_left():
+    """Check after the test that no worker thread is left behind; waits only as long as one takes to end."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        if thread.name.startswith("gramercy"):
+            thread.join(5)
+            assert not thread.is_alive(), thread

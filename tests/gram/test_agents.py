@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gramercy.errors import GramSyntaxError, SpecificationError
 from gramercy.gram.agents import AgentSpecification, ModelName, read_agents
-from gramercy.gram.reader import read
+from gramercy.gram.syntax.reader import read
 from gramercy.gram.specification import create_tool_specification
 
 TWO_TOOLS = """\

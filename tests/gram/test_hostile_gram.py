@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gramercy.errors import GramError, GramSyntaxError
-from gramercy.gram.formatter import format_gram
-from gramercy.gram.printer import print_gram
-from gramercy.gram.reader import read
-from gramercy.gram.scanner import MAX_DEPTH
-from gramercy.gram.tree import Document
+from gramercy.gram.syntax.formatter import format_gram
+from gramercy.gram.syntax.printer import print_gram
+from gramercy.gram.syntax.reader import read
+from gramercy.gram.syntax.scanner import MAX_DEPTH
+from gramercy.gram.syntax.tree import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable

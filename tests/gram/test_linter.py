@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gramercy.gram.diagnostics import RULES, Position, Severity, is_clean, make_report
-from gramercy.gram.linter import lint, lint_bindings
-from gramercy.gram.reader import read
+from gramercy.gram.lint.diagnostics import RULES, Position, Severity, is_clean, make_report
+from gramercy.gram.lint.linter import lint, lint_bindings
+from gramercy.gram.syntax.reader import read
 
 if TYPE_CHECKING:
     from gramercy.gram.specification import ToolSpecification

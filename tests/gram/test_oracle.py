@@ -13,8 +13,8 @@ import tree_sitter
 import tree_sitter_gram
 
 from gramercy.errors import GramSyntaxError
-from gramercy.gram.reader import read
-from gramercy.gram.tree import (
+from gramercy.gram.syntax.reader import read
+from gramercy.gram.syntax.tree import (
     Annotated,
     Bracket,
     Document,

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from gramercy.errors import GramSyntaxError
-from gramercy.gram.reader import read
-from gramercy.gram.tree import (
+from gramercy.gram.syntax.reader import read
+from gramercy.gram.syntax.tree import (
     Annotated,
     Bracket,
     Document,

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gramercy.errors import TypeSignatureError
-from gramercy.gram.parameters import ABSENT, Parameter
-from gramercy.gram.reader import read
-from gramercy.gram.schema import type_signature_to_json_schema
-from gramercy.gram.signature import TypeSignature, parse_type_signature, signature_of_path
-from gramercy.gram.tree import Bracket
-from gramercy.gram.types import ListOf, Maybe, Named, RecordOf, format_type, parse_type
+from gramercy.gram.signatures.parameters import ABSENT, Parameter
+from gramercy.gram.syntax.reader import read
+from gramercy.gram.signatures.schema import type_signature_to_json_schema
+from gramercy.gram.signatures.signature import TypeSignature, parse_type_signature, signature_of_path
+from gramercy.gram.syntax.tree import Bracket
+from gramercy.gram.signatures.types import ListOf, Maybe, Named, RecordOf, format_type, parse_type
 
 if TYPE_CHECKING:
     from gramercy.gram.json_schema import Schema
@@ -381,7 +381,7 @@ def test_an_element_of_a_document_is_read_with_positions_of_the_document():
         ('(a::Object {schema:json`{"minimum":1e999}`})==>(::String)', "too large", None, 20),
         (
             '(a::Object {schema:json`{"type":"object","type":"object"}`})==>(::String)',
-            "same key twice",
+            "each name once",
             None,
             20,
         ),

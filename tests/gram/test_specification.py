@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gramercy.errors import GramError, SpecificationError, TypeSignatureError
-from gramercy.gram.formatter import format_gram
-from gramercy.gram.reader import read
+from gramercy.gram.syntax.formatter import format_gram
+from gramercy.gram.syntax.reader import read
 from gramercy.gram.specification import (
     SAFETY_WORDS,
     StoredSchemaWarning,

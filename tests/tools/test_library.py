@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gramercy import Safety, ToolLibrary, create_tool, create_tool_specification
-from gramercy.errors import InvalidToolError
+from gramercy.errors import BindingError, InvalidToolError
 from gramercy.gram.specification import ToolSpecification
 
 SIGNATURE = "(personName::Text)==>(::String)"
@@ -97,7 +97,13 @@ def test_an_implementation_may_refuse_additional_arguments_by_itself():
     [
         ({"description": "Say hi."}, ['description: specified "Greet a person.", implemented "Say hi."']),
         (
-            {"schema": {"type": "object", "properties": {"personName": {"type": "integer"}}, "required": ["personName"]}},
+            {
+                "schema": {
+                    "type": "object",
+                    "properties": {"personName": {"type": "integer"}},
+                    "required": ["personName"],
+                }
+            },
             ['schema.properties.personName.type: specified "string", implemented "integer"'],
         ),
         (
@@ -109,7 +115,10 @@ def test_an_implementation_may_refuse_additional_arguments_by_itself():
                 "description": "Other.",
                 "schema": {
                     "type": "object",
-                    "properties": {"name": {"type": "string"}, "personName": {"type": "string", "minLength": 1}},
+                    "properties": {
+                        "name": {"type": "string"},
+                        "personName": {"type": "string", "minLength": 1},
+                    },
                     "required": ["name"],
                 },
             },
@@ -135,7 +144,9 @@ def test_a_missing_implementation_is_answered_with_what_was_probably_meant():
     """Errors say what to try."""
     library = ToolLibrary.of([implement(name="sayHelo")])
     (found,) = library.explain_binding(SPECIFICATION)
-    assert str(found) == "name: specified 'sayHello', implemented nothing of that name; did you mean 'sayHelo'?"
+    assert (
+        str(found) == "name: specified 'sayHello', implemented nothing of that name; did you mean 'sayHelo'?"
+    )
     (found,) = ToolLibrary().explain_binding(SPECIFICATION)
     assert "register an implementation under this name" in str(found)
 
@@ -143,7 +154,9 @@ def test_a_missing_implementation_is_answered_with_what_was_probably_meant():
 def test_truth_and_numbers_are_different_in_schemas():
     """Python thinks that 1 == True, JSON does not."""
     schema = {"type": "object", "properties": {"n": {"enum": [1]}}, "required": []}
-    specification = _with_schema("pick", {"type": "object", "properties": {"n": {"enum": [True]}}, "required": []})
+    specification = _with_schema(
+        "pick", {"type": "object", "properties": {"n": {"enum": [True]}}, "required": []}
+    )
     assert mismatches(specification, implement(specification, schema=schema)) == [
         "schema.properties.n.enum[0]: specified true, implemented 1"
     ]
@@ -162,7 +175,9 @@ def test_a_specification_that_forbids_additional_arguments_binds_to_one_that_doe
     specification = _with_schema("closed", closed)
     assert mismatches(specification, implement(specification)) == []
     opened = implement(specification, schema=SPECIFICATION.schema)
-    assert mismatches(specification, opened) == ["schema.additionalProperties: specified false, implemented nothing"]
+    assert mismatches(specification, opened) == [
+        "schema.additionalProperties: specified false, implemented nothing"
+    ]
 
 
 def test_a_specification_may_raise_the_level_and_add_categories():
@@ -182,3 +197,24 @@ def test_a_specification_may_never_lower_the_level():
     assert ToolLibrary.of([tool]).bind(specification) is None
     (text,) = mismatches(specification, tool)
     assert text.startswith("safety: specified safe, implemented dangerous; a specification may raise")
+
+
+def test_all_specifications_are_bound_at_once_in_their_order():
+    """Seed 004, Tool Invocation, step 2."""
+    other = create_tool_specification("sayBye", "Part from a person.", SIGNATURE, safety="cautious")
+    library = ToolLibrary.of([implement(), implement(other)])
+    tools = library.bind_all([other, SPECIFICATION])
+    assert [(tool.name, tool.safety_level) for tool in tools] == [
+        ("sayBye", Safety.CAUTIOUS),
+        ("sayHello", Safety.SAFE),
+    ]
+
+
+def test_binding_all_names_every_mismatch_of_every_specification():
+    """Seed 004, Tool Invocation, step 2."""
+    other = create_tool_specification("sayBye", "Part from a person.", SIGNATURE)
+    library = ToolLibrary.of([implement(description="Something else.")])
+    with pytest.raises(BindingError) as caught:
+        library.bind_all([SPECIFICATION, other])
+    assert "- sayHello: description:" in str(caught.value)
+    assert "- sayBye: name:" in str(caught.value)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, final
 
 import msgspec
 
 from gramercy.errors import Fault, InvalidArgumentsError, InvalidCallError
+from gramercy.gram.json_text import JsonTextError, read_json
 from gramercy.tools.values import WHOLE, join_path
 
 LONGEST_ID = 200
@@ -76,33 +75,7 @@ def read_arguments(arguments: Any) -> Any:
 def parse_arguments(text: str | bytes) -> Any:
     """Read JSON text; malformed text, duplicate names, NaN and endless digits raise InvalidArgumentsError."""
     try:
-        return json.loads(text or "{}", object_pairs_hook=_unique, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        found = f"text that stops being JSON at line {error.lineno} column {error.colno} ({error.msg})"
-        fault = Fault(WHOLE, "a JSON object", found)
-    except UnicodeDecodeError:
-        fault = Fault(WHOLE, "a JSON object in UTF-8", "bytes that are not UTF-8")
-    except RecursionError:
-        fault = Fault(WHOLE, "a JSON object", "nesting too deep to read")
-    except _FaultyJsonError as error:
-        fault = error.fault
-    except ValueError:  # Python refuses integers of more than 4300 digits
-        fault = Fault(WHOLE, "numbers of reasonable length", "a number with thousands of digits")
-    raise InvalidArgumentsError([fault])
-
-
-class _FaultyJsonError(Exception):
-    def __init__(self, fault: Fault) -> None:
-        self.fault = fault
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        name, times = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise _FaultyJsonError(Fault(join_path("", name), "each name once", f"the name {times} times"))
-    return found
-
-
-def _refuse_constant(word: str) -> Any:
-    raise _FaultyJsonError(Fault(WHOLE, "finite numbers", f"{word} (JSON has no such number)"))
+        return read_json(text or "{}", what="a JSON object", overflow=True)
+    except JsonTextError as error:
+        path = WHOLE if error.name is None else join_path("", error.name)
+        raise InvalidArgumentsError([Fault(path, error.expected, error.found)]) from None

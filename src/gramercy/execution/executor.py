@@ -21,7 +21,7 @@ from gramercy.errors import (
 from gramercy.execution import telemetry
 from gramercy.execution.attempt import Attempt
 from gramercy.execution.calls import ToolCall, ToolResult, id_of, read_arguments, read_call
-from gramercy.execution.express import ExpressLane
+from gramercy.execution.express import ExpressLane, Outcome
 from gramercy.execution.gate import Gate
 from gramercy.execution.journal import Journal, MemoryJournal
 from gramercy.execution.metrics import Metrics, ToolMetrics, metrics_table
@@ -34,7 +34,7 @@ from gramercy.tools.safety import Safety
 from gramercy.tools.values import SCALARS, PlainCopy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.observers import Hook, Transform
@@ -66,9 +66,12 @@ class Executor:
         policy: Policy | None = None,
         journal: Journal | None = None,
         max_safety_level: Safety | str | None = None,
-        **limits: Any,
+        deadline: float | None = None,
+        approval_deadline: float | None = None,
+        hook_deadline: float | None = None,
+        max_output: int = 100_000,
     ) -> None:
-        """Join the parts; `limits`: deadline, approval_deadline, hook_deadline (seconds) and max_output."""
+        """Join the parts; deadlines are in seconds, the output limit in characters."""
         self._ceiling = Safety.parse(max_safety_level or Safety.DANGEROUS)
         self.settings = Settings(
             registry,
@@ -77,7 +80,10 @@ class Executor:
             approval_handler,
             check_hooks("hook", hooks),
             check_hooks("transform", transforms),
-            **limits,
+            deadline,
+            approval_deadline,
+            hook_deadline,
+            max_output,
         )
         self._metrics = Metrics()
         self._recorder = Recorder(self.settings, self._metrics)
@@ -86,7 +92,7 @@ class Executor:
         self._inline_express = self._lane(LOOP)
 
     def _lane(self, caller: Caller) -> ExpressLane:
-        def finish(attempt: Attempt, value: Any, started: float) -> ToolResult | Coroutine[Any, Any, ToolResult]:
+        def finish(attempt: Attempt, value: Any, started: float) -> Outcome:
             return self._conclude(attempt, value, started, caller)
 
         def rescue(attempt: Attempt, error: BaseException, started: float) -> ToolResult:
@@ -240,7 +246,7 @@ class Executor:
             and telemetry.active_tracer() is None
         )
 
-    def _run_directly(self, attempt: Attempt, caller: Caller) -> ToolResult | Coroutine[Any, Any, ToolResult]:
+    def _run_directly(self, attempt: Attempt, caller: Caller) -> Outcome:
         """Return the result, or what will give it when the handler turns out to want to be awaited."""
         started = 0.0
         try:
@@ -251,9 +257,7 @@ class Executor:
             return self._rescued(attempt, error, started, must_pass)
         return self._conclude(attempt, value, started, caller)
 
-    def _conclude(
-        self, attempt: Attempt, value: Any, started: float, caller: Caller
-    ) -> ToolResult | Coroutine[Any, Any, ToolResult]:
+    def _conclude(self, attempt: Attempt, value: Any, started: float, caller: Caller) -> Outcome:
         """Make the result of what a handler returned, or go on waiting if that wants to be awaited."""
         try:
             if type(value) not in _PLAIN_RESULTS and inspect.isawaitable(value):

@@ -1,8 +1,9 @@
 """The express lane: the executor's order of one call, in one piece, for calls that need nothing special.
 
-Most calls are plain: a dictionary that names a safe tool, flat arguments that fit, a settled verdict, nothing to
-wait for or to trace. What is not so goes back to the ordinary road before anything has happened, and a handler
-that surprises is handed over to it. A test holds both roads to the same results, journal, metrics and hooks.
+Most calls are plain: a dictionary that names a safe tool, flat arguments that fit, a settled verdict, nothing
+to wait for or to trace. What is not so goes back to the ordinary road before anything has happened, and a
+handler that surprises is handed over to it. A test holds both roads to the same results, journal, metrics
+and hooks.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from gramercy.errors import GramercyError
 from gramercy.execution import telemetry
 from gramercy.execution.attempt import Attempt
 from gramercy.execution.calls import ToolResult
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from gramercy.execution.metrics import Metrics
+    from gramercy.execution.observers import Hook
     from gramercy.execution.settings import Settings
     from gramercy.tools.tool import Tool
 
@@ -71,19 +74,18 @@ class ExpressLane:
 
     def run(self, tool: Tool, call: Any) -> Outcome | None:
         """Run an admitted call; None when its arguments want a closer look."""
-        arguments = tool.checker.check_flat(call.get("arguments"))
+        try:
+            arguments = tool.checker.check_flat(call.get("arguments"))
+        except GramercyError:  # a schema that cannot be compiled; the ordinary road says so
+            return None
         if arguments is None:
             return None
         settings = self.settings
-        for hook in settings.hooks:
-            try:
-                answer = hook("before", tool, arguments.copy(), None)
-                if answer is not None:
-                    refuse_answer(hook, answer)
-            except BaseException as error:  # noqa: BLE001 - passed on by hook_failed if it is the caller's
-                hook_failed(hook, "before", error)
-        started = perf_counter()
+        started = 0.0
         try:
+            for hook in settings.hooks:
+                self._tell_before(hook, tool, arguments)
+            started = perf_counter()
             value = tool.handler(arguments.copy())
         except BaseException as error:  # noqa: BLE001 - sorted out by the ordinary road
             return self.rescue(self._attempt(tool, call, arguments), error, started)
@@ -91,6 +93,14 @@ class ExpressLane:
         if type(value) is not str or len(value) > settings.max_output or not value.isascii():
             return self.finish(self._attempt(tool, call, arguments), value, started)
         return self._succeeded(tool, call["id"], arguments, value, seconds * 1000.0)
+
+    def _tell_before(self, hook: Hook, tool: Tool, arguments: dict[str, Any]) -> None:
+        try:
+            answer = hook("before", tool, arguments.copy(), None)
+            if answer is not None:
+                refuse_answer(hook, answer)
+        except BaseException as error:  # noqa: BLE001 - passed on by hook_failed if it is the caller's
+            hook_failed(hook, "before", error)
 
     def _succeeded(
         self, tool: Tool, call_id: str, arguments: dict[str, Any], content: str, elapsed_ms: float

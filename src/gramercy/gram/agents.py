@@ -19,14 +19,14 @@ from gramercy.gram.patterns import (
     misspelt,
     text_of,
 )
-from gramercy.gram.printer import print_name
-from gramercy.gram.reader import read
 from gramercy.gram.specification import TOOL_LABELS, ToolSpecification, specification_of
 from gramercy.gram.suggestion import suggest
-from gramercy.gram.tree import Annotated, Bracket, Document, Reference
+from gramercy.gram.syntax.printer import print_name
+from gramercy.gram.syntax.reader import read
+from gramercy.gram.syntax.tree import Annotated, Bracket, Document, Reference
 
 if TYPE_CHECKING:
-    from gramercy.gram.tree import Element, Value
+    from gramercy.gram.syntax.tree import Element, Value
 
 AGENT_LABEL: Final = "Agent"
 AGENT_PROPERTIES: Final = ("description", "instruction", "model")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gramercy.gram.printer import print_key, print_label, print_name, print_value
+from gramercy.gram.syntax.printer import print_key, print_label, print_name, print_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gramercy.gram.tree import Value
+    from gramercy.gram.syntax.tree import Value
 
 STEP = "  "
 

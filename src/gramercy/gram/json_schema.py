@@ -75,3 +75,11 @@ def canonical_schema(schema: Any) -> Any:
     if isinstance(schema, list):
         return [canonical_schema(item) for item in schema]
     return schema
+
+
+def nullable(schema: Schema) -> Schema:
+    """Return a schema that also takes null."""
+    kind = schema.get("type")
+    if isinstance(kind, str) and not schema.keys() & {"enum", "const"}:
+        return {**schema, "type": [kind, "null"]}
+    return {"anyOf": [schema, {"type": "null"}]}

@@ -6,14 +6,14 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import SpecificationError, TextPosition
-from gramercy.gram.strings import SURROGATE
 from gramercy.gram.suggestion import LONGEST_WORD
-from gramercy.gram.tree import Annotated, Bracket, Symbol
+from gramercy.gram.syntax.strings import SURROGATE
+from gramercy.gram.syntax.tree import Annotated, Bracket, Symbol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from gramercy.gram.tree import Document, Element, Pattern
+    from gramercy.gram.syntax.tree import Document, Element, Pattern
 
 
 def labelled_brackets(document: Document, labels: Collection[str]) -> Iterator[Bracket]:

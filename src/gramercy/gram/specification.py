@@ -23,14 +23,14 @@ from gramercy.gram.patterns import (
     misspelt,
     text_of,
 )
-from gramercy.gram.properties import to_json
-from gramercy.gram.reader import read
-from gramercy.gram.signature import path_of_signature, signature_of_path
+from gramercy.gram.signatures.properties import to_json
+from gramercy.gram.signatures.signature import path_of_signature, signature_of_path
 from gramercy.gram.suggestion import suggest
+from gramercy.gram.syntax.reader import read
 
 if TYPE_CHECKING:
     from gramercy.gram.json_schema import Schema
-    from gramercy.gram.tree import Bracket, Document, Value
+    from gramercy.gram.syntax.tree import Bracket, Document, Value
 
 TOOL_LABELS: Final = ("ToolSpecification", "Tool")
 # The words for safety levels, from harmless to dangerous.

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 # Longer words are hostile or generated; comparing them would take time that a typing error never needs.
 LONGEST_WORD = 80
 CLOSE_ENOUGH = 0.6
+# Shorter fragments are inside everything.
+SHORTEST_PART = 3
 
 
 def _plain(word: str) -> str:
@@ -28,6 +30,7 @@ def suggest(word: str, candidates: Iterable[str], *, most: int = 1) -> list[str]
     if wanted in spellings and most == 1:
         return [spellings[wanted]]
     matches = get_close_matches(wanted, spellings, n=most, cutoff=CLOSE_ENOUGH)
-    if not matches and len(wanted) >= 3:  # noqa: PLR2004 - shorter fragments are inside everything
-        matches = sorted((s for s in spellings if wanted in s or (len(s) >= 3 and s in wanted)), key=len)[:most]  # noqa: PLR2004
+    if not matches and len(wanted) >= SHORTEST_PART:
+        parts = (s for s in spellings if wanted in s or (len(s) >= SHORTEST_PART and s in wanted))
+        matches = sorted(parts, key=len)[:most]
     return [spellings[match] for match in matches]

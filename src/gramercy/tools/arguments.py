@@ -73,7 +73,9 @@ class ArgumentChecker:
                 return None
         except ValueError:  # a name that is not text
             return None
-        return {**self._defaults, **copied} if self._defaults else copied
+        for name, default in self._defaults.items():
+            copied.setdefault(name, default)
+        return copied
 
     def _prepared(self) -> Callable[[Any], bool]:
         self._is_valid = self.validator.is_valid
@@ -83,7 +85,9 @@ class ArgumentChecker:
         """Do the same for any arguments, whatever is in them."""
         plain = copy_plain(arguments)
         if not plain.faults and type(plain.value) is dict and self.validator.is_valid(plain.value):
-            return {**copy_json(self._defaults), **plain.value}
+            for name, default in self._defaults.items():
+                plain.value.setdefault(name, copy_json(default))
+            return plain.value
         # Imported here: a program whose calls all fit never needs to explain one.
         from gramercy.tools.faults import explain_faults
 

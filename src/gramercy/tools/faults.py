@@ -50,7 +50,7 @@ def _validation_faults(validator: Draft202012Validator, schema: Schema, argument
         faults = list(_faults_of(first, schema)) if first else []
         return [*faults[:MOST_FAULTS], *_more(max(0, len(faults) - MOST_FAULTS), or_more=True)]
     # Strange names last: there may be thousands, and what is missing explains them.
-    errors = sorted(validator.iter_errors(arguments.value), key=lambda error: error.kind.name in STRANGE_NAMES)
+    errors = sorted(validator.iter_errors(arguments.value), key=lambda e: e.kind.name in STRANGE_NAMES)
     found = (fault for error in errors for fault in _faults_of(error, schema))
     unique = list(dict.fromkeys(islice(found, MOST_COUNTED)))
     unlisted = len(unique) - MOST_FAULTS

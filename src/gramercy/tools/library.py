@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import TYPE_CHECKING
 
-from gramercy.errors import InvalidToolError
+from gramercy.errors import BindingError, InvalidToolError
 from gramercy.tools.binding import Mismatch, bound, explain_mismatches
 from gramercy.tools.tool import Tool
 
@@ -56,6 +56,16 @@ class ToolLibrary(Mapping[str, Tool]):
         if tool is None or explain_mismatches(specification, tool):
             return None
         return bound(specification, tool)
+
+    def bind_all(self, specifications: Iterable[ToolSpecification]) -> list[Tool]:
+        """Return the implementation of every specification, or raise BindingError with every mismatch."""
+        wanted = list(specifications)
+        faults = [f"{s.name}: {mismatch}" for s in wanted for mismatch in self.explain_binding(s)]
+        if faults:
+            raise BindingError(
+                "\n".join(["not every tool can be bound:", *(f"- {fault}" for fault in faults)])
+            )
+        return [bound(specification, self._tools[specification.name]) for specification in wanted]
 
     def explain_binding(self, specification: ToolSpecification) -> tuple[Mismatch, ...]:
         """List every reason why the specification cannot be bound; empty when it can."""

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterable, Mapping
 from math import isfinite
+from types import FunctionType
 from typing import Any, TypeAlias
 
 from gramercy.errors import InvalidToolError
@@ -69,6 +70,11 @@ def check_handler(handler: object, problems: Problems) -> None:
 
 
 def _takes_one(function: Any) -> bool:
+    if type(function) is FunctionType:
+        # The usual case, told without the price of a whole signature.
+        code = function.__code__
+        if code.co_argcount == 1 and not code.co_kwonlyargcount:
+            return True
     try:
         inspect.signature(function).bind({})
     except TypeError:

@@ -21,8 +21,8 @@ from gramercy.ui.cli.options import sources_option
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from gramercy.gram.diagnostics import Diagnostic
-    from gramercy.gram.linter import Mismatch
+    from gramercy.gram.lint.diagnostics import Diagnostic
+    from gramercy.gram.lint.linter import Mismatch
     from gramercy.gram.specification import ToolSpecification
 
 FOUND, UNUSABLE = 1, 2
@@ -66,8 +66,8 @@ def _lint(
     as_json: bool,
     explain: Callable[[ToolSpecification], Iterable[Mismatch]] | None = None,
 ) -> int:
-    from gramercy.gram.diagnostics import is_clean
-    from gramercy.gram.linter import lint as lint_text
+    from gramercy.gram.lint.diagnostics import is_clean
+    from gramercy.gram.lint.linter import lint as lint_text
 
     reader = Reader(LINTED_SUFFIXES)
     found = [
@@ -84,7 +84,7 @@ def _lint(
 
 def _show_report(found: Sequence[tuple[str, Sequence[Diagnostic]]]) -> None:
     from gramercy import __version__
-    from gramercy.gram.diagnostics import make_report
+    from gramercy.gram.lint.diagnostics import make_report
 
     _show_json(make_report(found, tool=f"gramercy/{__version__}"))
 
@@ -128,8 +128,8 @@ def fmt(context: click.Context, paths: Sequence[str], *, only_check: bool, as_js
 
 def _format(file: TextFile, *, only_check: bool) -> str:
     """Format one file and say what came of it."""
-    from gramercy.gram.formatter import format_gram
-    from gramercy.gram.markdown import MARKDOWN_SUFFIXES
+    from gramercy.gram.lint.markdown import MARKDOWN_SUFFIXES
+    from gramercy.gram.syntax.formatter import format_gram
 
     if file.path.lower().endswith(MARKDOWN_SUFFIXES):
         raise UnreadableFileError(f"{file.name}: Markdown is linted but not formatted; give .gram files")
@@ -179,9 +179,9 @@ def schema(context: click.Context, path: str, name: str | None, *, as_json: bool
 
 
 def _schemas(file: TextFile) -> dict[str, Any]:
-    from gramercy.gram.markdown import gram_sources
-    from gramercy.gram.reader import read
+    from gramercy.gram.lint.markdown import gram_sources
     from gramercy.gram.specification import specifications_in
+    from gramercy.gram.syntax.reader import read
 
     found: dict[str, Any] = {}
     for source in gram_sources(file.text, file.path):
@@ -196,7 +196,7 @@ def _schemas(file: TextFile) -> dict[str, Any]:
 
 
 def _signature_schema(file: TextFile) -> dict[str, Any]:
-    from gramercy.gram.schema import type_signature_to_json_schema
+    from gramercy.gram.signatures.schema import type_signature_to_json_schema
 
     if not file.text.lstrip().startswith("("):
         raise UnreadableFileError(f"{file.name}: no tool specification and no type signature in it")

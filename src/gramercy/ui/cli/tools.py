@@ -70,7 +70,7 @@ def show_tool(sources: Sequence[str], name: str, style: Any, *, as_gram: bool) -
 
 
 def _specification_text(tool: Tool) -> str:
-    from gramercy.gram.derivation import json_schema_to_signature
+    from gramercy.gram.signatures.derivation import json_schema_to_signature
     from gramercy.gram.specification import create_tool_specification
 
     schema = {key: value for key, value in tool.schema.items() if key != "additionalProperties"}

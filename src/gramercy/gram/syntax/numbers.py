@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from gramercy.errors import GramError
-from gramercy.gram.tree import Measurement, Number
+from gramercy.gram.syntax.tree import Measurement, Number
 
 # Converting digits takes quadratic time, and Python itself may be told to stop at 640.
 MAX_NUMBER_LENGTH: Final = 500

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import InvalidSchemaError, TypeSignatureError
 from gramercy.gram.json_schema import compile_cached, compile_schema
-from gramercy.gram.parameters import ABSENT, Parameter
-from gramercy.gram.properties import Place, Properties, read_constraints
-from gramercy.gram.tree import NO_SPAN, Tagged
-from gramercy.gram.types import (
+from gramercy.gram.signatures.parameters import ABSENT, Parameter
+from gramercy.gram.signatures.properties import Place, Properties, read_constraints
+from gramercy.gram.signatures.types import (
     JSON_TYPES,
     ListOf,
     Maybe,
@@ -25,13 +24,14 @@ from gramercy.gram.types import (
     parse_type,
     type_schema,
 )
+from gramercy.gram.syntax.tree import NO_SPAN, Tagged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gramercy.gram.json_schema import Schema
-    from gramercy.gram.parameters import Naming
-    from gramercy.gram.tree import Node, Span, Value
+    from gramercy.gram.signatures.parameters import Naming
+    from gramercy.gram.syntax.tree import Node, Span, Value
 
 
 def read_parameter(node: Node, source: str, fallback: str) -> Parameter:

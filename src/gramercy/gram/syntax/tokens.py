@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from gramercy.gram.numbers import NUMBER
-from gramercy.gram.scanner import match_symbol
-from gramercy.gram.strings import total
-from gramercy.gram.values import ValueScanner
+from gramercy.gram.syntax.numbers import NUMBER
+from gramercy.gram.syntax.scanner import match_symbol
+from gramercy.gram.syntax.strings import total
+from gramercy.gram.syntax.values import ValueScanner
 
 _SIGN: Final = re.compile(r"@@?|::?|\.{2,3}|<[-=~]|[-=~]>?|[()\[\]{}|,]")
 _match_gap: Final = total(r"[\t-\r ]*+")

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from gramercy.errors import SpecificationError
-from gramercy.gram.types import nullable
+from gramercy.gram.json_schema import nullable
 
 if TYPE_CHECKING:
     from gramercy.gram.json_schema import Schema

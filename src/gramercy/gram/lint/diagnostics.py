@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gramercy.gram.tree import Span
+    from gramercy.gram.syntax.tree import Span
 
 REPORT_VERSION: Final = 1
 _NEWLINE: Final = re.compile("\n")

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from gramercy.gram import hints
-from gramercy.gram.numbers import MAX_NUMBER_LENGTH, NUMBER, number_extension, number_of
-from gramercy.gram.scanner import BLANKS, Scanner, match_blanks, match_symbol, shorten
-from gramercy.gram.strings import match_fence_content, total, trim_fence
-from gramercy.gram.tree import Number, Property, Range, Record, Symbol, Tagged, Value
+from gramercy.gram.syntax import hints
+from gramercy.gram.syntax.numbers import MAX_NUMBER_LENGTH, NUMBER, number_extension, number_of
+from gramercy.gram.syntax.scanner import BLANKS, Scanner, match_blanks, match_symbol, shorten
+from gramercy.gram.syntax.strings import match_fence_content, total, trim_fence
+from gramercy.gram.syntax.tree import Number, Property, Range, Record, Symbol, Tagged, Value
 
 _OPEN_FENCE: Final = re.compile(
     r"```[\t\v\f\r ]*+(?P<tag>[a-zA-Z_][0-9a-zA-Z_.\-@]*+)?[\t\v\f\r ]*+(?://[^\n]*+)?\n"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from gramercy.errors import TypeSignatureError
+from gramercy.gram.json_schema import nullable
 from gramercy.gram.suggestion import suggest
 
 if TYPE_CHECKING:
@@ -105,14 +106,6 @@ def type_schema(kind: Type, inside: Schema | None = None) -> Schema:
             required = [name for name, item in fields if not isinstance(item, Maybe)]
             properties = {name: type_schema(item) for name, item in fields}
             return {"type": "object", "properties": properties, "required": required}
-
-
-def nullable(schema: Schema) -> Schema:
-    """Return a schema that also takes null."""
-    kind = schema.get("type")
-    if isinstance(kind, str) and not schema.keys() & {"enum", "const"}:
-        return {**schema, "type": [kind, "null"]}
-    return {"anyOf": [schema, {"type": "null"}]}
 
 
 def innermost(kind: Type) -> Type:

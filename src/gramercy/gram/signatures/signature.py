@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gramercy.errors import GramSyntaxError, InvalidSchemaError, TypeSignatureError
-from gramercy.gram.declaration import default_faults, read_parameter, read_schema, read_type_label
 from gramercy.gram.json_schema import compile_schema
-from gramercy.gram.parameters import Parameter, fields_schema, tagged_json, type_label
-from gramercy.gram.printer import print_gram
-from gramercy.gram.properties import Place, Properties
-from gramercy.gram.reader import read
-from gramercy.gram.tree import EMPTY_SUBJECT, Arrow, Edge, Node, Path, Record, Subject
+from gramercy.gram.signatures.declaration import default_faults, read_parameter, read_schema, read_type_label
+from gramercy.gram.signatures.parameters import Parameter, fields_schema, tagged_json, type_label
+from gramercy.gram.signatures.properties import Place, Properties
+from gramercy.gram.syntax.printer import print_gram
+from gramercy.gram.syntax.reader import read
+from gramercy.gram.syntax.tree import EMPTY_SUBJECT, Arrow, Edge, Node, Path, Record, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gramercy.gram.json_schema import Schema
-    from gramercy.gram.tree import Annotated, Bracket, Reference
-    from gramercy.gram.types import Type
+    from gramercy.gram.signatures.types import Type
+    from gramercy.gram.syntax.tree import Annotated, Bracket, Reference
 
 _EXAMPLE = "write it like (name::Text)==>(::String)"
 

@@ -10,11 +10,11 @@ import re
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gramercy.errors import GramError
-from gramercy.gram.numbers import INTEGER, number_text
-from gramercy.gram.scanner import MAX_DEPTH, SYMBOL
-from gramercy.gram.spelling import spells_identity, spells_key, spells_label, spells_value
-from gramercy.gram.strings import quote_text, refuse_surrogates
-from gramercy.gram.tree import (
+from gramercy.gram.syntax.numbers import INTEGER, number_text
+from gramercy.gram.syntax.scanner import MAX_DEPTH, SYMBOL
+from gramercy.gram.syntax.spelling import spells_identity, spells_key, spells_label, spells_value
+from gramercy.gram.syntax.strings import quote_text, refuse_surrogates
+from gramercy.gram.syntax.tree import (
     Annotated,
     Bracket,
     Document,
@@ -30,7 +30,17 @@ from gramercy.gram.tree import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gramercy.gram.tree import Edge, Element, Label, Number, Pattern, Property, Record, Subject, Value
+    from gramercy.gram.syntax.tree import (
+        Edge,
+        Element,
+        Label,
+        Number,
+        Pattern,
+        Property,
+        Record,
+        Subject,
+        Value,
+    )
 
 _Item = TypeVar("_Item")
 _WORDS: Final = frozenset({"true", "false"})

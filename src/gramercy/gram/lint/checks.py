@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from gramercy.gram.patterns import brackets_in
-from gramercy.gram.tree import Annotated, Bracket, Node, Path, Reference
+from gramercy.gram.syntax.tree import Annotated, Bracket, Node, Path, Reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gramercy.gram.tree import Document, Element, Pattern, Record, Span, Subject
+    from gramercy.gram.syntax.tree import Document, Element, Pattern, Record, Span, Subject
 
 Finding: TypeAlias = "tuple[str, str, Span]"
 

@@ -6,9 +6,9 @@ import re
 from typing import Final, Literal
 
 from gramercy.errors import GramSyntaxError
-from gramercy.gram import hints
-from gramercy.gram.scanner import BLANKS, shorten
-from gramercy.gram.tree import (
+from gramercy.gram.syntax import hints
+from gramercy.gram.syntax.scanner import BLANKS, shorten
+from gramercy.gram.syntax.tree import (
     Annotated,
     Arrow,
     Bracket,
@@ -23,7 +23,7 @@ from gramercy.gram.tree import (
     Reference,
     Subject,
 )
-from gramercy.gram.values import ValueScanner
+from gramercy.gram.syntax.values import ValueScanner
 
 _match_tail: Final = re.compile(rf"{BLANKS}(<?[-=~]){BLANKS}").match
 

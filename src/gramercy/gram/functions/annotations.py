@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import SpecificationError
-from gramercy.gram.docstrings import read_docstring
-from gramercy.gram.shapes import annotation_to_schema, field_schema
+from gramercy.gram.functions.docstrings import read_docstring
+from gramercy.gram.functions.shapes import annotation_to_schema, field_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,12 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gramercy.errors import GramError, InvalidSchemaError, TypeSignatureError
-from gramercy.gram.annotations import function_to_schema, result_to_schema
+from gramercy.gram.functions.annotations import function_to_schema, result_to_schema
 from gramercy.gram.json_schema import canonical_schema, compile_schema
-from gramercy.gram.parameters import ABSENT, CONSTRAINTS, Parameter
-from gramercy.gram.reader import read
-from gramercy.gram.signature import TypeSignature, parse_type_signature
-from gramercy.gram.types import JSON_TYPES, ListOf, Maybe, Named, RecordOf, Type, format_type, parse_type
+from gramercy.gram.signatures.parameters import ABSENT, CONSTRAINTS, Parameter
+from gramercy.gram.signatures.signature import TypeSignature, parse_type_signature
+from gramercy.gram.signatures.types import (
+    JSON_TYPES,
+    ListOf,
+    Maybe,
+    Named,
+    RecordOf,
+    Type,
+    format_type,
+    parse_type,
+)
+from gramercy.gram.syntax.reader import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable

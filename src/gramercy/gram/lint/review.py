@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Final
 
 from gramercy.errors import SpecificationError, TypeSignatureError
 from gramercy.gram.agents import AGENT_LABEL, AGENT_PROPERTIES, ModelName
-from gramercy.gram.checks import name_span, repeated_names
-from gramercy.gram.declaration import default_faults
+from gramercy.gram.lint.checks import name_span, repeated_names
 from gramercy.gram.patterns import label_of, labelled_brackets, misspelt, text_of
-from gramercy.gram.signature import read_signature
+from gramercy.gram.signatures.declaration import default_faults
+from gramercy.gram.signatures.signature import read_signature
 from gramercy.gram.specification import TOOL_LABELS, check_pattern, stored_schema, unchecked_specification
 from gramercy.gram.suggestion import suggest
-from gramercy.gram.tree import Bracket, Reference
+from gramercy.gram.syntax.tree import Bracket, Reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gramercy.gram.checks import Finding
-    from gramercy.gram.signature import TypeSignature
-    from gramercy.gram.tree import Document, Element, Span
+    from gramercy.gram.lint.checks import Finding
+    from gramercy.gram.signatures.signature import TypeSignature
+    from gramercy.gram.syntax.tree import Document, Element, Span
 
 _SNAKE_CASE: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
 _DEFINING: Final = (AGENT_LABEL, *TOOL_LABELS)

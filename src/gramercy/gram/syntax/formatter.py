@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gramercy.errors import GramError, GramSyntaxError
-from gramercy.gram.layout import Break, Group, Note, Piece, Text, fit
-from gramercy.gram.reader import read
-from gramercy.gram.tokens import Token, comments_of, tokenize
+from gramercy.gram.syntax.layout import Break, Group, Note, Piece, Text, fit
+from gramercy.gram.syntax.reader import read
+from gramercy.gram.syntax.tokens import Token, comments_of, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Callable

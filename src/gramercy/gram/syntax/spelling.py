@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gramercy.errors import GramSyntaxError
-from gramercy.gram.tree import Measurement, Range
-from gramercy.gram.values import ValueScanner
+from gramercy.gram.syntax.tree import Measurement, Range
+from gramercy.gram.syntax.values import ValueScanner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.gram.tree import Value
+    from gramercy.gram.syntax.tree import Value
 
 
 def spells_value(text: str, value: Value) -> bool:

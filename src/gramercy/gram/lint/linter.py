@@ -8,20 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gramercy.errors import GramError, GramSyntaxError
-from gramercy.gram.checks import find_extensions, find_repeated_keys, find_repeated_names, name_span
-from gramercy.gram.diagnostics import Lines
-from gramercy.gram.markdown import gram_sources
+from gramercy.gram.lint.checks import find_extensions, find_repeated_keys, find_repeated_names, name_span
+from gramercy.gram.lint.diagnostics import Lines
+from gramercy.gram.lint.markdown import gram_sources
+from gramercy.gram.lint.review import review_agents, review_definitions, review_tools
 from gramercy.gram.patterns import labelled_brackets
-from gramercy.gram.reader import read
-from gramercy.gram.review import review_agents, review_definitions, review_tools
 from gramercy.gram.specification import TOOL_LABELS, ToolSpecification, check_pattern, unchecked_specification
+from gramercy.gram.syntax.reader import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from gramercy.gram.checks import Finding
-    from gramercy.gram.diagnostics import Diagnostic
-    from gramercy.gram.tree import Document
+    from gramercy.gram.lint.checks import Finding
+    from gramercy.gram.lint.diagnostics import Diagnostic
+    from gramercy.gram.syntax.tree import Document
 
 
 class Mismatch(Protocol):

@@ -10,9 +10,9 @@ import unicodedata
 from typing import Final
 
 from gramercy.errors import GramSyntaxError, TextPosition
-from gramercy.gram import hints
-from gramercy.gram.numbers import INTEGER
-from gramercy.gram.strings import (
+from gramercy.gram.syntax import hints
+from gramercy.gram.syntax.numbers import INTEGER
+from gramercy.gram.syntax.strings import (
     COMMENT_START,
     SURROGATE,
     match_content,
@@ -20,7 +20,7 @@ from gramercy.gram.strings import (
     total,
     unescape,
 )
-from gramercy.gram.tree import Extension
+from gramercy.gram.syntax.tree import Extension
 
 # Keeps recursion far below Python's own limit, however deep the caller already is.
 MAX_DEPTH: Final = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gramercy.gram.signature import parse_type_signature
+from gramercy.gram.signatures.signature import parse_type_signature
 
 if TYPE_CHECKING:
     from gramercy.gram.json_schema import Schema

@@ -11,14 +11,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gramercy.errors import GramError
-from gramercy.gram.tree import NO_SPAN, Label, Node, Record, Span, Subject, Tagged
-from gramercy.gram.types import Maybe, Type, format_type, type_schema
+from gramercy.gram.signatures.types import Maybe, Type, format_type, type_schema
+from gramercy.gram.syntax.tree import NO_SPAN, Label, Node, Record, Span, Subject, Tagged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gramercy.gram.json_schema import Schema
-    from gramercy.gram.tree import Value
+    from gramercy.gram.syntax.tree import Value
 
 # The properties of a node that go into the schema unchanged, in the order in which they are written.
 CONSTRAINTS: Final = (

@@ -5,20 +5,20 @@ Both places where properties stand are served: the record of a node, and the map
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from gramercy.errors import TypeSignatureError
-from gramercy.gram.parameters import CONSTRAINTS
+from gramercy.gram.json_text import read_json
+from gramercy.gram.signatures.parameters import CONSTRAINTS
 from gramercy.gram.suggestion import suggest
-from gramercy.gram.tree import Measurement, Property, Range, Record, Symbol, Tagged
+from gramercy.gram.syntax.tree import Measurement, Property, Range, Record, Symbol, Tagged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gramercy.gram.tree import Value
+    from gramercy.gram.syntax.tree import Value
 
 KNOWN: Final = (*CONSTRAINTS, "range", "default", "optional", "fields", "elementType", "schema")
 _NUMERIC: Final = frozenset({"integer", "number"})
@@ -114,7 +114,7 @@ def to_json(value: Value) -> Any:
         case Symbol(name):
             return None if name == "null" else name
         case Tagged("json", text):
-            return parse_json(text)
+            return read_json(text)
         case Tagged(_, text):
             return text
         case Measurement(number, unit):
@@ -127,16 +127,6 @@ def to_json(value: Value) -> Any:
             return {key: to_json(item) for key, item in value.items()}
         case _:
             return value
-
-
-def parse_json(text: str) -> Any:
-    """Parse JSON strictly: no NaN, no infinity, no key twice."""
-    try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique)
-    except RecursionError:
-        raise ValueError("the JSON is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not valid JSON: {error}") from None
 
 
 def read_constraints(properties: Properties, json_type: str) -> dict[str, Any]:
@@ -184,21 +174,3 @@ def _range(properties: Properties) -> dict[str, Any]:
 def is_number(value: Any) -> bool:
     """Tell whether a value is a finite JSON number; booleans are not numbers."""
     return isfinite(value) if isinstance(value, float) else type(value) is int
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"not valid JSON: {name} is not a JSON number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not isfinite(value):
-        raise ValueError(f"the number {text[:40]} is too large")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("not valid JSON: an object has the same key twice")
-    return found

@@ -1,0 +1,1 @@
+"""Python functions as a source of schemas: annotations, defaults, docstrings."""

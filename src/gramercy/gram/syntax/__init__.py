@@ -1,0 +1,1 @@
+"""Text in gram notation to a tree and back: reading, printing, formatting."""
