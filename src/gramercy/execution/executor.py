@@ -88,22 +88,21 @@ class Executor:
         self._metrics = Metrics()
         self._recorder = Recorder(self.settings, self._metrics)
         self._gate = Gate(self.settings, self._recorder)
-        self._express = self._lane(BLOCKING)
-        self._inline_express = self._lane(LOOP)
+        self._express = self._lane(BLOCKING, inline_only=False)
+        self._inline_express = self._lane(LOOP, inline_only=True)
 
-    def _lane(self, caller: Caller) -> ExpressLane:
+    def _lane(self, caller: Caller, *, inline_only: bool) -> ExpressLane:
         def finish(attempt: Attempt, value: Any, started: float) -> Outcome:
             return self._conclude(attempt, value, started, caller)
 
         def rescue(attempt: Attempt, error: BaseException, started: float) -> ToolResult:
             return self._rescued(attempt, error, started, must_pass)
 
-        return ExpressLane(self.settings, self._metrics, finish, rescue)
+        return ExpressLane(self.settings, self._metrics, finish, rescue, inline_only=inline_only)
 
     def execute(self, call: ToolCall | Mapping[str, Any]) -> ToolResult:
         """Run one call and return its result."""
-        tool = self._express.admitted(call)
-        swift = None if tool is None else self._express.run(tool, call)
+        swift = self._express.run(call)
         if swift is not None:
             return swift if type(swift) is ToolResult else drive(swift)
         attempt = self._prepare(call)
@@ -116,8 +115,7 @@ class Executor:
 
     async def aexecute(self, call: ToolCall | Mapping[str, Any]) -> ToolResult:
         """Run one call without blocking the event loop (only tools declared inline run on it)."""
-        tool = self._express.admitted(call)
-        swift = None if tool is None or not tool.inline else self._inline_express.run(tool, call)
+        swift = self._inline_express.run(call)
         if swift is not None:
             return swift if type(swift) is ToolResult else await swift
         attempt = self._prepare(call)

@@ -33,12 +33,19 @@ def run_loop(main: Coroutine[Any, Any, Any]) -> Any:
         return loop.run_until_complete(main)
     finally:
         loop.set_exception_handler(lambda *_: None)
-        loop.run_until_complete(_tidy(loop))
-        loop.close()
+        try:
+            loop.run_until_complete(_tidy(loop))
+        finally:
+            loop.close()
 
 
 async def _tidy(loop: asyncio.AbstractEventLoop) -> None:
-    left = asyncio.all_tasks(loop) - {asyncio.current_task()}
+    # Those that were told to stop before have had their time.
+    left = [
+        task
+        for task in asyncio.all_tasks(loop)
+        if not task.cancelling() and task is not asyncio.current_task()
+    ]
     for task in left:
         task.cancel()
         task.add_done_callback(_forget)

@@ -55,15 +55,18 @@ class Metrics:
         self._lock = Lock()
         self._tallies: dict[str, _Tally] = {}
         # Calls that are not yet in the tallies. Appending is atomic, so recording a call needs no lock.
-        self._recent: deque[tuple[str, float, int | None]] = deque()
+        self.recent: deque[tuple[str, float, int | None]] = deque()
 
     def record(self, tool: str, elapsed_ms: float, size: int | None) -> None:
         """Count a call that ran, with the size of its result, or None when it failed."""
-        recent = self._recent
-        recent.append((tool, elapsed_ms, size))
-        if len(recent) > SAMPLES:
-            with self._lock:
-                self._fold()
+        self.recent.append((tool, elapsed_ms, size))
+        if len(self.recent) > SAMPLES:
+            self.fold()
+
+    def fold(self) -> None:
+        """Move recent calls into the tallies, so that they do not pile up."""
+        with self._lock:
+            self._fold()
 
     def record_refusal(self, tool: str, *, denied: bool) -> None:
         """Count a call that never ran: denied, or refused for its arguments."""
@@ -81,8 +84,8 @@ class Metrics:
 
     def _fold(self) -> None:
         """Move recent calls into the tallies; the caller holds the lock."""
-        while self._recent:
-            tool, elapsed_ms, size = self._recent.popleft()
+        while self.recent:
+            tool, elapsed_ms, size = self.recent.popleft()
             self._tally(tool).add(elapsed_ms, size)
 
     def _tally(self, tool: str) -> _Tally:

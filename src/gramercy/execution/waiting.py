@@ -132,7 +132,8 @@ async def bounded(awaitable: Awaitable[T], limit: Limit) -> T:
 
 async def _uncancelled(awaitable: Awaitable[T]) -> T:
     """Await on the caller's own task; a cancellation that the awaited code swallows is raised after all."""
-    task = asyncio.current_task()
+    # Without a loop of asyncio there is no such cancellation, and the code may still be run by another kind.
+    task = asyncio.current_task() if _is_looping() else None
     before = task.cancelling() if task else 0
     value = await awaitable
     if task and task.cancelling() > before:
@@ -192,7 +193,7 @@ def on_a_loop(awaitable: Awaitable[Any], limit: Limit) -> Any:
     if limit.seconds is None and not _is_looping():
         return run_loop(main())
     # On a worker the deadline holds even for async code that blocks instead of awaiting.
-    return _wait(Worker(run_loop, (main(),)).start(), limit, grace=2 * GRACE)
+    return _wait(Worker(run_loop, (main(),)).start(), limit, grace=4 * GRACE)
 
 
 def _is_looping() -> bool:

@@ -22,7 +22,17 @@ SMALLEST, LARGEST = -(10**12), 10**12
 class ArgumentChecker:
     """The arguments of one tool: validation and defaults. The schema is compiled when first needed."""
 
-    __slots__ = ("_closed", "_defaults", "_flat_defaults", "_is_valid", "_validator", "schema", "tool")
+    __slots__ = (
+        "_closed",
+        "_defaults",
+        "_flat_defaults",
+        "_is_valid",
+        "_plain_types",
+        "_required",
+        "_validator",
+        "schema",
+        "tool",
+    )
 
     def __init__(
         self, tool: str | None, schema: Schema, validator: Draft202012Validator | None = None
@@ -33,6 +43,8 @@ class ArgumentChecker:
         self._is_valid: Callable[[Any], bool] | None = None
         self._closed = schema.get("additionalProperties") is False
         self._defaults = _defaults_of(schema)
+        self._plain_types = _plain_types_of(schema) if self._closed else None
+        self._required = frozenset(schema.get("required", ())) if self._plain_types else frozenset()
         self._flat_defaults = all(type(default) in SCALARS for default in self._defaults.values())
 
     @property
@@ -55,6 +67,8 @@ class ArgumentChecker:
         if type(arguments) is not dict or not self._flat_defaults:
             return None
         copied = arguments.copy()
+        if self._plain_types is not None:
+            return self._check_types(copied, self._plain_types)
         for value in copied.values():
             kind = type(value)
             if kind is str:
@@ -71,11 +85,30 @@ class ArgumentChecker:
         try:
             if not (self._is_valid or self._prepared())(copied):
                 return None
-        except ValueError:  # a name that is not text
+        except (ValueError, InvalidSchemaError):  # a name that is not text, or a schema that is none
             return None
         for name, default in self._defaults.items():
             copied.setdefault(name, default)
         return copied
+
+    def _check_types(self, copied: dict[str, Any], types: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the checked copy when every value is exactly of its plain type; None says nothing.
+
+        Most schemas ask for texts, whole numbers and flags and nothing more. For those, looking at the types
+        proves that the arguments fit, at half the price of the validator.
+        """
+        for name, value in copied.items():
+            kind = types.get(name)
+            if type(value) is not kind:
+                return None
+            if kind is str:
+                if not value.isascii():
+                    return None
+            elif kind is int and not SMALLEST < value < LARGEST:
+                return None
+        if len(copied) != len(types) and not self._required.issubset(copied):
+            return None
+        return {**self._defaults, **copied} if self._defaults else copied
 
     def _prepared(self) -> Callable[[Any], bool]:
         self._is_valid = self.validator.is_valid
@@ -92,6 +125,31 @@ class ArgumentChecker:
         from gramercy.tools.faults import explain_faults
 
         raise explain_faults(self.validator, self.schema, plain, tool=self.tool)
+
+
+# What a property may say beside its type without asking anything more of the value.
+_SILENT = frozenset({"type", "description", "title", "default", "examples"})
+_TYPES: dict[str, type] = {"string": str, "integer": int, "boolean": bool}
+
+
+def _plain_types_of(schema: Mapping[str, Any]) -> Mapping[str, type] | None:
+    """Return the Python type of every property, or None when a type alone does not decide."""
+    if not schema.keys() <= {
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "description",
+        "title",
+    }:
+        return None
+    types = {}
+    for name, wanted in schema.get("properties", {}).items():
+        kind = wanted.get("type") if isinstance(wanted, dict) and wanted.keys() <= _SILENT else None
+        if not isinstance(kind, str) or kind not in _TYPES:
+            return None
+        types[name] = _TYPES[kind]
+    return types if schema.get("type") == "object" else None
 
 
 def _defaults_of(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 DEEPEST = 50
 # Enough for any result that is worth sending; the executor's own cap is smaller and announced.
-MOST_CHARACTERS = 1_000_000
+MOST_CHARACTERS = 400_000
 # Python refuses to print integers of more than 4300 digits.
 LONGEST_INTEGER_BITS = 14_000
 
