@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +13,7 @@ from gramercy import Approved, Denied, Executor, Modified, Policy, Registry, def
 from gramercy.execution.approval import read_decision
 from gramercy.execution.journal import State
 
-PARAMETERS = [
+PARAMETERS: list[dict[str, Any]] = [
     {"name": "path", "type": "string"},
     {"name": "lines", "type": "array", "items": {"type": "string"}, "default": []},
 ]
@@ -96,7 +97,7 @@ class Mute:
         raise RuntimeError
 
 
-NONSENSE = [
+NONSENSE: list[Any] = [
     None,
     True,
     False,
@@ -113,11 +114,11 @@ NONSENSE = [
     ["approved"],
     {"decision": "approved"},
     Approved,
-    Approved(by=3),
-    Denied(reason=3),
-    Modified(None),
-    Modified("path"),
-    Modified({}, by=None),
+    Approved(by=cast("Any", 3)),
+    Denied(reason=cast("Any", 3)),
+    Modified(cast("Any", None)),
+    Modified(cast("Any", "path")),
+    Modified({}, by=cast("Any", None)),
     Mute(),
     ("modified", {}, "extra"),
     object(),
@@ -139,12 +140,14 @@ def test_reading_a_decision_never_turns_doubt_into_a_yes():
     """Decision 6."""
     for answer in NONSENSE:
         assert isinstance(read_decision(answer), Denied)
-    assert len(read_decision(Denied("x" * 100_000)).reason) == 2_000
-    assert read_decision(Denied("\ud800")).reason == "\ufffd"
+    assert read_decision(Denied("x" * 100_000)) == Denied("x" * 2_000)
+    assert read_decision(Denied("\ud800")) == Denied("\ufffd")
 
 
 @WAYS
-@pytest.mark.parametrize("error", [ValueError("no screen"), SystemExit(1), asyncio.CancelledError(), StopIteration()])
+@pytest.mark.parametrize(
+    "error", [ValueError("no screen"), SystemExit(1), asyncio.CancelledError(), StopIteration()]
+)
 def test_a_handler_that_raises_is_a_refusal(run, made, error):
     """Decision 6: a handler that raises is denied."""
 
@@ -180,7 +183,7 @@ def test_a_handler_that_takes_other_arguments_is_a_refusal(run, given):
 @WAYS
 def test_a_handler_may_take_the_whole_request(run, made):
     """Guard design, Approval: the person sees call, final arguments and why it is asked."""
-    seen = []
+    seen: list[Any] = []
 
     def approve(tool, arguments, request):
         seen.append((tool, arguments, request))
@@ -198,17 +201,23 @@ def test_callable_objects_and_optional_third_parameters_are_handlers(run):
     """Seed 002: any function of tool and arguments."""
 
     class Prompt:
-        def __call__(self, tool, arguments):
+        def __call__(self, _tool, _arguments):
             return "approved"
 
     def optional(_tool, _arguments, request=None):
         return "approved" if request is not None else "denied"
 
-    for handler in (Prompt(), Prompt().__call__, optional, lambda *given: "approved" if len(given) == 3 else 0):
+    for handler in (
+        Prompt(),
+        Prompt().__call__,
+        optional,
+        lambda *given: "approved" if len(given) == 3 else 0,
+    ):
         assert run(Shop(handler).executor, call()).success
 
 
-def test_a_handler_that_does_not_answer_in_time_is_a_refusal(run, no_workers_left):
+@pytest.mark.usefixtures("no_workers_left")
+def test_a_handler_that_does_not_answer_in_time_is_a_refusal(run):
     """Decision 6: a timeout is denied."""
     release = threading.Event()
 
@@ -248,7 +257,7 @@ def test_an_answer_that_comes_late_is_not_counted(run):
     "answer", [("modified", {"path": "b.txt"}), [":modified", {"path": "b.txt"}], Modified({"path": "b.txt"})]
 )
 def test_a_modified_call_runs_with_the_new_arguments_and_the_model_is_told(run, made, answer):
-    """Seed 002: (:modified new-args-hash); guard design: when the person edited the call, the model is told."""
+    """Seed 002: (:modified new-args-hash); guard design: the model is told of an edit."""
     shop = Shop(made(lambda _tool, _arguments: answer))
     result = run(shop.executor, call())
     assert shop.ran == [{"path": "b.txt", "lines": []}]
@@ -262,7 +271,9 @@ def test_the_model_is_told_of_an_edit_also_when_the_call_fails(run):
     """Guard design: when the person edited the call, the model is told so."""
     shop = Shop(lambda *_: ("modified", {"path": "b.txt"}))
     shop.registry.register(
-        define_tool("write_file", "W.", PARAMETERS, safety_level="dangerous", handler=lambda a: 1 / len(a["lines"]))
+        define_tool(
+            "write_file", "W.", PARAMETERS, safety_level="dangerous", handler=lambda a: 1 / len(a["lines"])
+        )
     )
     result = run(shop.executor, call())
     assert result.error == "Tool error: division by zero (ZeroDivisionError)"
@@ -306,7 +317,7 @@ def test_an_edit_that_meets_a_deny_rule_is_not_run(run):
 
 def test_a_policy_decides_who_is_asked(run):
     """Guard design, Policy: allow, ask, deny."""
-    asked = []
+    asked: list[Any] = []
 
     def approve(tool, _arguments):
         asked.append(tool.name)
@@ -323,7 +334,7 @@ def test_a_policy_decides_who_is_asked(run):
 
 def test_the_approver_sees_the_final_arguments_and_exactly_these_run(run):
     """Guard design: no hook rewrites arguments after the approval."""
-    shown = []
+    shown: list[Any] = []
 
     def transform(_tool, arguments):
         arguments["lines"].append("transformed")
@@ -353,12 +364,12 @@ def test_the_approver_sees_the_final_arguments_and_exactly_these_run(run):
 
 def test_edited_arguments_are_the_executors_own_from_then_on(run):
     """What the approver keeps a reference to cannot be changed after the check."""
-    mine = {"path": "b.txt", "lines": ["x"]}
+    mine: dict[str, Any] = {"path": "b.txt", "lines": ["x"]}
 
-    def hook(phase, *_):
-        if phase == "before":
-            mine["path"] = "c.txt"
-            mine["lines"].append("y")
+    def hook(_phase, _tool, arguments, _result):
+        arguments["lines"].append("changed by a hook")
+        mine["path"] = "c.txt"
+        mine["lines"].append("y")
 
     shop = Shop(lambda *_: Modified(mine), hooks=[hook])
     run(shop.executor, call())

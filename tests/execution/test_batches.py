@@ -86,6 +86,22 @@ def test_no_more_than_a_few_run_at_once(run_all):
     assert max(most) == SIDE_BY_SIDE
 
 
+def test_no_more_than_a_few_async_calls_are_under_way_at_once():
+    """Style: never a connection for each of a thousand calls."""
+    under_way, most = set(), []
+
+    async def work(arguments):
+        under_way.add(arguments["n"])
+        most.append(len(under_way))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        under_way.discard(arguments["n"])
+
+    results = asynchronously(Executor(Registry([make(work)])), calls(5 * SIDE_BY_SIDE))
+    assert all(result.success for result in results)
+    assert max(most) == SIDE_BY_SIDE
+
+
 def test_async_safe_calls_run_side_by_side_on_one_loop():
     """Names table: side by side when all are safe."""
 

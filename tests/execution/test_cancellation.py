@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,8 @@ def test_cancelling_a_call_cancels_its_async_handler(deadline, swallows):
     asyncio.run(main())
 
 
-def test_cancelling_a_call_gives_up_its_plain_handler(no_workers_left):
+@pytest.mark.usefixtures("no_workers_left")
+def test_cancelling_a_call_gives_up_its_plain_handler():
     """The thread of a plain handler is told to stop."""
     stopped = threading.Event()
 
@@ -103,10 +105,11 @@ def test_cancelling_a_safe_call_leaves_no_doubt():
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_cancelling_a_call_that_waits_for_approval_ends_the_wait_and_runs_nothing(asynchronous, no_workers_left):
+@pytest.mark.usefixtures("no_workers_left")
+def test_cancelling_a_call_that_waits_for_approval_ends_the_wait_and_runs_nothing(asynchronous):
     """Guard design, Journal: no call is left awaiting for ever."""
     release = threading.Event()
-    ran = []
+    ran: list[Any] = []
 
     async def main():
         loop = asyncio.get_running_loop()

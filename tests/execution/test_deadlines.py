@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,8 @@ def test_a_busy_plain_handler_is_stopped_and_its_thread_ends(run):
     assert not threads[0].is_alive()
 
 
-def test_a_handler_that_cleans_up_when_stopped_is_allowed_to(run, no_workers_left):
+@pytest.mark.usefixtures("no_workers_left")
+def test_a_handler_that_cleans_up_when_stopped_is_allowed_to(run):
     """The interruption is an exception, so finally blocks run."""
     cleaned = threading.Event()
 
@@ -66,8 +68,9 @@ def test_a_handler_that_cleans_up_when_stopped_is_allowed_to(run, no_workers_lef
     assert cleaned.wait(PATIENCE)
 
 
-def test_a_handler_that_blocks_outside_python_is_answered_on_time(run, no_workers_left):
-    """Guard design: 0.5 s means 0.5 s; what blocks in C ends by itself on a thread that keeps nothing alive."""
+@pytest.mark.usefixtures("no_workers_left")
+def test_a_handler_that_blocks_outside_python_is_answered_on_time(run):
+    """Guard design: 0.5 s means 0.5 s; what blocks in C ends by itself, on a daemon thread."""
     release = threading.Event()
     check_late(timely(run, executor_with(lambda _: release.wait(30))))
     (worker,) = [thread for thread in threading.enumerate() if thread.name == "gramercy-worker"]
@@ -130,7 +133,8 @@ def test_a_plain_handler_that_returns_a_coroutine_has_one_deadline_for_both(run)
     check_late(timely(run, executor_with(lambda _: work())))
 
 
-def test_the_tools_own_deadline_comes_before_the_executors(run, no_workers_left):
+@pytest.mark.usefixtures("no_workers_left")
+def test_the_tools_own_deadline_comes_before_the_executors(run):
     """Tool.deadline, else the executor's."""
     release = threading.Event()
     hurried = define_tool("it", "It.", [], handler=lambda _: release.wait(30), deadline=0.02)
@@ -155,7 +159,10 @@ def test_a_handler_within_its_deadline_is_not_disturbed(run, asynchronous):
         await asyncio.sleep(0)
         return variable.get()
 
-    assert run(executor_with(awaited if asynchronous else plain, deadline=PATIENCE), CALL).content == "of the caller"
+    assert (
+        run(executor_with(awaited if asynchronous else plain, deadline=PATIENCE), CALL).content
+        == "of the caller"
+    )
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -173,7 +180,8 @@ def test_what_a_handler_raises_within_its_deadline_is_its_failure(run, asynchron
 
 
 @pytest.mark.parametrize(("level", "state"), [("safe", State.FAILED), ("cautious", State.IN_DOUBT)])
-def test_only_what_has_effects_is_left_in_doubt(run, level, state, no_workers_left):
+@pytest.mark.usefixtures("no_workers_left")
+def test_only_what_has_effects_is_left_in_doubt(run, level, state):
     """Guard design, Journal: in_doubt is shown to a person."""
     release = threading.Event()
     executor = executor_with(lambda _: release.wait(30), level)
@@ -183,9 +191,10 @@ def test_only_what_has_effects_is_left_in_doubt(run, level, state, no_workers_le
     release.set()
 
 
-def test_tiny_deadlines_are_answered_and_leave_nothing(run, no_workers_left):
+@pytest.mark.usefixtures("no_workers_left")
+def test_tiny_deadlines_are_answered_and_leave_nothing(run):
     """A thread that is given up before it has begun must not complain or run."""
-    ran = []
+    ran: list[Any] = []
     for _ in range(30):
         result = timely(run, executor_with(ran.append, deadline=1e-9))
         assert result.success or "did not finish within 1e-09 s" in result.error
@@ -193,7 +202,7 @@ def test_tiny_deadlines_are_answered_and_leave_nothing(run, no_workers_left):
 
 def test_a_worker_that_is_given_up_before_it_begins_does_not_begin():
     """Between starting a thread and its first step anything can happen."""
-    ran = []
+    ran: list[Any] = []
     worker = Worker(ran.append, (1,))
     worker.give_up()
     worker.start()
@@ -258,10 +267,12 @@ def test_tasks_and_generators_that_a_handler_leaves_behind_do_not_outlive_its_lo
         finally:
             ended.append("generator")
 
+    kept: list[Any] = []
+
     async def handler(_):
-        handler.task = asyncio.create_task(forgotten())
-        handler.generator = numbers()
-        await anext(handler.generator)
+        kept.append(asyncio.create_task(forgotten()))
+        kept.append(numbers())
+        await anext(kept[-1])
         await asyncio.sleep(0)
         return "done"
 

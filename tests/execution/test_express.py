@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from gramercy import Executor, Policy, Registry, ToolCall, ToolOutput, define_tool
+from gramercy import Executor, Policy, Registry, ToolCall, ToolOutput, ToolResult, define_tool
 from gramercy.execution.express import ExpressLane
 from gramercy.execution.journal import MemoryJournal
 
-PARAMETERS = [
+PARAMETERS: list[Any] = [
     {"name": "text", "type": "string"},
     {"name": "count", "type": "integer", "default": 1},
     {"name": "flag", "type": "boolean"},
@@ -30,7 +31,14 @@ def handle(arguments):
     if text == "mutate":
         arguments.clear()
         return "mutated"
-    results = {"none": None, "list": [1, "a"], "output": ToolOutput(1, "no"), "long": "x" * 500, "é": "é", "half": "\ud800"}
+    results = {
+        "none": None,
+        "list": [1, "a"],
+        "output": ToolOutput(1, "no"),
+        "long": "x" * 500,
+        "é": "é",
+        "half": "\ud800",
+    }
     return results.get(text, f"{text} {arguments['count']} {arguments.get('flag')}")
 
 
@@ -56,11 +64,14 @@ class Road:
             define_tool("it", "It.", PARAMETERS, required=["text"], handler=handle, inline=inline),
             define_tool("awaits", "It.", PARAMETERS, handler=lambda a: later(a["text"]), inline=inline),
         ]
-        self.executor = Executor(Registry(tools), hooks=[self.hook, self.broken], journal=Journal(), max_output=100)
+        self.executor = Executor(
+            Registry(tools), hooks=[self.hook, self.broken], journal=Journal(), max_output=100
+        )
         for tool in tools:
             self.executor.policy.why(tool, {})
         if not express:
-            self.executor._express = self.executor._inline_express = NoLane()
+            lane: Any = NoLane()
+            self.executor._express = self.executor._inline_express = lane
 
     def hook(self, phase, tool, arguments, result):
         shown = result and (result.id, result.success, result.content, result.error, sorted(result.metadata))
@@ -86,11 +97,11 @@ class Road:
 class NoLane:
     """Lets nothing through."""
 
-    def run(self, call):
+    def run(self, _call):
         return None
 
 
-CALLS = [
+CALLS: list[Any] = [
     {"id": "1", "name": "it", "arguments": {"text": "plain"}},
     {"id": "2", "name": "it", "arguments": {"text": "plain", "count": 3, "flag": True}},
     {"id": "3", "name": "it", "arguments": {"text": "é"}},
@@ -110,7 +121,10 @@ CALLS = [
     {"id": "14", "name": "It", "arguments": {"text": "x"}},
     {"id": "15", "name": ["it"], "arguments": {"text": "x"}},
     ToolCall("16", "it", {"text": "struct"}),
-    *({"id": text, "name": "it", "arguments": {"text": text}} for text in ("raise", "odd", "mutate", "none", "list")),
+    *(
+        {"id": text, "name": "it", "arguments": {"text": text}}
+        for text in ("raise", "odd", "mutate", "none", "list")
+    ),
     *({"id": text, "name": "it", "arguments": {"text": text}} for text in ("output", "long", "half")),
 ]
 
@@ -129,7 +143,9 @@ def test_plain_calls_do_take_the_express_lane():
     executor = Road(express=True, inline=True).executor
     for lane in (executor._express, executor._inline_express):
         assert isinstance(lane, ExpressLane)
-        assert lane.run(CALLS[0]).content == "plain 1 None"
+        result = lane.run(CALLS[0])
+        assert isinstance(result, ToolResult)
+        assert result.content == "plain 1 None"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +184,7 @@ def test_a_tool_that_is_registered_again_is_the_one_that_runs(run):
     assert "needs approval" in run(executor, CALLS[0]).error
 
 
-def test_limits_that_are_set_later_are_obeyed(run, no_workers_left):
+def test_limits_that_are_set_later_are_obeyed(run):
     """Settings may change between calls."""
     executor = Executor(Registry([define_tool("it", "It.", PARAMETERS, handler=lambda _: "x" * 50)]))
     assert [run(executor, CALLS[0]).content for _ in range(2)] == ["x" * 50] * 2
@@ -189,7 +205,9 @@ def test_an_inline_tool_runs_on_the_loops_own_thread():
     """Performance design: handlers that are declared cheap run inline."""
 
     async def main():
-        tool = define_tool("it", "It.", PARAMETERS, handler=lambda _: str(asyncio.get_running_loop() is loop), inline=True)
+        tool = define_tool(
+            "it", "It.", PARAMETERS, handler=lambda _: str(asyncio.get_running_loop() is loop), inline=True
+        )
         loop = asyncio.get_running_loop()
         executor = Executor(Registry([tool]))
         return [await executor.aexecute(CALLS[0]) for _ in range(2)]

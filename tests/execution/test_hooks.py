@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from typing import Any
 
 import pytest
 
 from gramercy import Executor, Registry, define_tool
 
-PARAMETERS = [{"name": "text", "type": "string"}, {"name": "list", "type": "array", "default": []}]
+PARAMETERS: list[dict[str, Any]] = [
+    {"name": "text", "type": "string"},
+    {"name": "list", "type": "array", "default": []},
+]
 CALL = {"id": "call_1", "name": "it", "arguments": {"text": "hi"}}
 
 
 def executor_with(handler=lambda arguments: arguments["text"], level="safe", **settings):
-    return Executor(Registry([define_tool("it", "It.", PARAMETERS, required=["text"], safety_level=level, handler=handler)]), **settings)
+    return Executor(
+        Registry(
+            [define_tool("it", "It.", PARAMETERS, required=["text"], safety_level=level, handler=handler)]
+        ),
+        **settings,
+    )
 
 
 @pytest.mark.parametrize(
@@ -23,18 +32,20 @@ def executor_with(handler=lambda arguments: arguments["text"], level="safe", **s
 )
 def test_hooks_see_before_and_after_or_error(run, handler, phases):
     """Seed 002, Observability Hooks."""
-    seen = []
+    seen: list[Any] = []
     executor = executor_with(handler, hooks=[lambda *given: seen.append(given)])
     result = run(executor, CALL)
     assert [phase for phase, *_ in seen] == phases
-    assert all(tool.name == "it" and arguments == {"text": "hi", "list": []} for _, tool, arguments, _ in seen)
+    assert all(
+        tool.name == "it" and arguments == {"text": "hi", "list": []} for _, tool, arguments, _ in seen
+    )
     assert seen[0][3] is None
     assert seen[1][3] == result
 
 
 def test_hooks_are_not_called_for_calls_that_never_run(run):
     """Seed 002: before means before the handler is invoked."""
-    seen = []
+    seen: list[Any] = []
     executor = executor_with(level="dangerous", hooks=[lambda *given: seen.append(given)])
     run(executor, CALL)
     run(executor, CALL | {"arguments": {}})
@@ -44,7 +55,7 @@ def test_hooks_are_not_called_for_calls_that_never_run(run):
 
 def test_hooks_can_be_added_later_and_are_called_in_order(run):
     """Seed 002: push onto the list of hooks."""
-    order = []
+    order: list[Any] = []
     executor = executor_with(hooks=[lambda phase, *_: order.append(("first", phase))])
     executor.hooks.append(lambda phase, *_: order.append(("second", phase)))
     run(executor, CALL)
@@ -64,8 +75,8 @@ def test_an_observer_can_change_nothing(run):
                 result.content = "vandalised"
         return {"text": "vandalised"}
 
-    later = []
-    executor = executor_with(lambda a: repr(a), hooks=[vandal, lambda *given: later.append(given[2:])])
+    later: list[Any] = []
+    executor = executor_with(repr, hooks=[vandal, lambda *given: later.append(given[2:])])
     for _ in range(2):
         result = run(executor, CALL)
         assert result.content == "{'text': 'hi', 'list': []}"
@@ -78,7 +89,9 @@ class Odd(BaseException):
     """Not an Exception."""
 
 
-@pytest.mark.parametrize("error", [ValueError("broken"), Odd("odd"), SystemExit(2), asyncio.CancelledError(), GeneratorExit()])
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), Odd("odd"), SystemExit(2), asyncio.CancelledError(), GeneratorExit()]
+)
 @pytest.mark.parametrize("level", ["safe", "cautious"])
 def test_a_failing_observer_never_fails_a_call(run, error, level, caplog):
     """Guard design: a failing observer never fails a call."""
@@ -86,7 +99,7 @@ def test_a_failing_observer_never_fails_a_call(run, error, level, caplog):
     def hook(*_):
         raise error
 
-    others = []
+    others: list[Any] = []
     executor = executor_with(level=level, hooks=[hook, lambda phase, *_: others.append(phase)])
     for _ in range(2):
         assert run(executor, CALL).content == "hi"
@@ -97,7 +110,8 @@ def test_a_failing_observer_never_fails_a_call(run, error, level, caplog):
     assert type(error).__name__ in warnings[0]
 
 
-def test_a_hanging_observer_never_holds_a_call(run, no_workers_left):
+@pytest.mark.usefixtures("no_workers_left")
+def test_a_hanging_observer_never_holds_a_call(run):
     """Guard design: a hook has its own deadline."""
     release = threading.Event()
     executor = executor_with(hooks=[lambda *_: release.wait(30)], hook_deadline=0.02)
@@ -159,7 +173,7 @@ def test_a_transform_that_changes_its_copy_and_returns_nothing_changes_nothing(r
 
 def test_what_a_transform_keeps_is_not_what_runs(run):
     """Guard design: the arguments of a call belong to the call."""
-    kept = {"text": "kept", "list": [1]}
+    kept: dict[str, Any] = {"text": "kept", "list": [1]}
 
     def hook(*_):
         kept["list"].append(2)
@@ -172,19 +186,24 @@ def test_what_a_transform_keeps_is_not_what_runs(run):
 @pytest.mark.parametrize(
     ("transform", "text"),
     [
-        (lambda *_: {"text": 5}, "gave arguments that do not fit; the tool was not run. Invalid arguments for it"),
+        (
+            lambda *_: {"text": 5},
+            "gave arguments that do not fit; the tool was not run. Invalid arguments for it",
+        ),
         (lambda *_: {}, "gave arguments that do not fit"),
         (lambda *_: [1], "gave arguments that do not fit"),
         (lambda *_: "text", "gave arguments that do not fit"),
         (lambda *_: {"text": "a", "list": [object()]}, "gave arguments that do not fit"),
         (lambda *_: 1 / 0, "failed: division by zero (ZeroDivisionError); the tool was not run"),
-        (lambda: {}, "failed: "),
+        (dict, "failed: "),
     ],
 )
 def test_a_failing_transform_fails_the_call_before_anything_runs(run, transform, text):
     """Guard design: transforms come before policy and approval."""
-    ran = []
-    executor = executor_with(ran.append, "dangerous", approval_handler=lambda *_: ran.append(1), transforms=[transform])
+    ran: list[Any] = []
+    executor = executor_with(
+        ran.append, "dangerous", approval_handler=lambda *_: ran.append(1), transforms=[transform]
+    )
     result = run(executor, CALL)
     assert result.success is False
     assert text in result.error
@@ -202,7 +221,8 @@ def test_whatever_a_transform_raises_stays_inside(run, error):
     assert "the tool was not run" in run(executor_with(transforms=[transform]), CALL).error
 
 
-def test_a_hanging_transform_fails_the_call_in_time(run, no_workers_left):
+@pytest.mark.usefixtures("no_workers_left")
+def test_a_hanging_transform_fails_the_call_in_time(run):
     """Style: never a hang."""
     release = threading.Event()
     executor = executor_with(transforms=[lambda *_: release.wait(30)], hook_deadline=0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,7 @@ def test_what_cannot_be_recorded_before_it_runs_does_not_run(run, at, level):
     """Guard design: a move that cannot be recorded stops the call."""
     if level == "cautious" and at not in {"open", State.EXECUTING}:
         pytest.skip("cautious calls have no such state")
-    ran = []
+    ran: list[Any] = []
     executor = executor_with(ran.append, level, journal=Failing(at))
     result = run(executor, CALL)
     assert (ran, result.success) == ([], False)
@@ -136,7 +137,9 @@ def test_a_result_is_kept_when_it_cannot_be_recorded_any_more(run, at):
     """Guard design: the handler has run; losing its result would invite a second run."""
     level = "safe" if at == "note" else "dangerous"
     for handler, success in ((lambda _: "done", True), (lambda _: 1 / 0, False)):
-        executor = executor_with(handler, level, journal=Failing(at if success or at == "note" else State.FAILED))
+        executor = executor_with(
+            handler, level, journal=Failing(at if success or at == "note" else State.FAILED)
+        )
         for _ in range(2):
             result = run(executor, CALL)
             assert result.success is success

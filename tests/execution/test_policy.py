@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gramercy import Policy, Rule, create_tool, define_tool
@@ -13,11 +15,13 @@ def make(name="write_file", level="dangerous", categories=("files",)):
     return create_tool(name, "It.", {"type": "object"}, dict, safety_level=level, categories=categories)
 
 
-def decided(rules, tool=None, ceiling="dangerous", **arguments):
+def decided(rules: Any, tool=None, ceiling="dangerous", **arguments):
     return Policy(rules, ceiling).why(tool or make(), arguments).action.value
 
 
-@pytest.mark.parametrize(("level", "action"), [("safe", "allow"), ("cautious", "allow"), ("dangerous", "ask")])
+@pytest.mark.parametrize(
+    ("level", "action"), [("safe", "allow"), ("cautious", "allow"), ("dangerous", "ask")]
+)
 def test_without_rules_the_level_decides(level, action):
     """Guard design, Policy: defaults."""
     verdict = Policy().why(make(level=level), {})
@@ -27,7 +31,7 @@ def test_without_rules_the_level_decides(level, action):
 
 def test_the_first_matching_rule_wins():
     """Guard design, Policy."""
-    rules = [
+    rules: list[dict[str, Any]] = [
         {"action": "deny", "tools": ["delete_*"]},
         {"action": "allow", "tools": ["write_*"], "reason": "trusted"},
         {"action": "deny"},
@@ -111,10 +115,16 @@ def test_a_rule_that_allows_matches_the_exact_name_only():
         ("allow", "a rule is an object such as {'action': 'ask', 'tools': ['write_*']}, not 'allow'"),
         (None, "a rule is an object"),
         ({}, "unknown action None in a rule: expected allow, ask or deny"),
-        ({"action": "alow"}, "unknown action 'alow' in a rule: expected allow, ask or deny; did you mean 'allow'?"),
+        (
+            {"action": "alow"},
+            "unknown action 'alow' in a rule: expected allow, ask or deny; did you mean 'allow'?",
+        ),
         ({"action": 1}, "unknown action 1"),
         ({"action": "deny", "tool": "a"}, "unknown key 'tool' in a rule; did you mean 'tools'?"),
-        ({"action": "deny", "zzz": 1}, "unknown key 'zzz' in a rule: expected action, tools, categories, safety"),
+        (
+            {"action": "deny", "zzz": 1},
+            "unknown key 'zzz' in a rule: expected action, tools, categories, safety",
+        ),
         ({"action": "deny", "tools": 3}, "tools in a rule must be a word or a list of words, not 3"),
         ({"action": "deny", "tools": [3]}, "tools in a rule must be a word or a list of words"),
         ({"action": "deny", "tools": {"a": 1}}, "tools in a rule must be a word or a list of words"),
@@ -144,20 +154,21 @@ def test_rules_must_be_a_list(rules):
 
 def test_rules_made_in_python_are_read_like_rules_made_of_data():
     """A rule's words mean the same wherever they are written."""
-    rule = Rule("deny", tools="write_*", safety="dangerous", arguments={"path": "*"})
+    written: dict[str, Any] = {"tools": "write_*", "safety": "dangerous", "arguments": {"path": "*"}}
+    rule = Rule(Action("deny"), **written)
     assert (rule.action, rule.tools) == (Action.DENY, ("write_*",))
     assert rule == Rule.from_data(rule.to_data())
     assert hash(rule) == hash(Rule.from_data(rule.to_data()))
     assert decided([rule], path="x") == "deny"
     with pytest.raises(InvalidPolicyError, match="did you mean 'deny'"):
-        Rule("denny")
+        Rule("denny")  # type: ignore[arg-type]  # on purpose
 
 
 def test_a_rule_cannot_be_changed_after_its_policy_got_a_version():
     """Guard design: an approval is bound to the policy's version."""
-    rule = Rule("allow", arguments={"path": "notes/**"})
+    rule = Rule(Action.ALLOW, arguments={"path": "notes/**"})
     with pytest.raises(TypeError):
-        rule.arguments["path"] = "**"
+        rule.arguments["path"] = "**"  # type: ignore[index]  # on purpose
 
 
 def test_the_version_changes_with_every_rule_and_ceiling():

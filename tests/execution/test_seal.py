@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from gramercy import Executor, Policy, Registry, define_tool
 from gramercy.execution.gate import MOST_QUESTIONS
 from gramercy.execution.seal import fingerprint, seal_call
 
-PATH = [{"name": "path", "type": "string"}]
+PATH: list[dict[str, Any]] = [{"name": "path", "type": "string"}]
 TARGET = "what the call acts on has changed"
 
 
@@ -66,7 +67,7 @@ def test_a_target_that_changes_while_the_person_looks_is_shown_again(run):
 def test_a_target_that_never_rests_is_refused_after_a_bounded_number_of_questions(run):
     """Guard design: never an endless loop of questions."""
     counter = iter(range(1_000))
-    ran = []
+    ran: list[Any] = []
     approver = Approver()
     executor = Executor(Registry([make(ran.append, target_state=lambda _: next(counter))]), approver)
     result = run(executor, CALL)
@@ -88,7 +89,7 @@ def test_a_tool_that_is_registered_again_is_shown_again_and_the_new_one_runs(run
 def test_a_tool_that_changes_its_schema_checks_the_arguments_again(run):
     """Guard design: what runs fits the schema of what runs."""
     parameters = [*PATH, {"name": "mode", "type": "string", "default": "append"}]
-    ran = []
+    ran: list[Any] = []
     changed = define_tool("write_file", "W.", parameters, safety_level="dangerous", handler=ran.append)
     registry = Registry([make()])
     approver = Approver(lambda: registry.register(changed))
@@ -109,7 +110,7 @@ def test_code_that_is_swapped_inside_the_handler_is_noticed(run):
         return f"harmless {arguments['path']}"
 
     def swap():
-        handler.__code__ = (lambda arguments: "harmful").__code__
+        handler.__code__ = (lambda _: "harmful").__code__
 
     approver = Approver(swap)
     result = run(Executor(Registry([make(handler)]), approver), CALL)
@@ -125,7 +126,9 @@ def test_a_policy_that_changes_is_asked_again_or_obeyed(run):
     assert run(executor, CALL).success
     assert approver.changes == [(), ("the policy has changed",)]
     assert "new" in approver.requests[1].verdict.explanation
-    executor.settings.approval_handler = Approver(lambda: setattr(executor, "policy", Policy([{"action": "deny"}])))
+    executor.settings.approval_handler = Approver(
+        lambda: setattr(executor, "policy", Policy([{"action": "deny"}]))
+    )
     result = run(executor, CALL)
     assert result.error.startswith("the policy now denies the call: rule 1 says deny")
 
@@ -150,7 +153,7 @@ def test_several_changes_are_told_together(run):
 @pytest.mark.parametrize("error", [OSError("gone"), SystemExit(), GeneratorExit(), asyncio.CancelledError()])
 def test_a_target_whose_state_cannot_be_told_is_not_touched(run, error):
     """Guard design: no approval without knowing what is approved."""
-    ran = []
+    ran: list[Any] = []
 
     def look(_):
         raise error
@@ -161,7 +164,8 @@ def test_a_target_whose_state_cannot_be_told_is_not_touched(run, error):
     assert ran == []
 
 
-def test_the_look_at_a_target_may_be_async_and_has_the_tools_deadline(run, no_workers_left):
+@pytest.mark.usefixtures("no_workers_left")
+def test_the_look_at_a_target_may_be_async_and_has_the_tools_deadline(run):
     """Style: never a hang."""
     states = iter(["old", "old"])
 
@@ -179,12 +183,12 @@ def test_the_look_at_a_target_may_be_async_and_has_the_tools_deadline(run, no_wo
 
 def test_who_looks_at_a_target_cannot_change_the_call(run):
     """Guard design: nobody but transforms changes arguments."""
-    seen = []
+    seen: list[Any] = []
 
     def look(arguments):
         arguments["path"] = "changed"
 
-    executor = Executor(Registry([make(lambda arguments: seen.append(arguments), target_state=look)]), lambda *_: "approved")
+    executor = Executor(Registry([make(seen.append, target_state=look)]), lambda *_: "approved")
     run(executor, CALL)
     assert seen == [{"path": "a.txt"}]
 
@@ -220,10 +224,10 @@ def test_implementations_are_told_apart_by_what_they_would_do():
         return arguments, mode
 
     class Tool:
-        def __call__(self, arguments):
+        def __call__(self, _arguments):
             return 1
 
-        def method(self, arguments):
+        def method(self, _arguments):
             return 2
 
     made = Tool()
@@ -234,6 +238,6 @@ def test_implementations_are_told_apart_by_what_they_would_do():
     assert before == [fingerprint(function) for function in everything]
     assert len(set(before)) == len(everything)
     one.__kwdefaults__ = {"mode": "z"}
-    Tool.__call__ = Tool.method
+    Tool.__call__ = Tool.method  # type: ignore[method-assign]  # on purpose
     changed = [fingerprint(function) for function in everything]
     assert [a != b for a, b in zip(before, changed, strict=True)] == [True, True, False, True, False, False]

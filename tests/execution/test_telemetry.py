@@ -53,7 +53,11 @@ def spans():
 
 def answer_of(program):
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM + program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "error", "-c", PROGRAM + program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -138,7 +142,12 @@ run("asked", "x")
 print(json.dumps(spans()))
 """)
     assert len(spans) == 4
-    assert [span["attributes"].get("gramercy.approval.approved") for span in spans] == [False, False, None, None]
+    assert [span["attributes"].get("gramercy.approval.approved") for span in spans] == [
+        False,
+        False,
+        None,
+        None,
+    ]
     assert {span["attributes"]["error.type"] for span in spans} == {"denied"}
 
 
@@ -169,7 +178,8 @@ print(json.dumps(spans()))
 
 
 @pytest.mark.parametrize(
-    "setup", ["", "trace.set_tracer_provider(trace.NoOpTracerProvider())", "del sys.modules['opentelemetry.trace']"]
+    "setup",
+    ["", "trace.set_tracer_provider(trace.NoOpTracerProvider())", "del sys.modules['opentelemetry.trace']"],
 )
 def test_without_a_provider_there_are_no_spans(setup):
     """Guard design, Telemetry: no-op when nothing is set up."""
@@ -207,8 +217,8 @@ class Broken(SpanProcessor):
 provider.add_span_processor(Broken())
 trace.set_tracer_provider(provider)
 registry.register(define_tool("plain", "It.", PARAMETERS, handler=lambda arguments: "fine"))
-registry.register(define_tool("plain_asked", "It.", PARAMETERS, safety_level="dangerous", handler=lambda _: "fine"))
-results = run("plain", "x") + run("plain_asked", "x")
+registry.register(define_tool("risky", "It.", PARAMETERS, safety_level="dangerous", handler=lambda _: "fine"))
+results = run("plain", "x") + run("risky", "x")
 print(json.dumps([result.content for result in results]))
 """)
     assert answers == ["fine"] * 4

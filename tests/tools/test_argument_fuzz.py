@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -15,8 +16,14 @@ NAMES = st.sampled_from(["a", "b", "path", "pth", "content", "ключ", "x y", 
 NUMBERS = st.integers(-20, 20) | st.floats(-20, 20, allow_nan=False).map(lambda x: round(x, 2))
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES | st.text(max_size=3), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(NAMES | st.text(max_size=3), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -41,7 +48,7 @@ class Huge(int):
 
 
 def endless():
-    value = [{}]
+    value: list[Any] = [{}]
     value[0]["again"] = value
     return value
 
@@ -62,8 +69,10 @@ HOSTILE = st.one_of(
 )
 PYTHON = st.recursive(
     JSON | HOSTILE,
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(NAMES | st.integers() | st.none() | st.tuples(), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(NAMES | st.integers() | st.none() | st.tuples(), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -89,7 +98,9 @@ def scalars():
             "multipleOf": st.sampled_from([1, 2, 7, 0.5]),
         },
     )
-    others = st.sampled_from([{"type": "boolean"}, {"type": "null"}, {}, True, False, {"type": ["string", "null"]}])
+    others = st.sampled_from(
+        [{"type": "boolean"}, {"type": "null"}, {}, True, False, {"type": ["string", "null"]}]
+    )
     choices = st.lists(JSON, min_size=1, max_size=3).map(lambda options: {"enum": options})
     return texts | numbers | others | choices | JSON.map(lambda value: {"const": value})
 
@@ -122,7 +133,9 @@ def larger(inner):
         },
     )
     several = st.lists(inner, min_size=1, max_size=3)
-    unions = st.sampled_from(["anyOf", "oneOf", "allOf"]).flatmap(lambda word: several.map(lambda parts: {word: parts}))
+    unions = st.sampled_from(["anyOf", "oneOf", "allOf"]).flatmap(
+        lambda word: several.map(lambda parts: {word: parts})
+    )
     return arrays | objects(inner) | unions | inner.map(lambda part: {"not": part})
 
 

@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from decimal import Decimal
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,10 @@ def test_nothing_is_coerced(kind, value, fits):
 def test_extra_arguments_are_rejected_when_the_schema_says_so_and_passed_otherwise():
     """Decision 11."""
     arguments = {"it": 1, "extra": 2}
-    assert validate_tool_args({"type": "object", "properties": {"it": {"type": "integer"}}}, arguments) == arguments
+    assert (
+        validate_tool_args({"type": "object", "properties": {"it": {"type": "integer"}}}, arguments)
+        == arguments
+    )
     assert [fault.path for fault in faults_of(closed(it={"type": "integer"}), arguments).faults] == ["extra"]
 
 
@@ -93,7 +97,10 @@ def test_defaults_are_filled_in_and_given_values_kept():
     """Guard design: validate, apply defaults."""
     schema = {
         "type": "object",
-        "properties": {"limit": {"type": "integer", "default": 10}, "all": {"type": "boolean", "default": True}},
+        "properties": {
+            "limit": {"type": "integer", "default": 10},
+            "all": {"type": "boolean", "default": True},
+        },
     }
     assert validate_tool_args(schema, {}) == {"limit": 10, "all": True}
     assert validate_tool_args(schema, {"limit": 3, "x": None}) == {"limit": 3, "all": True, "x": None}
@@ -102,7 +109,7 @@ def test_defaults_are_filled_in_and_given_values_kept():
 @pytest.mark.parametrize("arguments", [{}, {"other": [1]}])
 def test_a_mutable_default_is_never_shared(arguments):
     """Style: values are immutable."""
-    default = {"list": [1], "deep": {"a": []}}
+    default: dict[str, Any] = {"list": [1], "deep": {"a": []}}
     tool = create_tool("it", "It.", {"type": "object", "properties": {"it": {"default": default}}}, str)
     first = tool.checker.check(arguments)
     first["it"]["list"].append(2)
@@ -169,7 +176,7 @@ def test_huge_integers_pass_until_nobody_could_print_them():
 
 
 def nested(depth):
-    value = 1
+    value: Any = 1
     for _ in range(depth):
         value = [value]
     return value
@@ -184,7 +191,7 @@ def test_nesting_is_bounded():
 
 def test_cycles_are_refused_and_named():
     """Style: never a hang."""
-    arguments = {"it": [1]}
+    arguments: dict[str, Any] = {"it": [1]}
     arguments["it"].append(arguments)
     error = faults_of(ANYTHING, arguments)
     assert [fault.path for fault in error.faults] == ["it[1]"]
@@ -199,7 +206,7 @@ def test_parts_that_occur_twice_are_no_cycle():
 
 def test_exponential_sharing_ends_in_a_fault():
     """Style: never unbounded memory; fifty small lists can stand for 2**50 values."""
-    value = []
+    value: list[Any] = []
     for _ in range(50):
         value = [value, value]
     assert "at most 250,000 values" in str(faults_of(ANYTHING, {"it": value}))
@@ -224,7 +231,9 @@ class Colour(enum.Enum):
 )
 def test_python_objects_are_no_arguments(value, name):
     """Nothing is silently coerced, also not by the validator, which would take some of these."""
-    assert f"it[0]: expected a JSON value, received a Python {name}" in str(faults_of(ANYTHING, {"it": [value]}))
+    assert f"it[0]: expected a JSON value, received a Python {name}" in str(
+        faults_of(ANYTHING, {"it": [value]})
+    )
 
 
 @pytest.mark.parametrize("name", [1, None, True, (1,), 1.5])
@@ -239,10 +248,14 @@ def test_names_must_be_text(name, schema):
 
 def test_a_name_that_is_not_text_is_placed():
     """A fault says where it is."""
-    assert str(faults_of(ANYTHING, {"a": [{2: 1}]}).faults[0]).startswith("a[0]: expected names that are text")
+    assert str(faults_of(ANYTHING, {"a": [{2: 1}]}).faults[0]).startswith(
+        "a[0]: expected names that are text"
+    )
 
 
-@pytest.mark.parametrize("arguments", [{"it": "\ud800"}, {"it": ["ok", "\udfff"]}, {"\ud800": 1}, {"it": {"\ud83d": 1}}])
+@pytest.mark.parametrize(
+    "arguments", [{"it": "\ud800"}, {"it": ["ok", "\udfff"]}, {"\ud800": 1}, {"it": {"\ud83d": 1}}]
+)
 @pytest.mark.parametrize("schema", [ANYTHING, closed(it={}), closed(it={"type": "string"})])
 def test_lone_surrogates_are_refused(arguments, schema):
     """No wire can carry them."""
@@ -269,7 +282,7 @@ def test_subclasses_of_plain_types_are_taken_as_the_plain_value():
         def isascii(self):
             raise RuntimeError
 
-    class Words(list):
+    class Words(list[Any]):
         def __iter__(self):
             raise RuntimeError
 
@@ -297,7 +310,11 @@ def test_ten_megabytes_pass_and_fail_in_bounded_work():
     """Performance design: no text is walked character by character in Python, no fault repeats it."""
     big = "x" * 10_000_000
     assert len(validate_tool_args(closed(it={"type": "string"}), {"it": big})["it"]) == len(big)
-    for schema in (closed(it={"type": "integer"}), closed(it={"type": "string", "maxLength": 5}), closed(other={})):
+    for schema in (
+        closed(it={"type": "integer"}),
+        closed(it={"type": "string", "maxLength": 5}),
+        closed(other={}),
+    ):
         text = str(faults_of(schema, {"it": big}))
         assert len(text) < 2_000
         assert "…" in text
@@ -307,19 +324,21 @@ def test_ten_megabytes_pass_and_fail_in_bounded_work():
     assert len(text) < 2_000
 
 
-@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|aa)+$", r"^(?=(a+)+b)(\w*)*$", "(.*a){25}b", r"^(a*)*\1$"])
+@pytest.mark.parametrize(
+    "pattern", ["^(a+)+$", "^(a|aa)+$", r"^(?=(a+)+b)(\w*)*$", "(.*a){25}b", r"^(a*)*\1$"]
+)
 def test_catastrophic_patterns_end(pattern):
-    """gram design: past a number of steps a match counts as failed instead of hanging the call."""
+    """Gram design: past a number of steps a match counts as failed instead of hanging the call."""
     text = str(faults_of(closed(it={"type": "string", "pattern": pattern}), {"it": "a" * 5_000 + "!"}))
     assert "it: expected text that matches" in text
     assert len(text) < 2_000
 
 
 def test_a_schema_that_is_none_is_refused_as_such():
-    """gram design: InvalidSchemaError says what is wrong and where."""
+    """Gram design: InvalidSchemaError says what is wrong and where."""
     with pytest.raises(InvalidSchemaError, match="not a valid JSON Schema at properties/a/type"):
         validate_tool_args({"type": "object", "properties": {"a": {"type": "text"}}}, {})
-    deep = {}
+    deep: dict[str, Any] = {}
     for _ in range(100_000):
         deep = {"not": deep}
     with pytest.raises(InvalidSchemaError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def handle(arguments):
 
 
 def define(**changes):
-    definition = {
+    definition: dict[str, Any] = {
         "name": "read_file",
         "description": "Read a file.",
         "parameters": [PATH],
@@ -39,7 +40,11 @@ def test_a_definition_has_every_slot_of_the_contract():
     """Seed 000, Tool Object Slots."""
     tool = define(safety_level=":cautious", categories=[":buffer", "files", "buffer"])
     assert (tool.name, tool.description, tool.required) == ("read_file", "Read a file.", ("path",))
-    assert (tool.safety_level, tool.categories, tool.handler) == (Safety.CAUTIOUS, ("buffer", "files"), handle)
+    assert (tool.safety_level, tool.categories, tool.handler) == (
+        Safety.CAUTIOUS,
+        ("buffer", "files"),
+        handle,
+    )
     (parameter,) = tool.parameters
     assert (parameter.name, parameter.type, parameter.description, parameter.required) == (
         "path",
@@ -56,7 +61,9 @@ def test_the_defaults_of_a_definition_are_harmless():
     assert tool.schema == {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 
 
-@pytest.mark.parametrize("kind", ["string", "boolean", "number", "integer", "object", "array", ":string", "String"])
+@pytest.mark.parametrize(
+    "kind", ["string", "boolean", "number", "integer", "object", "array", ":string", "String"]
+)
 def test_every_parameter_type_is_accepted_also_as_a_keyword(kind):
     """Seed 000, Parameter Types, and decision 3."""
     tool = define(parameters=[{"name": "it", "type": kind}], required=())
@@ -82,9 +89,12 @@ def test_every_parameter_type_is_accepted_also_as_a_keyword(kind):
         ({"handler": None}, "there is no handler: pass a function that takes one dictionary"),
         ({"handler": "open"}, "the handler is str: expected a function"),
         ({"handler": lambda: 1}, "the handler must take exactly one argument"),
-        ({"handler": lambda a, b: 1}, "the handler must take exactly one argument"),
-        ({"handler": lambda a, *, b: 1}, "the handler must take exactly one argument"),
-        ({"safety_level": "dangerus"}, "unknown safety level 'dangerus': expected safe, cautious or dangerous; did you"),
+        ({"handler": lambda _a, _b: 1}, "the handler must take exactly one argument"),
+        ({"handler": lambda _a, *, _b: 1}, "the handler must take exactly one argument"),
+        (
+            {"safety_level": "dangerus"},
+            "unknown safety level 'dangerus': expected safe, cautious or dangerous; did you",
+        ),
         ({"safety_level": 3}, "a safety level is a word, not int"),
         ({"categories": "files"}, "categories must be a list of words"),
         ({"categories": 3}, "categories must be a list of words"),
@@ -124,7 +134,10 @@ def test_a_faulty_definition_is_refused_with_what_to_change(changes, text):
         ([{"name": "path", "type": "strin"}], "did you mean 'string'?"),
         ([{"name": "path", "type": ["string", "null"]}], "unknown type ['string', 'null']"),
         ([{"name": "path", "type": "string", "descripton": "x"}], "did you mean 'description'?"),
-        ([{"name": "path", "type": "string", "required": True}], "pass required=['path'] to the tool instead"),
+        (
+            [{"name": "path", "type": "string", "required": True}],
+            "pass required=['path'] to the tool instead",
+        ),
     ],
 )
 def test_faulty_parameters_are_refused_with_what_to_change(parameters, text):
@@ -156,15 +169,27 @@ def test_required_names_must_be_parameters(required, text):
         ({"type": "string", "default": None}, "does not fit its own schema: None"),
         ({"type": "integer", "default": 5, "maximum": 4}, "does not fit its own schema: 5"),
         ({"type": "array", "items": {"type": "string"}, "default": ["a", 1]}, "does not fit its own schema"),
-        ({"type": "number", "default": math.nan}, "properties.it.default: expected a finite number, received nan"),
+        (
+            {"type": "number", "default": math.nan},
+            "properties.it.default: expected a finite number, received nan",
+        ),
         ({"type": "object", "default": {"a": object()}}, "properties.it.default.a: expected a JSON value"),
-        ({"type": "string", "enum": {"a", "b"}}, "properties.it.enum: expected a JSON value, received a Python set"),
-        ({"type": "string", "description": "\ud800"}, "properties.it.description: expected valid Unicode text"),
+        (
+            {"type": "string", "enum": {"a", "b"}},
+            "properties.it.enum: expected a JSON value, received a Python set",
+        ),
+        (
+            {"type": "string", "description": "\ud800"},
+            "properties.it.description: expected valid Unicode text",
+        ),
         ({"type": "string", "minLength": -1}, "not a valid JSON Schema at properties/it/minLength"),
         ({"type": "string", "pattern": "("}, "not a valid JSON Schema at properties/it/pattern"),
         ({"type": "string", "pattern": "((a{1000}){1000}){1000}"}, "properties/it/pattern"),
         ({"type": "array", "items": {"$ref": "#/$defs/no"}}, "Pointer '/$defs/no' does not exist"),
-        ({"type": "array", "items": {"$ref": "https://example.org/s.json"}}, "nothing is fetched: put the definition"),
+        (
+            {"type": "array", "items": {"$ref": "https://example.org/s.json"}},
+            "nothing is fetched: put the definition",
+        ),
         ({"type": "array", "items": {"$ref": "file:///etc/passwd"}}, "nothing is fetched"),
     ],
 )
@@ -176,7 +201,7 @@ def test_a_parameter_that_is_no_sound_schema_is_refused(parameter, text):
 @pytest.mark.parametrize("depth", [101, 500, 100_000])
 def test_a_schema_nested_beyond_use_is_refused(depth):
     """Style: never a crash, whatever the input."""
-    schema = {"type": "string"}
+    schema: dict[str, Any] = {"type": "string"}
     for _ in range(depth):
         schema = {"type": "array", "items": schema}
     text = refusal(parameters=[{"name": "it", **schema}], required=())
@@ -186,7 +211,7 @@ def test_a_schema_nested_beyond_use_is_refused(depth):
 
 def test_a_schema_that_contains_itself_is_refused():
     """Style: never a hang."""
-    schema = {"name": "it", "type": "array"}
+    schema: dict[str, Any] = {"name": "it", "type": "array"}
     schema["items"] = schema
     assert "a value that contains itself" in refusal(parameters=[schema], required=())
 
@@ -194,16 +219,25 @@ def test_a_schema_that_contains_itself_is_refused():
 def test_all_problems_are_reported_together():
     """Style: the message says everything that is wrong."""
     parameters = [{"name": "a", "type": "x"}]
-    text = refusal(name="readFile", description="", parameters=parameters, required="a", handler=None, deadline=-1)
+    text = refusal(
+        name="readFile", description="", parameters=parameters, required="a", handler=None, deadline=-1
+    )
     assert text.startswith("tool 'readFile' is refused:\n")
-    for part in ("try 'read_file'", "description is empty", "type 'x'", "list of names", "no handler", "is -1"):
+    for part in (
+        "try 'read_file'",
+        "description is empty",
+        "type 'x'",
+        "list of names",
+        "no handler",
+        "is -1",
+    ):
         assert part in text
     assert text.count("\n- ") == 6
 
 
 def test_a_default_may_refer_to_definitions_and_other_properties():
     """JSON Schema 2020-12: references point anywhere into the document."""
-    schema = {
+    schema: dict[str, Any] = {
         "type": "object",
         "definitions": {"level": {"enum": ["low", "high"]}},
         "properties": {
@@ -220,7 +254,7 @@ def test_a_default_may_refer_to_definitions_and_other_properties():
 
 def test_a_tool_does_not_notice_when_its_definition_is_changed_later():
     """Style: values are immutable."""
-    parameter = {"name": "it", "type": "array", "default": ["a"], "enum": [["a"], ["b"]]}
+    parameter: dict[str, Any] = {"name": "it", "type": "array", "default": ["a"], "enum": [["a"], ["b"]]}
     tool = define(parameters=[parameter], required=())
     parameter["default"].append("b")
     parameter["enum"].clear()

@@ -5,14 +5,20 @@ from __future__ import annotations
 import enum
 import json
 import math
-from collections import OrderedDict, UserDict, namedtuple
+from collections import OrderedDict, UserDict
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gramercy import format_tool_result
+
+
+class Pair(NamedTuple):
+    a: int
+    b: str
 
 
 @dataclass
@@ -59,7 +65,7 @@ class Level(enum.StrEnum):
         ({1: 2, None: 3}, '{"1": 2, "None": 3}'),
         ({"n": math.nan, "i": -math.inf}, '{"n": "nan", "i": "-inf"}'),
         ({"big": 1e308, "o": {1}}, '{"big": 1e+308, "o": "{1}"}'),
-        (namedtuple("Pair", "a b")(1, "x"), '(1 "x")'),  # noqa: PYI024 - the plain kind is the subject
+        (Pair(1, "x"), '(1 "x")'),
     ],
 )
 def test_values_are_written_as_the_contract_says(value, text):
@@ -84,9 +90,9 @@ def test_long_mappings_are_indented():
 
 def test_cycles_are_cut():
     """Style: never a hang."""
-    value = [1]
+    value: list[Any] = [1]
     value.append(value)
-    table = {"a": value}
+    table: dict[str, Any] = {"a": value}
     table["self"] = table
     assert format_tool_result(value) == "(1 #<cycle>)"
     assert json.loads(format_tool_result(table)) == {"a": [1, "#<cycle>"], "self": "#<cycle>"}
@@ -97,7 +103,7 @@ def test_cycles_are_cut():
 @pytest.mark.parametrize("depth", [49, 60, 100_000])
 def test_depth_is_bounded(depth):
     """Style: never a crash."""
-    value = "core"
+    value: Any = "core"
     for _ in range(depth):
         value = [value]
     assert ("core" if depth < 50 else "#<deeper>") in format_tool_result(value)
@@ -113,12 +119,12 @@ class Wordless:
         return 5
 
 
-class Unreadable(UserDict):
+class Unreadable(UserDict[Any, Any]):
     def items(self):
         raise KeyError
 
 
-class Endless(UserDict):
+class Endless(UserDict[Any, Any]):
     def items(self):
         number = 0
         while True:
@@ -126,13 +132,13 @@ class Endless(UserDict):
             yield number, [number]
 
 
-class EndlessList(list):
+class EndlessList(list[Any]):
     def __iter__(self):
         while True:
             yield []
 
 
-class BrokenList(list):
+class BrokenList(list[Any]):
     def __iter__(self):
         raise RuntimeError
 
@@ -162,7 +168,9 @@ def test_an_integer_that_python_refuses_to_print_is_described():
     assert format_tool_result(10**4000) == "1" + "0" * 4000
 
 
-@pytest.mark.parametrize("value", [Endless(), EndlessList(), list(range(3_000_000)), {"l": [(1, 2)] * 500_000}])
+@pytest.mark.parametrize(
+    "value", [Endless(), EndlessList(), list(range(3_000_000)), {"l": [(1, 2)] * 500_000}]
+)
 def test_huge_and_endless_values_cost_what_is_shown_of_them(value):
     """Style: never unbounded memory."""
     text = format_tool_result(value)
@@ -172,7 +180,7 @@ def test_huge_and_endless_values_cost_what_is_shown_of_them(value):
 
 def test_exponential_sharing_is_bounded():
     """Forty nested pairs of nothing would be a terabyte of parentheses."""
-    value = []
+    value: list[Any] = []
     for _ in range(40):
         value = [value, value]
     assert len(format_tool_result(value)) < 20_000_000
@@ -186,9 +194,11 @@ def test_surrogates_pass_through_unharmed():
 
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.builds(Broken),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.tuples(inner, inner)
-    | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=4)
+    ),
     max_leaves=10,
 )
 JSON = st.recursive(

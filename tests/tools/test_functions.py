@@ -7,7 +7,8 @@ import datetime as dt
 import enum
 import functools
 import uuid
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, NotRequired, Optional, TypedDict, Union
@@ -18,7 +19,7 @@ from gramercy import Executor, InvalidArgumentsError, Registry, Safety, tool
 from gramercy.errors import InvalidToolError
 
 if TYPE_CHECKING:
-    from somewhere_unknown import Missing
+    from somewhere_unknown import Missing  # type: ignore[import-not-found]  # on purpose
 
 
 class Colour(enum.Enum):
@@ -82,7 +83,9 @@ def test_a_function_becomes_a_tool_with_the_schema_of_its_signature():
     """Names table: function with annotations and docstring."""
 
     @tool(safety_level="cautious", categories=["files"], deadline=5)
-    def write_lines(path: str, lines: list[str], count: int = 1, *, append: bool = False, note: str | None = None):
+    def write_lines(
+        path: str, lines: list[str], count: int = 1, *, append: bool = False, note: str | None = None
+    ):
         """Write lines to a file.
 
         Use it for text only.
@@ -145,7 +148,8 @@ def test_the_description_is_the_docstring_without_what_the_schema_says(docstring
         (Optional[int], None, None),  # noqa: UP045 - the old spelling must work too
         (Union[int, str], "a", "a"),  # noqa: UP007 - the old spelling must work too
         (int | None, 4, 4),
-        (Literal["a", 2, None], 2, 2),
+        (Literal["a", 2], 2, 2),
+        (Literal["a"] | None, None, None),
         (Literal[Colour.RED], "red", Colour.RED),
         (Colour, "blue", Colour.BLUE),
         (Size, 2, Size.LARGE),
@@ -156,7 +160,11 @@ def test_the_description_is_the_docstring_without_what_the_schema_says(docstring
         (dt.date, "2026-01-31", dt.date(2026, 1, 31)),
         (dt.time, "12:30:00Z", dt.time(12, 30, tzinfo=dt.UTC)),
         (dt.timedelta, "PT90S", dt.timedelta(seconds=90)),
-        (uuid.UUID, "00000000-0000-4000-8000-000000000000", uuid.UUID("00000000-0000-4000-8000-000000000000")),
+        (
+            uuid.UUID,
+            "00000000-0000-4000-8000-000000000000",
+            uuid.UUID("00000000-0000-4000-8000-000000000000"),
+        ),
         (Path, "notes/a.txt", Path("notes/a.txt")),
         (dt.date | None, None, None),
         (dt.date | str, "2026-01-31", dt.date(2026, 1, 31)),
@@ -168,7 +176,7 @@ def test_the_description_is_the_docstring_without_what_the_schema_says(docstring
         (Annotated[dt.date, "The day"], "2026-01-31", dt.date(2026, 1, 31)),
         (set[str], ["a", "b"], {"a", "b"}),
         (frozenset[int], [1, 2], frozenset({1, 2})),
-        (Set[int], [1], {1}),
+        (AbstractSet[int], [1], {1}),
         (set, [1], {1}),
         (tuple[int, Colour], [1, "red"], (1, Colour.RED)),
         (tuple[int, ...], [1, 2, 3], (1, 2, 3)),
@@ -179,7 +187,11 @@ def test_the_description_is_the_docstring_without_what_the_schema_says(docstring
         (Mapping[str, int], {"a": 1}, {"a": 1}),
         (dict, {"a": 1}, {"a": 1}),
         (Options, {"when": "2026-01-31"}, {"when": dt.date(2026, 1, 31)}),
-        (Options, {"when": "2026-01-31", "colour": "red"}, {"when": dt.date(2026, 1, 31), "colour": Colour.RED}),
+        (
+            Options,
+            {"when": "2026-01-31", "colour": "red"},
+            {"when": dt.date(2026, 1, 31), "colour": Colour.RED},
+        ),
         (Point, {"x": 1}, Point(1)),
         (Point, {"x": 1, "tags": ["a"], "home": "b"}, Point(1, 0, {"a"}, Path("b"))),
         (
@@ -215,7 +227,9 @@ def test_what_fits_the_schema_but_not_the_type_is_an_argument_fault():
     arguments = made.checker.check({"it": "P1Y"})
     with pytest.raises(InvalidArgumentsError) as caught:
         made.handler(arguments)
-    assert 'it: expected a value that can be converted for the function, received string "P1Y"' in str(caught.value)
+    assert 'it: expected a value that can be converted for the function, received string "P1Y"' in str(
+        caught.value
+    )
 
 
 def test_an_unresolvable_annotation_elsewhere_does_not_stop_conversion():
@@ -272,7 +286,7 @@ def test_async_functions_methods_partials_and_objects_become_tools():
         call = {"id": name, "name": name, "arguments": arguments}
         assert executor.execute(call).content == expected
         assert asyncio.run(executor.aexecute(call)).content == expected
-    assert [registry.get(name).is_async for name in calls] == [True, False, False, True]
+    assert [registry.resolve(name).is_async for name in calls] == [True, False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -304,11 +318,12 @@ def test_functions_that_cannot_be_called_by_name_are_refused_with_all_their_prob
         """Take it."""
         return it
 
-    for function, parts in {
+    refused: dict[Any, tuple[str, ...]] = {
         bad_name: ("'first' of", "has no annotation", "the description is empty"),
         any_names: ("takes arguments of any name",),
         unresolvable: ("cannot be resolved",),
-    }.items():
+    }
+    for function, parts in refused.items():
         with pytest.raises(InvalidToolError) as caught:
             tool(function)
         for part in parts:
@@ -341,4 +356,5 @@ def test_the_handler_shows_the_name_of_the_function_but_its_own_signature():
 
     assert greet.handler.__name__ == "greet"
     assert greet.handler({"name": "Ann"}) == "Hello Ann"
+    assert greet.function is not None
     assert greet.function("Bob") == "Hello Bob"

@@ -49,7 +49,7 @@ def test_a_library_cannot_be_changed_through_its_methods():
     """Names table: immutable."""
     library = ToolLibrary.of([implement()])
     with pytest.raises(TypeError):
-        library["sayHello"] = implement()
+        library["sayHello"] = implement()  # type: ignore[index]  # on purpose
     assert not hasattr(library, "pop")
 
 
@@ -58,7 +58,7 @@ def test_names_must_agree():
     with pytest.raises(InvalidToolError, match="cannot register tool 'sayHello' under 'hello'"):
         ToolLibrary().register("hello", implement())
     with pytest.raises(InvalidToolError, match="a library holds Tools, not str"):
-        ToolLibrary().register("hello", "hello")
+        ToolLibrary().register("hello", "hello")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(InvalidToolError, match="two different tools are named 'sayHello'"):
         ToolLibrary.of([implement(), implement()])
 
@@ -185,6 +185,7 @@ def test_a_specification_may_raise_the_level_and_add_categories():
     specification = ToolSpecification("sayHello", "Greet a person.", SIGNATURE, "dangerous", ("people",))
     tool = implement(categories=["words"])
     bound = ToolLibrary.of([tool]).bind(specification)
+    assert bound is not None
     assert (bound.safety_level, bound.categories) == (Safety.DANGEROUS, ("words", "people"))
     assert (tool.safety_level, tool.categories) == (Safety.SAFE, ("words",))
     assert bound.handler is tool.handler

@@ -171,7 +171,7 @@ class Executor:
         """List the tools that callers may know of: those at or below the ceiling."""
         return self.settings.registry.select(max_safety_level=self.policy.max_safety_level)
 
-    def why(self, name: str, arguments: Mapping[str, Any]) -> Verdict:
+    def why(self, name: str, arguments: Mapping[str, Any] | str | bytes) -> Verdict:
         """Tell what would happen to a call and which rule decides, without running it."""
         tool = self.settings.registry.resolve(name)
         return self.policy.why(tool, tool.checker.check(read_arguments(arguments)))
