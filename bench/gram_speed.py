@@ -52,8 +52,8 @@ def measure(effort: Effort) -> Section:
 
 def _stages() -> tuple[Callable[[Any], Any], ...]:
     from gramercy import ToolLibrary, create_tool
-    from gramercy.gram.syntax.reader import read
     from gramercy.gram.specification import specifications_in
+    from gramercy.gram.syntax.reader import read
 
     def bind(specifications: Any) -> int:
         tools = [

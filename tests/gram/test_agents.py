@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gramercy.errors import GramSyntaxError, SpecificationError
 from gramercy.gram.agents import AgentSpecification, ModelName, read_agents
-from gramercy.gram.syntax.reader import read
 from gramercy.gram.specification import create_tool_specification
+from gramercy.gram.syntax.reader import read
 
 TWO_TOOLS = """\
 [door_agent:Agent {

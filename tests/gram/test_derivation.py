@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gramercy.errors import GramError, InvalidSchemaError, SpecificationError, TypeSignatureError
-from gramercy.gram.signatures.derivation import function_to_signature, json_schema_to_signature
 from gramercy.gram.json_schema import canonical_schema
-from gramercy.gram.syntax.reader import read
+from gramercy.gram.signatures.derivation import function_to_signature, json_schema_to_signature
 from gramercy.gram.signatures.schema import type_signature_to_json_schema
+from gramercy.gram.syntax.reader import read
 
 keys = st.text(st.characters(codec="utf-8"), max_size=6)
 json_values = st.recursive(

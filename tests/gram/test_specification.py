@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gramercy.errors import GramError, SpecificationError, TypeSignatureError
-from gramercy.gram.syntax.formatter import format_gram
-from gramercy.gram.syntax.reader import read
 from gramercy.gram.specification import (
     SAFETY_WORDS,
     StoredSchemaWarning,
@@ -21,6 +19,8 @@ from gramercy.gram.specification import (
     create_tool_specification,
     specifications_in,
 )
+from gramercy.gram.syntax.formatter import format_gram
+from gramercy.gram.syntax.reader import read
 
 SEED_GRAM = """\
 [sayHello:ToolSpecification {
