@@ -8,9 +8,12 @@ from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gramercy import Executor, Registry, ToolCall, create_tool, define_tool
 from gramercy.errors import InvalidCallError
+from gramercy.execution.calls import parse_arguments, read_flat_json
 
 ECHO = define_tool(
     "echo",
@@ -171,3 +174,36 @@ def test_one_call_instead_of_a_list_is_a_list_of_one(executor):
     assert [result.content for result in executor.execute_tool_calls(call())] == ["hi"]
     assert executor.execute_tool_calls([]) == []
     assert [result.content for result in executor.execute_tool_calls(iter([call()]))] == ["hi"]
+
+
+@given(
+    st.dictionaries(
+        st.text(), st.none() | st.booleans() | st.integers() | st.floats() | st.text(), max_size=4
+    )
+)
+def test_the_quick_reader_of_arguments_agrees_with_the_strict_one_or_says_nothing(arguments):
+    """Two readers, one language."""
+    text = json.dumps(arguments)
+    quick = read_flat_json(text)
+    assert quick is None or quick == parse_arguments(text) == arguments
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1, "a": 2}',
+        '{"a": {"b": 1}}',
+        '{"a": 1e999}',
+        '{"a": "x:y"}',
+        '{"a": "\\ud800"}',
+        '{"a": NaN}',
+        '{"a": null}',
+        "[1]",
+        '{"a": 1',
+        "\ud800",
+        "[" * 100_000,
+    ],
+)
+def test_the_quick_reader_leaves_what_needs_care_to_the_strict_one(text):
+    """A name twice, depth, floats and broken text must reach the reader that explains them."""
+    assert read_flat_json(text) is None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gramercy.execution import telemetry
 from gramercy.execution.attempt import Attempt
-from gramercy.execution.calls import ToolResult
+from gramercy.execution.calls import ToolResult, read_flat_json
 from gramercy.execution.journal import State
 from gramercy.execution.metrics import SAMPLES
 from gramercy.execution.observers import hook_failed, refuse_answer
@@ -64,7 +64,10 @@ class ExpressLane:
         tool = settings.registry.get(name) if type(name) is str else None
         if tool is None or type(call_id) is not str or not self._is_open(tool, settings):
             return None
-        arguments = tool.checker.check_flat(call.get("arguments"))
+        arguments = call.get("arguments")
+        if type(arguments) is str:
+            arguments = read_flat_json(arguments)
+        arguments = tool.checker.check_flat(arguments)
         if arguments is None:
             return None
         started = 0.0
