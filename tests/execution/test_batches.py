@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 
 import pytest
@@ -149,7 +150,8 @@ def test_one_call_that_is_not_harmless_makes_all_wait_their_turn(run_all, name, 
     def note(arguments):
         assert lock.acquire(blocking=False), "two calls ran at once"
         trace.append(("begin", arguments["n"]))
-        threading.Event().wait(0.002)
+        for _ in range(100):
+            os.sched_yield()  # whoever else could run now would be noticed
         trace.append(("end", arguments["n"]))
         lock.release()
 
