@@ -95,7 +95,7 @@ def test_an_async_handler_is_cancelled_at_its_deadline(run):
 
 def test_an_async_handler_that_swallows_its_cancellation_is_left_behind(run):
     """A deadline must not depend on the manners of the code it is for."""
-    refusals = []
+    refusals: list[int] = []
 
     async def stubborn(_):
         while len(refusals) < 2:  # the second time it is the loop's own end that asks

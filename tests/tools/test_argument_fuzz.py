@@ -195,6 +195,38 @@ def test_any_python_value_is_checked_or_explained(schema, arguments):
         check_error(schema, result)
 
 
+PLAIN_SCHEMAS = st.fixed_dictionaries(
+    {
+        "type": st.just("object"),
+        "properties": st.dictionaries(
+            NAMES,
+            st.sampled_from([
+                {"type": "string"}, {"type": "integer"}, {"type": "boolean"},
+                {"type": "integer", "title": "n"},
+                {"type": "string", "default": "d"}, {"type": "boolean", "default": True}, {"type": "number"},
+                {"type": "string", "maxLength": 1}, {"type": "array", "default": []},
+            ]),
+            max_size=4,
+        ),
+        "required": st.lists(NAMES, unique=True, max_size=3),
+        "additionalProperties": st.booleans(),
+    }
+)  # fmt: skip
+PLAIN_VALUES = st.sampled_from(["a", "é", "\ud800", 0, -1, 10**12, 10**10, True, False, 3.0, None, [1]])
+
+
+@given(PLAIN_SCHEMAS | SCHEMAS, st.dictionaries(NAMES | st.integers(0, 1), PLAIN_VALUES, max_size=4))
+@settings(max_examples=400)
+def test_the_quick_check_agrees_with_the_thorough_one(schema, arguments):
+    """Performance design: the validator decides; whoever decides faster must decide the same."""
+    checker = create_tool("it", "It.", schema, dict).checker
+    quick = checker.check_flat(arguments)
+    if quick is not None:
+        thorough = checker.check_thoroughly(arguments)
+        assert {n: (type(v), v) for n, v in quick.items()} == {n: (type(v), v) for n, v in thorough.items()}
+        assert compile_schema(schema).is_valid(arguments)
+
+
 @given(SCHEMAS)
 @settings(max_examples=100)
 def test_a_missing_argument_always_names_itself(schema):

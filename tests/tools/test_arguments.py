@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gramercy import InvalidArgumentsError, create_tool, define_tool, validate_tool_args
+from gramercy import InvalidArgumentsError, Tool, create_tool, define_tool, validate_tool_args
 from gramercy.errors import InvalidSchemaError
 
 
@@ -343,6 +343,23 @@ def test_a_schema_that_is_none_is_refused_as_such():
         deep = {"not": deep}
     with pytest.raises(InvalidSchemaError):
         validate_tool_args(deep, {})
+
+
+@pytest.mark.parametrize("properties", [{}, {"a": {"type": "string"}}])
+def test_what_is_required_but_not_allowed_makes_every_call_wrong(properties):
+    """A schema that nothing fits must not be satisfied by whoever looks at types alone."""
+    schema = {"type": "object", "properties": properties, "required": ["x"], "additionalProperties": False}
+    tool = create_tool("it", "It.", schema, str)
+    with pytest.raises(InvalidArgumentsError, match="x: expected a value, received nothing"):
+        tool.checker.check(dict.fromkeys(properties, "text"))
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "object", "properties": [], "additionalProperties": False}, {"required": [[]]}]
+)
+def test_a_tool_made_by_hand_with_a_broken_schema_can_be_made(schema):
+    """Its calls are refused; making it is not what fails."""
+    assert Tool("it", "It.", {"additionalProperties": False, **schema}, str).name == "it"
 
 
 def test_validators_are_compiled_when_first_needed_and_once():

@@ -108,7 +108,9 @@ class ArgumentChecker:
                 return None
         if len(copied) != len(types) and not self._required.issubset(copied):
             return None
-        return {**self._defaults, **copied} if self._defaults else copied
+        for name, default in self._defaults.items():
+            copied.setdefault(name, default)
+        return copied
 
     def _prepared(self) -> Callable[[Any], bool]:
         self._is_valid = self.validator.is_valid
@@ -143,8 +145,13 @@ def _plain_types_of(schema: Mapping[str, Any]) -> Mapping[str, type] | None:
         "title",
     }:
         return None
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, dict) or not isinstance(required, list):
+        return None
+    if not all(isinstance(name, str) and name in properties for name in required):
+        return None  # nothing can fit such a schema, which the types of what is there would not tell
     types = {}
-    for name, wanted in schema.get("properties", {}).items():
+    for name, wanted in properties.items():
         kind = wanted.get("type") if isinstance(wanted, dict) and wanted.keys() <= _SILENT else None
         if not isinstance(kind, str) or kind not in _TYPES:
             return None
