@@ -16,7 +16,14 @@ GramercyError
 │   ├── InvalidCallError        the call itself is malformed
 │   ├── InvalidPolicyError      a rule is refused
 │   └── DeadlineExceededError   a handler, hook or approver took too long
-└── SourceError                 a file or module with tools cannot be loaded
+├── SourceError                 a file or module with tools cannot be loaded
+├── WorkspaceError              a file of the project cannot be read or written
+└── ImageError                  a live image cannot be used
+    ├── ImageStartError         its processes do not come up
+    ├── ImageGoneError          a process of it has ended or does not answer
+    ├── ImageProtocolError      a process of it sent or would get something malformed
+    ├── CheckpointError         there is no such state to go back to
+    └── SandboxError            it cannot be confined as asked
 
 This module knows no other: it carries fields and builds texts, nothing else.
 """
@@ -185,3 +192,31 @@ class DeadlineExceededError(ExecutionError):
 
 class SourceError(GramercyError):
     """A file or module that should define tools cannot be loaded."""
+
+
+class WorkspaceError(GramercyError):
+    """A file of the project cannot be read or written as asked."""
+
+
+class ImageError(GramercyError):
+    """A live image cannot be used."""
+
+
+class ImageStartError(ImageError):
+    """The processes of an image do not come up; the message has the end of their log."""
+
+
+class ImageGoneError(ImageError):
+    """A process of an image has ended or does not answer."""
+
+
+class ImageProtocolError(ImageError):
+    """A process of an image sent, or would be sent, something malformed."""
+
+
+class CheckpointError(ImageError):
+    """There is no such state to go back to, or it cannot be made."""
+
+
+class SandboxError(ImageError):
+    """An image cannot be confined as asked; the message says what to install."""

@@ -1,0 +1,176 @@
+"""The interface of a live image. Every operation has a documented answer, and "not supported" is one of them.
+
+Nothing here assumes that the image runs on this machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+
+class Form(msgspec.Struct, frozen=True):
+    """The printed values of one evaluated form; none at all is not the same as NIL."""
+
+    values: list[str] = []
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A compiler's or reader's remark; `line` counts from the start of the code that was sent."""
+
+    kind: str
+    type: str = ""
+    message: str = ""
+    form: str | None = None
+    line: int | None = None
+
+
+class ImageFault(msgspec.Struct, frozen=True):
+    """What went wrong inside an image, told by the image itself or, when it died, by its keeper."""
+
+    type: str
+    message: str
+    restarts: list[str] = []
+    backtrace: list[str] = []
+    suggestions: list[str] = []
+    interrupted: bool = False
+    form_index: int | None = None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One definition that an evaluation made, replaced or removed."""
+
+    kind: str
+    name: str
+    change: str = "defined"
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """Something a preview tried to do to the world outside the image."""
+
+    kind: str
+    target: str
+    outcome: str = "refused"
+
+
+class ImageState(msgspec.Struct, frozen=True):
+    """How an image is after a call."""
+
+    threads: int = 1
+    heap_bytes: int = 0
+    pid: int = 0
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """Everything that is known about one evaluation. `notes` is what the keeper has to say about it."""
+
+    ok: bool
+    forms: list[Form] = []
+    stdout: str = ""
+    stderr: str = ""
+    warnings: list[Notice] = []
+    error: ImageFault | None = None
+    package: str = ""
+    changed: list[Change] = []
+    elapsed_ms: float = 0.0
+    truncated: dict[str, int] = {}
+    state: ImageState = ImageState()
+    objects: list[int | None] = []
+    effects: list[Effect] = []
+    checkpoint_skipped: str | None = None
+    unchanged: bool = False
+    system: str | None = msgspec.field(default=None, name="name")
+    version: str | None = None
+    notes: list[str] = []
+
+    @property
+    def values(self) -> list[str]:
+        """The values of the last form."""
+        return self.forms[-1].values if self.forms else []
+
+
+class HistoryEntry(msgspec.Struct, frozen=True):
+    """One evaluation as it was asked and answered."""
+
+    code: str
+    reply: Reply
+    at: float
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer to a question about an image: text for people and models, data for programs."""
+
+    ok: bool
+    text: str = ""
+    data: dict[str, Any] = {}
+    error: ImageFault | None = None
+
+
+class CheckpointInfo(msgspec.Struct, frozen=True):
+    """One state that an image can go back to. `is_current` marks the one it stands on."""
+
+    id: str
+    parent: str | None
+    label: str
+    at: float
+    is_current: bool = False
+    private_bytes: int | None = None
+
+
+class Image(Protocol):
+    """A running program that keeps its state between calls and can go back to an earlier one."""
+
+    @property
+    def name(self) -> str:
+        """The handle under which callers address this image."""
+
+    @property
+    def language(self) -> str:
+        """`sbcl` or `python`."""
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What this image can do: fork, preview, save, xref, …; starts the image when it has not been."""
+
+    def evaluate(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
+        """Evaluate every form of the code, in order; a failure is a reply, never an exception."""
+
+    def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
+        """Compile and load the code; warnings have positions, values are not returned."""
+
+    def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
+        """Evaluate in a throw-away copy that can touch nothing, and tell what would happen."""
+
+    def ask(self, question: str, **details: Any) -> Answer:
+        """Look into the image without changing it: describe, apropos, arglist, who_calls, inspect, …"""
+
+    def history(self) -> list[HistoryEntry]:
+        """Return the latest evaluations, oldest first."""
+
+    def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
+        """Load a system (SBCL) or import a package (Python)."""
+
+    def checkpoint(self, label: str = "") -> CheckpointInfo:
+        """Name the present state so that it can be found again."""
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """List the states that can be gone back to, oldest first; parents make it a tree."""
+
+    def rollback(self, checkpoint: str) -> CheckpointInfo:
+        """Go back to a state; what came after it stays reachable until it is dropped for room."""
+
+    def undo(self) -> CheckpointInfo:
+        """Go back to the state before the last call."""
+
+    def reset(self) -> None:
+        """Begin again with a fresh image; checkpoints are gone."""
+
+    def save(self, path: str) -> str:
+        """Write the state to disk; return a sentence that says what was written."""
+
+    def interrupt(self) -> bool:
+        """Stop the evaluation that is under way, if any; tell whether there was one."""
+
+    def close(self) -> None:
+        """End every process of the image."""

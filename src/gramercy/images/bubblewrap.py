@@ -1,0 +1,95 @@
+"""The policy in the words of bubblewrap. Knows no languages; what is not bound does not exist inside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gramercy.images.protection import protected_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gramercy.images.sandbox import Grants
+
+# Programs and libraries, and the few files of /etc that they need to start. The rest of /etc holds secrets.
+SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")))
+SYSTEM_FILES = tuple(
+    Path("/etc", name) for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
+)
+TEMPORARY_BYTES = 512 * 1024 * 1024
+SHARED_MEMORY_BYTES = 64 * 1024 * 1024
+# Root outside need not look like root inside.
+INNER_ID = "1000"
+
+
+def policy(grants: Grants, environment: Mapping[str, str], *, seccomp: int | None = None) -> list[str]:
+    """Return the options for the grants; `seccomp` is a descriptor to read a filter of system calls from."""
+    words = ["--unshare-all", "--unshare-user", *_if_known("--disable-userns")]
+    words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "image"]
+    if os.getuid() == 0:
+        words += ["--uid", INNER_ID, "--gid", INNER_ID]
+    words += ["--clearenv"]
+    for name, value in environment.items():
+        words += ["--setenv", name, value]
+    words += [*_system(), *_devices(), *_paths(grants), "--remount-ro", "/"]
+    return words + (["--seccomp", str(seccomp)] if seccomp is not None else [])
+
+
+def _system() -> list[str]:
+    words = []
+    for path in SYSTEM:
+        is_link = path.is_symlink()
+        words += ["--symlink", str(path.readlink()), str(path)] if is_link else _if_there(path)
+    for path in SYSTEM_FILES:
+        words += _if_there(path)
+    return words
+
+
+def _if_there(path: Path) -> list[str]:
+    return ["--ro-bind-try", str(path), str(path)]
+
+
+def _devices() -> list[str]:
+    shared = [*_if_known("--size", str(SHARED_MEMORY_BYTES)), "--tmpfs", "/dev/shm"]  # noqa: S108 - private
+    temporary = [*_if_known("--size", str(TEMPORARY_BYTES)), "--tmpfs", "/tmp"]  # noqa: S108 - private
+    # Root outside owns the settings of the kernel under /proc and could write them without any capability.
+    processes = ["--proc", "/proc", "--remount-ro", "/proc"]
+    return [*processes, "--dev", "/dev", *shared, "--remount-ro", "/dev", *temporary]
+
+
+def _paths(grants: Grants) -> list[str]:
+    """Bind what is granted, after /tmp since it may be inside, and narrower places on top of wider ones."""
+    binds = [(path, "--bind") for path in grants.writable]
+    binds += [(path, "--ro-bind") for path in grants.readable]
+    if grants.private is not None:
+        # A socket can be connected to on a read-only mount, but not replaced.
+        binds.append((grants.private, "--ro-bind"))
+    if grants.project is not None:
+        binds.append((grants.project, "--bind"))
+        binds += [(path, "--ro-bind") for path in protected_paths(grants.project)]
+    words = []
+    for path, option in sorted(binds, key=lambda bind: len(bind[0].parts)):
+        words += [option, str(path), str(path)]
+    return [*words, "--chdir", str(grants.project or "/tmp")]  # noqa: S108 - private
+
+
+def _if_known(option: str, *values: str) -> list[str]:
+    return [option, *values] if option in _help() else []
+
+
+@cache
+def _help() -> frozenset[str]:
+    """Return the options of the installed version; the older ones lack some that are good to have."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return frozenset()
+    try:
+        done = subprocess.run([program, "--help"], capture_output=True, timeout=10, check=False)  # noqa: S603 - as found
+    except (OSError, subprocess.TimeoutExpired):
+        return frozenset()
+    return frozenset(done.stdout.decode("utf-8", "replace").split())

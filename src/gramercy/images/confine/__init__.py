@@ -1,0 +1,1 @@
+"""Confine a process with the kernel's own means. Runs by itself, with the standard library alone."""

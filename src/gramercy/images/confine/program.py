@@ -1,0 +1,66 @@
+"""The program that gives up rights and then becomes another one.
+
+`… [--read PATH]… [--write PATH]… -- COMMAND…` with the environment and directory it is started in.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+
+from gramercy.images.confine.landlock import TRUNCATE_SINCE, landlock_version, restrict
+from gramercy.images.confine.seccomp import build_filter, install_filter
+
+DROP_FROM_BOUNDING_SET = 24
+LAST_CAPABILITY = 63
+CAPABILITY_VERSION = 0x20080522
+USAGE_STATUS, REFUSED_STATUS = 64, 77
+
+
+def main() -> None:
+    """Confine this process and run the command."""
+    readable, writable, command = _read_arguments(sys.argv[1:])
+    try:
+        program = _filter()
+        restrict(readable, writable)
+        drop_capabilities()
+        install_filter(program)
+        os.execvp(command[0], command)  # noqa: S606 - running a command is what this program is for
+    except OSError as error:
+        sys.stderr.write(f"cannot confine {command[0]}: {error}\n")
+        sys.exit(REFUSED_STATUS)
+
+
+def _filter() -> bytes:
+    machine, version = platform.machine(), landlock_version()
+    program = build_filter(machine, namespaces=False, truncation=version >= TRUNCATE_SINCE)
+    if program is None:
+        raise OSError(f"no filter of system calls is known for {machine}")
+    return program
+
+
+def _read_arguments(arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
+    places: dict[str, list[str]] = {"--read": [], "--write": []}
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            break
+        if word not in places:
+            sys.exit(USAGE_STATUS)
+        places[word].append(next(words, ""))
+    return places["--read"], places["--write"], list(words) or sys.exit(USAGE_STATUS)
+
+
+def drop_capabilities() -> None:
+    """Give up the powers of root, also for programs that are run later."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    zero = ctypes.c_ulong(0)
+    for capability in range(LAST_CAPABILITY + 1):
+        # Fails beyond the last capability of this kernel, and for those who have none to drop.
+        libc.prctl(DROP_FROM_BOUNDING_SET, ctypes.c_ulong(capability), zero, zero, zero)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    if libc.capset(header, nothing) != 0:
+        raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")

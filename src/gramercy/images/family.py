@@ -1,0 +1,178 @@
+"""The processes of one image: a zygote that only forks, and its descendants, each with its own connection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError, ImageStartError
+from gramercy.images.connection import Connection
+from gramercy.images.log import Log
+from gramercy.images.sandbox import Confinement, Grants
+from gramercy.images.spawning import Spawned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+START_SECONDS = 30.0
+# How often a wait looks up to see whether what it waits for has died.
+TURN_SECONDS = 0.05
+FORK_SECONDS = 10.0
+ORPHAN_SECONDS = 0.1
+STOP_SECONDS = 2.0
+END_OF_LOG_SECONDS = 0.5
+# The path of a unix socket has room for 107 bytes.
+LONGEST_DIRECTORY = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How to start the zygote of a language: the command gets the socket path and a token appended."""
+
+    language: str
+    command: list[str]
+    encode: Callable[[dict[str, Any]], bytes]
+    grants: Grants = field(default_factory=Grants)
+    confinement: Confinement = Confinement.BUBBLEWRAP
+
+
+class Forked(msgspec.Struct, frozen=True):
+    """The answer to a request to fork."""
+
+    ok: bool
+    pid: int = 0
+    error: dict[str, Any] | None = None
+
+
+class Family:
+    """Starts the zygote, lets processes fork, meets their children, and ends them all."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.log = Log()
+        self._directory = _private_directory()
+        self._token = secrets.token_hex(16)
+        self._waiting: dict[str, Connection] = {}
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(self._directory / "s"))
+        self._listener.listen(64)
+        self._spawned: Spawned | None = None
+        self.zygote = self._start()
+
+    def _start(self) -> Connection:
+        command = [*self.program.command, str(self._directory / "s"), self._token]
+        grants = replace(self.program.grants, private=self._directory)
+        try:
+            self._spawned = Spawned(command, self.program.confinement, grants, self.log.writer)
+            return self.meet(None, START_SECONDS)
+        except (OSError, ImageError) as error:
+            self.close()
+            self.log.wait_for_end(END_OF_LOG_SECONDS)
+            told = f"{error}\n{self.log.tail().strip()}".rstrip()
+            raise ImageStartError(f"the {self.program.language} image does not start: {told}") from None
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self.log.close_writer()
+
+    def fork(self, source: Connection, role: str, seconds: float = FORK_SECONDS) -> Connection:
+        """Let a process fork and return the connection of its child."""
+        tag = self.new_tag()
+        answer = source.request(Forked, seconds, "fork", role=role, tag=tag)
+        if not answer.ok:
+            raise ImageError((answer.error or {}).get("message", "the image cannot be forked"))
+        return self.meet(tag, seconds)
+
+    def new_tag(self) -> str:
+        """Return a name for a child to come; it cannot be guessed by code inside the image."""
+        return secrets.token_hex(8)
+
+    def meet(self, tag: str | None, seconds: float, *, parent: Connection | None = None) -> Connection:
+        """Return the connection of the child with that tag (None: the zygote), waiting for it if needed.
+
+        When the process that was to fork it has ended, the child is there soon or never.
+        """
+        deadline = monotonic() + seconds
+        while True:
+            known = self._waiting.pop(tag or "", None)
+            if known is not None:
+                return known
+            if not self.is_alive:
+                status = self._spawned.status() if self._spawned is not None else "unknown"
+                raise ImageGoneError(f"it ended with status {status}")
+            if parent is not None and parent.has_ended():
+                deadline, parent = min(deadline, monotonic() + ORPHAN_SECONDS), None
+            self._accept(max(0.0, deadline - monotonic()))
+
+    def _accept(self, seconds: float) -> None:
+        # Short turns, so that a zygote that dies without connecting is noticed at once.
+        self._listener.settimeout(min(seconds, TURN_SECONDS) or 0.001)
+        try:
+            channel, _ = self._listener.accept()
+        except TimeoutError:
+            if seconds <= 0:
+                raise ImageGoneError("a process of the image did not connect in time") from None
+            return
+        channel.settimeout(None)
+        connection = Connection(channel, self.program.encode)
+        with contextlib.suppress(ImageError):
+            hello = connection.read_hello(seconds or 1.0)
+            if not secrets.compare_digest(hello.token, self._token):
+                raise ImageProtocolError("a stranger connected")
+            self._waiting[hello.tag or ""] = connection
+            return
+        connection.close()
+
+    def kill(self, connection: Connection) -> None:
+        """End one process at once and hang up."""
+        self.kill_process(connection)
+        connection.close()
+
+    def kill_process(self, connection: Connection) -> None:
+        """End one process at once; whoever waits for it sees its connection end."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(connection.pid, signal.SIGKILL)
+
+    def interrupt(self, connection: Connection) -> None:
+        """Send one process the signal that stops an evaluation."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(connection.pid, signal.SIGINT)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the zygote still runs."""
+        return self._spawned is not None and self._spawned.status() is None
+
+    def close(self) -> None:
+        """End every process and remove the socket."""
+        if self._spawned is not None:
+            self._spawned.end(STOP_SECONDS)
+        for connection in self._waiting.values():
+            connection.close()
+        self._waiting.clear()
+        with contextlib.suppress(AttributeError):  # there is none when the start failed
+            self.zygote.close()
+        self._listener.close()
+        self.log.close_writer()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _private_directory() -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="gramercy-image-"))
+    if len(os.fsencode(directory)) > LONGEST_DIRECTORY:
+        directory.rmdir()
+        directory = Path(tempfile.mkdtemp(prefix="gramercy-image-", dir="/tmp"))
+    (directory / "tmp").mkdir(mode=0o700)
+    return directory

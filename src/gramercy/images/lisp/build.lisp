@@ -1,0 +1,41 @@
+;;;; Loads the child in order. From the result a core can be saved, from which the
+;;;; child starts in a few milliseconds.
+;;;;
+;;;; Build a core:
+;;;;   sbcl --noinform --no-sysinit --no-userinit --disable-debugger \
+;;;;        --load build.lisp --eval '(gramercy.image:build-core "CORE")'
+;;;; Run from the core:
+;;;;   sbcl --core CORE --noinform --disable-ldb --dynamic-space-size 512MB \
+;;;;        --end-runtime-options SOCKET TOKEN
+;;;; Run from source (slower to start, otherwise the same):
+;;;;   sbcl --noinform --disable-ldb --dynamic-space-size 512MB --end-runtime-options \
+;;;;        --no-sysinit --no-userinit --disable-debugger \
+;;;;        --load build.lisp --eval '(gramercy.image:main)' --end-toplevel-options SOCKET TOKEN
+;;;; SOCKET is the path of a listening unix socket, TOKEN is repeated in each hello.
+;;;; Not --lose-on-corruption: a full control stack would end the process.
+
+(require :asdf)
+(require :sb-posix)
+(require :sb-bsd-sockets)
+(require :sb-introspect)
+(require :sb-cltl2)
+
+;; Read in a package that is deleted again: what users find in theirs should be their own.
+(defpackage #:gramercy.image.build (:use #:common-lisp))
+(in-package #:gramercy.image.build)
+
+(let ((here *load-truename*)
+      (files '("package" "json" "frames" "requests" "operations" "streams" "printing" "conditions" "objects"
+               "definitions" "definers" "positions" "warnings" "hangup" "guarding" "processes" "effects"
+               "purity" "evaluation" "symbols" "reply" "compilation" "expansion" "classes" "introspection"
+               "inspection" "listing" "systems" "landlock" "seccomp" "confinement" "saving" "server" "warming")))
+  ;; One unit, so that a function may be used before the file that defines it.
+  (with-compilation-unit ()
+    (dolist (file files)
+      (load (merge-pathnames (concatenate 'string file ".lisp") here) :external-format :utf-8))))
+
+(gramercy.image::watch-definers)
+(gramercy.image::keep-debugger-enabled)
+(sb-ext:lock-package '#:gramercy.image)
+(in-package #:common-lisp-user)
+(delete-package '#:gramercy.image.build)

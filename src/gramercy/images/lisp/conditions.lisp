@@ -1,0 +1,205 @@
+;;;; What went wrong, told before the stack is unwound: the type and text of a
+;;;; condition, its restarts, and the frames that belong to the user.
+
+(in-package #:gramercy.image)
+
+(define-condition interrupted (serious-condition) ()
+  (:report "The evaluation was interrupted.")
+  (:documentation "Signalled in user code by SIGINT. Not an ERROR, so that handlers of errors let it pass."))
+
+(defconstant +most-frames+ 25 "Frames told of a stack.")
+(defconstant +longest-frame+ 300 "Characters told of a frame.")
+(defconstant +longest-message+ 4000 "Characters told of a condition's report.")
+
+(defun bounded-text (writer limit)
+  "Return what the function WRITER writes on the stream it is given, at most LIMIT characters.
+User code may run in it: its errors and its full stack end the text, and nothing else."
+  (let ((stream (make-instance 'stopping-stream :limit limit)))
+    (handler-case
+        (if (eq :overflow (catch stream (funcall writer stream) nil))
+            (concatenate 'string (stream-text stream) "...")
+            (stream-text stream))
+      ((or error storage-condition) (condition)
+        (format nil "~a#<cannot be printed: ~a>" (stream-text stream) (condition-type-name condition))))))
+
+(defun condition-message (condition)
+  "Return the report of CONDITION, in plainer words where SBCL speaks of its own streams."
+  (typecase condition
+    (reader-error (without-stream (reported-message condition)))
+    (end-of-file (typecase (ignore-errors (stream-error-stream condition))
+                   (string-stream "The text ends inside of a form: a parenthesis, a string or a comment is not closed.")
+                   ((or concatenated-stream two-way-stream) "The standard input of an evaluation is empty.")
+                   (t (reported-message condition))))
+    (t (reported-message condition))))
+
+(defun without-stream (text)
+  "Return TEXT up to the paragraph that names a stream."
+  (string-right-trim '(#\Newline #\Space) (subseq text 0 (search "Stream: #<" text))))
+
+(defun reported-message (condition)
+  "Return what CONDITION's report method writes."
+  (let ((*print-readably* nil) (*print-length* 50) (*print-level* 8) (*print-circle* nil))
+    (let ((text (bounded-text (lambda (stream) (princ condition stream)) +longest-message+)))
+      (cond ((string= text "") (format nil "~a was signalled." (condition-type-name condition)))
+            ((system-worded-p condition) (without-current-package text))
+            (t text)))))
+
+(defun system-worded-p (condition)
+  "Tell whether SBCL, not the user, chose the words of CONDITION's report."
+  (and (not (typep condition '(or simple-error simple-warning)))
+       (sb-ext:package-locked-p (symbol-package (type-of condition)))))
+
+(defun without-current-package (text)
+  "Return TEXT without the prefix of the current package, which SBCL writes in places where nobody needs it."
+  (let ((prefix (concatenate 'string (package-name *package*) "::")))
+    (with-output-to-string (result)
+      (loop for start = 0 then (+ place (length prefix))
+            for place = (search prefix text :start2 start)
+            do (write-string text result :start start :end place)
+            while place))))
+
+(defun restart-names (condition)
+  "Return the names of the restarts that CONDITION offers, ours left out."
+  (loop for restart in (compute-restarts condition)
+        for name = (restart-name restart)
+        when (and name (not (eq name 'end-evaluation)) (not (member (symbol-name name) names :test #'string=)))
+          collect (symbol-name name) into names
+        finally (return (subseq names 0 (min 20 (length names))))))
+
+;;; Frames
+
+(defglobal *signalling-functions*
+    (remove nil
+            (list 'error 'cerror 'signal 'warn 'break 'invoke-debugger
+                  (internal-symbol "%BREAK" "SB-KERNEL")
+                  (internal-symbol "%BREAK" "SB-IMPL")
+                  (internal-symbol "%BREAK" "SB-DEBUG")
+                  (internal-symbol "RUN-HOOK" "SB-DEBUG")
+                  (internal-symbol "INTERNAL-ERROR" "SB-KERNEL")
+                  (internal-symbol "%SIGNAL" "SB-KERNEL")
+                  (internal-symbol "CONTROL-STACK-EXHAUSTED-ERROR" "SB-KERNEL")
+                  (internal-symbol "HEAP-EXHAUSTED-ERROR" "SB-KERNEL")
+                  (internal-symbol "MEMORY-FAULT-ERROR" "SB-KERNEL")
+                  (internal-symbol "MEMORY-FAULT-ERROR" "SB-SYS")
+                  (internal-symbol "INVOKE-INTERRUPTION" "SB-SYS")
+                  (internal-symbol "RUN-INTERRUPTION" "SB-THREAD")
+                  (internal-symbol "SIGINT-HANDLER" "SB-UNIX")))
+  "Functions on top of a stack that lead from the fault to us and tell the user nothing.")
+
+(defun name-mentions-p (name test)
+  "Tell whether TEST accepts a symbol that occurs in the function name NAME."
+  (cond ((and name (symbolp name)) (funcall test name))
+        ((consp name) (loop for part on name
+                            thereis (name-mentions-p (car part) test)
+                            while (listp (cdr part))))))
+
+(defun own-frame-p (name)
+  "Tell whether a function called NAME belongs to this program."
+  (name-mentions-p name (lambda (symbol) (eq (symbol-package symbol) (load-time-value *package*)))))
+
+(defun signalling-frame-p (name)
+  "Tell whether a function called NAME stands between the fault and us."
+  (or (own-frame-p name)
+      (and (stringp name) (search "foreign function" name))
+      (name-mentions-p name (lambda (symbol) (member symbol *signalling-functions*)))
+      (name-mentions-p name (lambda (symbol) (search "WITHOUT-INTERRUPTS-BODY" (symbol-name symbol))))
+      (and (consp name)
+           (find-if (lambda (part) (and (stringp part) (search "INTERRUPTS-BODY" part))) name))))
+
+(defun floor-frame-p (name)
+  "Tell whether a function called NAME is the one of ours that user code runs upon."
+  (name-mentions-p name (lambda (symbol) (eq symbol 'call-guarded))))
+
+(defun user-frames (frames)
+  "Return those of FRAMES, newest first, that stand between the fault and our own call of EVAL."
+  (let* ((below (member-if-not #'signalling-frame-p frames :key #'frame-name))
+         (bottom (position-if #'floor-frame-p below :key #'frame-name)))
+    (collapse-evaluator (remove-if #'own-frame-p (subseq below 0 bottom) :key #'frame-name))))
+
+(defun frame-name (frame)
+  "Return the name of the function of FRAME, a list made by SB-DEBUG."
+  (if (consp frame) (car frame) frame))
+
+(defun collapse-evaluator (frames)
+  "Drop the inner functions of EVAL from FRAMES."
+  (let ((inner (load-time-value
+                (remove nil (list (internal-symbol "SIMPLE-EVAL-IN-LEXENV" "SB-INT")
+                                  (internal-symbol "SIMPLE-EVAL-IN-LEXENV" "SB-IMPL")
+                                  (internal-symbol "EVAL-IN-LEXENV" "SB-INT")
+                                  (internal-symbol "EVAL-IN-LEXENV" "SB-IMPL")
+                                  (internal-symbol "%SIMPLE-EVAL" "SB-IMPL")
+                                  (internal-symbol "SIMPLE-EVAL-PROGN-BODY" "SB-IMPL"))))))
+    (remove-if (lambda (name) (and (symbolp name) (member name inner))) frames :key #'frame-name)))
+
+(defun frame-text (frame)
+  "Return the text of FRAME. Arguments are shown by their structure: the user's print methods may be what failed."
+  (substitute #\Space #\Newline (plain-text frame +longest-frame+)))
+
+(defun named-frame (frame condition)
+  "Return FRAME with the name of the function that CONDITION calls undefined in place of SBCL's remark."
+  (if (and (consp frame) (equal (car frame) "undefined function") (typep condition 'undefined-function))
+      (cons (cell-error-name condition) (cdr frame))
+      frame))
+
+(defun frames-with-arguments ()
+  "Return the frames of this stack as lists of a name and arguments."
+  (sb-debug:list-backtrace :count (* 4 +most-frames+)))
+
+(defun frames-without-arguments ()
+  "Return the frames of this stack as lists of a name and dots.
+Code that was stopped between two instructions may have reused the places of its arguments: what stands there
+may be no object at all, and would break the next garbage collection."
+  (let ((map-frames (internal-function "MAP-BACKTRACE" "SB-DEBUG"))
+        (frames '()))
+    (when map-frames
+      (funcall map-frames
+               (lambda (frame) (push (list (sb-di:debug-fun-name (sb-di:frame-debug-fun frame)) '|...|) frames))
+               :count (* 4 +most-frames+)))
+    (nreverse frames)))
+
+(defun stopped-anywhere-p (condition)
+  "Tell whether CONDITION can have stopped the code between any two instructions."
+  (typep condition '(or interrupted storage-condition)))
+
+(defun user-backtrace (condition)
+  "Return the numbered texts of the user's frames of this stack, which CONDITION has stopped."
+  (let ((frames (handler-case (user-frames (if (stopped-anywhere-p condition)
+                                               (frames-without-arguments)
+                                               (frames-with-arguments)))
+                  (error () '()))))
+    (loop for frame in frames
+          for number from 0 below +most-frames+
+          collect (format nil "~d: ~a" number (frame-text (named-frame frame condition))))))
+
+(defun condition-suggestions (condition)
+  "Return names that may have been meant where CONDITION is about an unknown one."
+  (ignore-errors
+   (typecase condition
+     (undefined-function (near-names (cell-error-name condition)))
+     (unbound-variable (near-names (cell-error-name condition)))
+     (package-error (let ((package (package-error-package condition)))
+                      (when (typep package '(or string symbol))
+                        (near-packages (string package))))))))
+
+(defun near-names (name)
+  "Return names that are close to NAME and mean something, seen from the current package."
+  (let ((symbol (if (consp name) (second name) name)))
+    (near-symbols (symbol-name symbol) (if (eq (symbol-package symbol) *package*)
+                                           *package*
+                                           (or (symbol-package symbol) *package*)))))
+
+(defun condition-report (condition)
+  "Return what a reply tells of CONDITION, as members of an object. Call it before unwinding."
+  (list* "type" (condition-type-name condition)
+         "message" (condition-message condition)
+         "restarts" (cons :array (restart-names condition))
+         "backtrace" (cons :array (if (untraceable-p condition) '() (user-backtrace condition)))
+         "interrupted" (if (typep condition 'interrupted) t :false)
+         (let ((suggestions (condition-suggestions condition)))
+           (and suggestions (list "suggestions" (cons :array suggestions))))))
+
+(defun untraceable-p (condition)
+  "Tell whether walking the stack would be useless or dangerous after CONDITION."
+  (typep condition '(or reader-error end-of-file
+                     #.(or (internal-symbol "HEAP-EXHAUSTED-ERROR" "SB-KERNEL") 'null)
+                     sb-sys:memory-fault-error)))

@@ -1,0 +1,143 @@
+;;;; Evaluation: forms are read one after the other, each in the world that the
+;;;; ones before it have made; every value of every form is told.
+
+(in-package #:gramercy.image)
+
+(defglobal *current-package* (find-package :common-lisp-user)
+  "The package in which the next code is read, where a request names none.")
+
+(defconstant +default-limit+ 100000 "Characters kept of each output.")
+(defconstant +default-value-limit+ 20000 "Characters kept of each value.")
+
+(defstruct (evaluation (:copier nil))
+  "What is to be told of one evaluation."
+  (source nil :type source)
+  (value-limit +default-value-limit+ :type index)
+  (forms '() :type list)
+  (last-values '() :type list)
+  (longest-value 0 :type index)
+  (started 0 :type (unsigned-byte 62))
+  (pure t :type boolean)
+  fault)
+
+(defun evaluation-unchanged-p (evaluation)
+  "Tell whether the image certainly is as it was before EVALUATION."
+  (and (evaluation-pure evaluation) (null (evaluation-fault evaluation))))
+
+(defglobal *unchanged* nil "Whether the last request left the image as it was.")
+
+(defun microseconds ()
+  "Return the time of a clock that never goes back."
+  ;; The standard's own clock moves in steps of milliseconds on Linux.
+  (multiple-value-bind (seconds nanoseconds)
+      (#.(or (internal-symbol "CLOCK-GETTIME" "SB-UNIX") (error "This SBCL has no CLOCK-GETTIME.")) 1)
+    (declare (type (unsigned-byte 40) seconds) (type (unsigned-byte 32) nanoseconds))
+    (+ (* seconds 1000000) (truncate nanoseconds 1000))))
+
+(defun user-threads ()
+  "Return the threads of the user's: neither ours nor those of the system."
+  (let ((ephemeral-p (load-time-value
+                      (or (internal-function "THREAD-EPHEMERAL-P" "SB-THREAD") (constantly nil)))))
+    (declare (type function ephemeral-p))
+    (loop for thread in (sb-thread:list-all-threads)
+          unless (or (eq thread sb-thread:*current-thread*) (funcall ephemeral-p thread))
+            collect thread)))
+
+;;; Reading and evaluating
+
+(defun next-form (stream source end-mark)
+  "Read the next form of SOURCE from STREAM, or return END-MARK."
+  (setf (source-form-start source) (file-position stream))
+  (read stream nil end-mark))
+
+(defun remember-values (form values)
+  "Set the variables that hold the history of a session."
+  (shiftf +++ ++ + form)
+  (shiftf /// // / values)
+  (shiftf *** ** * (first values)))
+
+(defun print-values (evaluation values)
+  "Return the texts of VALUES, each within the limit."
+  (loop for value in values
+        collect (multiple-value-bind (text cut) (printed-value value (evaluation-value-limit evaluation))
+                  (when cut
+                    (setf (evaluation-longest-value evaluation) (length text)))
+                  text)))
+
+(defun evaluate-forms (evaluation evaluate)
+  "Read and evaluate, with the function EVALUATE, the forms of EVALUATION's source."
+  (let* ((source (evaluation-source evaluation))
+         (stream (make-string-input-stream (source-text source)))
+         (end-mark stream))
+    (loop for form = (next-form stream source end-mark)
+          until (eq form end-mark)
+          do (setf (source-form source) form
+                   - form
+                   (evaluation-pure evaluation) (and (evaluation-pure evaluation) (pure-form-p form)))
+             (let ((values (multiple-value-list (funcall evaluate form))))
+               (remember-values form values)
+               (push (print-values evaluation values) (evaluation-forms evaluation))
+               (setf (evaluation-last-values evaluation) values)
+               (incf (source-form-count source))))))
+
+(defun call-collecting-warnings (source function)
+  "Call FUNCTION; its warnings become those of SOURCE."
+  (handler-bind ((warning (lambda (condition) (collect-warning source condition)))
+                 (sb-ext:compiler-note (lambda (condition) (collect-note source condition)))
+                 (sb-c:compiler-error (lambda (condition) (collect-compile-error source condition))))
+    (funcall function)))
+
+(defun run-evaluation (evaluation evaluate)
+  "Evaluate EVALUATION's source as user code and keep what ended it."
+  (let ((source (evaluation-source evaluation)))
+    (setf (evaluation-fault evaluation)
+          (call-guarded
+           (lambda ()
+             (call-collecting-warnings
+              source (lambda () (evaluate-forms evaluation evaluate))))))
+    (mapc #'note-assigned (source-assigned source))))
+
+;;; Requests
+
+(defun keep-package (start)
+  "Make the package the user has gone to the current one; a deleted one is left."
+  (cond ((null (package-name *package*)) (setf *current-package* (find-package :common-lisp-user)))
+        ((not (eq *package* start)) (setf *current-package* *package*))))
+
+(defun start-package (name)
+  "Return the package called NAME, or the current one; a deleted one counts as none."
+  (cond (name (resolve-package name))
+        ((package-name *current-package*) *current-package*)
+        (t (setf *current-package* (find-package :common-lisp-user)))))
+
+(defun make-request-evaluation (request with-notes)
+  "Return the evaluation that REQUEST asks for."
+  (make-evaluation :source (make-source :text (coerce (request-text request :code) 'simple-string)
+                                        :with-notes with-notes)
+                   :value-limit (min (request-count request :value-limit +default-value-limit+)
+                                     (ash +largest-frame+ -2))
+                   :started (microseconds)))
+
+(defun leave-if-forked ()
+  "End a copy of this process that user code has made: the connection is not its own."
+  (unless (= (sb-posix:getpid) *process-id*) (leave)))
+
+(defun serve-evaluation (request &key (evaluate #'eval) with-notes without-values)
+  "Evaluate the code of REQUEST and reply with all that came of it."
+  (let* ((evaluation (make-request-evaluation request with-notes))
+         (*package* (start-package (request-optional-text request :package)))
+         (start *package*))
+    (with-user-streams ((min (request-count request :limit +default-limit+) (ash +largest-frame+ -3)))
+      (install-interrupt-handler)
+      (run-evaluation evaluation evaluate)
+      (keep-package start)
+      (when without-values
+        (setf (evaluation-forms evaluation) '()
+              (evaluation-last-values evaluation) '()))
+      (leave-if-forked)
+      (setf *unchanged* (evaluation-unchanged-p evaluation))
+      (put-evaluation (getf request :id) evaluation)))
+  (send-frame))
+
+(define-operation "eval" (request)
+  (serve-evaluation request))

@@ -1,0 +1,126 @@
+;;;; Frames on a connected unix socket: four octets of length, then the payload.
+;;;; Reads and writes the descriptor directly, because a stream would cost more
+;;;; than an evaluation. Knows nothing of what a frame says.
+
+(in-package #:gramercy.image)
+
+(declaim (type octets *inbox*) (type index *inbox-start* *inbox-end*) (type fixnum *connection*))
+(defglobal *connection* -1
+  "The descriptor of this process's own connection to the parent.")
+(defglobal *inbox* (make-array +usual-buffer+ :element-type '(unsigned-byte 8))
+  "What has been received and not yet consumed, between *INBOX-START* and *INBOX-END*.")
+(defglobal *inbox-start* 0 "First octet of *INBOX* that was not consumed.")
+(defglobal *inbox-end* 0 "First octet of *INBOX* that was not received.")
+
+(defconstant +send-without-signal+ #x4000
+  "MSG_NOSIGNAL of Linux: a vanished parent is an error code, not a SIGPIPE.")
+
+(defun leave (&optional (code 0))
+  "End this process at once: no hooks, no unwinding, no flushing."
+  (sb-ext:exit :code code :abort t))
+
+(defun system-call-interrupted-p ()
+  "Tell whether the last system call has to be made again."
+  (= (sb-alien:get-errno) sb-unix:eintr))
+
+(defun receive-more ()
+  "Read what has come, at least one octet; at the end of the connection end the process."
+  (declare (optimize speed))
+  (loop
+    (let ((count (sb-sys:with-pinned-objects (*inbox*)
+                   (sb-unix:unix-read *connection*
+                                      (sb-sys:sap+ (sb-sys:vector-sap *inbox*) *inbox-end*)
+                                      (- (length *inbox*) *inbox-end*)))))
+      (declare (type (or null fixnum) count))
+      (cond ((and count (plusp count))
+             (incf *inbox-end* count)
+             (return))
+            ((and (null count) (system-call-interrupted-p)))
+            (t (leave))))))
+
+(defun make-inbox-room (needed)
+  "Move what was not consumed to the front of a buffer that can hold NEEDED octets."
+  (let* ((size (if (<= needed +usual-buffer+) +usual-buffer+ needed))
+         (target (if (= size (length *inbox*))
+                     *inbox*
+                     (make-array size :element-type '(unsigned-byte 8)))))
+    (replace target *inbox* :start2 *inbox-start* :end2 *inbox-end*)
+    (setf *inbox-end* (- *inbox-end* *inbox-start*)
+          *inbox-start* 0
+          *inbox* target)))
+
+(declaim (inline have-octets))
+(defun have-octets (needed)
+  "Wait until NEEDED octets stand in *INBOX*."
+  (declare (type index needed))
+  (when (> (+ *inbox-start* needed) (length *inbox*))
+    (make-inbox-room needed))
+  (loop while (< (- *inbox-end* *inbox-start*) needed)
+        do (receive-more)))
+
+(defun next-frame ()
+  "Wait for a frame; return the start and the end of its payload in *INBOX*.
+A frame beyond the limit cannot be skipped safely, so it ends the process."
+  (when (= *inbox-start* *inbox-end*)
+    (setf *inbox-start* 0 *inbox-end* 0)
+    (when (/= (length *inbox*) +usual-buffer+)
+      (make-inbox-room +usual-buffer+)))
+  (have-octets +header-length+)
+  (let ((length (loop with length of-type (unsigned-byte 32) = 0
+                      for place from *inbox-start* repeat +header-length+
+                      do (setf length (logior (ash (ldb (byte 24 0) length) 8)
+                                              (aref *inbox* place)))
+                      finally (return length))))
+    (when (> length +largest-frame+) (leave 65))
+    (have-octets (+ +header-length+ length))
+    (let* ((start (+ *inbox-start* +header-length+))
+           (end (+ start length)))
+      (setf *inbox-start* end)
+      (values start end))))
+
+(defun send-octets (octets end)
+  "Write OCTETS up to END on the connection, all of them, or end the process."
+  (declare (type octets octets) (type index end) (optimize speed))
+  (let ((start 0))
+    (declare (type index start))
+    (sb-sys:with-pinned-objects (octets)
+      (loop while (< start end)
+            do (let ((count (sb-alien:alien-funcall
+                             (sb-alien:extern-alien
+                              "send" (function sb-alien:long sb-alien:int sb-sys:system-area-pointer
+                                               sb-alien:unsigned-long sb-alien:int))
+                             *connection* (sb-sys:sap+ (sb-sys:vector-sap octets) start)
+                             (- end start) +send-without-signal+)))
+                 (declare (type (signed-byte 62) count))
+                 (cond ((plusp count) (incf start count))
+                       ((system-call-interrupted-p))
+                       (t (leave 66))))))))
+
+(defun send-frame ()
+  "Send what was put into the outbox as one frame, and start the next."
+  (let ((length (- *outbox-end* +header-length+)))
+    (loop for place from 0 below +header-length+
+          for shift from 24 downto 0 by 8
+          do (setf (aref *outbox* place) (ldb (byte 8 shift) length)))
+    (send-octets *outbox* *outbox-end*)
+    (reset-outbox)))
+
+(defconstant +duplicate-closing+ 1030
+  "F_DUPFD_CLOEXEC of Linux: a copy that is closed when another program is executed.")
+(defconstant +first-private-descriptor+ 200
+  "Connections are kept at or above it, out of the way of programs that count from 3.")
+
+(defun private-descriptor (descriptor)
+  "Return a copy of DESCRIPTOR that is out of the way, as far as the limits of the process allow."
+  (handler-case (sb-posix:fcntl descriptor +duplicate-closing+ +first-private-descriptor+)
+    (sb-posix:syscall-error () (sb-posix:fcntl descriptor +duplicate-closing+ 3))))
+
+(defun connect-to-parent (path)
+  "Open the connection of this process, and forget whatever an earlier owner left in the buffers."
+  (let ((socket (make-instance 'sb-bsd-sockets:local-socket :type :stream)))
+    (sb-bsd-sockets:socket-connect socket path)
+    ;; The descriptor outlives the socket object, whose finalizer would close it.
+    (setf *connection* (private-descriptor (sb-bsd-sockets:socket-file-descriptor socket)))
+    (sb-bsd-sockets:socket-close socket))
+  (setf *inbox-start* 0 *inbox-end* 0)
+  (reset-outbox))

@@ -1,0 +1,122 @@
+;;;; Looking into objects by number. Shows structure only: no method of the
+;;;; user's runs, and every part that has parts of its own gets a number too.
+
+(in-package #:gramercy.image)
+
+(defconstant +most-parts+ 200 "Parts shown of one object.")
+
+(defun collect-parts (count function)
+  "Return at most COUNT bounded parts made by FUNCTION from their number, each a cons of label and value."
+  (loop for number from 0 below (min count +most-parts+)
+        collect (funcall function number)))
+
+(defun list-parts (list)
+  "Return the elements of LIST, and its tail if it is dotted; a circular one ends with the limit."
+  (loop for number from 0 below +most-parts+
+        for rest = list then (cdr rest)
+        while (consp rest)
+        collect (cons (princ-to-string number) (car rest)) into parts
+        finally (return (if (and rest (atom rest))
+                            (append parts (list (cons "tail" rest)))
+                            parts))))
+
+(defun array-parts (array)
+  "Return the elements of ARRAY."
+  (collect-parts (array-total-size array)
+                 (lambda (number)
+                   (cons (princ-to-string number) (row-major-aref array number)))))
+
+(defun table-parts (table)
+  "Return the entries of TABLE."
+  (loop for key being the hash-keys of table using (hash-value value)
+        repeat +most-parts+
+        collect (cons (plain-text key 80) value)))
+
+(defun slot-parts (instance)
+  "Return the slots of INSTANCE. Reads what is stored, not what a method would say."
+  (loop for slot in (class-all-slots (class-of instance))
+        for name = (sb-mop:slot-definition-name slot)
+        repeat +most-parts+
+        collect (cons (symbol-token name) (slot-content instance slot))))
+
+(defun slot-content (instance slot)
+  "Return the value stored in SLOT of INSTANCE, or a word that there is none."
+  (handler-case
+      (if (typep instance '(or structure-object condition))
+          (slot-value instance (sb-mop:slot-definition-name slot))
+          (let ((location (sb-mop:slot-definition-location slot)))
+            (cond ((consp location) (stored-value (cdr location)))
+                  ((integerp location)
+                   (stored-value (sb-mop:standard-instance-access instance location)))
+                  (t '|not shown|))))
+    (error () '|unbound|)))
+
+(defclass unbound-sample () ((slot))
+  (:documentation "A class whose instances show what an unbound slot holds."))
+
+(defglobal *unbound-sample* (allocate-instance (find-class 'unbound-sample))
+  "An instance whose slot is unbound. The mark itself may not be kept in a variable.")
+
+(defun stored-value (value)
+  "Return VALUE, or a word where it is the mark of an unbound slot."
+  (if (eq value (sb-mop:standard-instance-access *unbound-sample* 0)) '|unbound| value))
+
+(defun symbol-parts (symbol)
+  "Return what SYMBOL holds."
+  (append (when (boundp symbol) (list (cons "value" (symbol-value symbol))))
+          (when (fboundp symbol) (list (cons "function" (fdefinition symbol))))
+          (list (cons "package" (symbol-package symbol)))
+          (when (symbol-plist symbol) (list (cons "plist" (symbol-plist symbol))))))
+
+(defun object-parts (object)
+  "Return the parts of OBJECT: conses of a label and a value."
+  (typecase object
+    (cons (list-parts object))
+    (symbol (symbol-parts object))
+    (array (array-parts object))
+    (hash-table (table-parts object))
+    ((or standard-object structure-object condition) (slot-parts object))
+    (function (list (cons "lambda-list" (ignore-errors (sb-introspect:function-lambda-list object)))))
+    (complex (list (cons "real" (realpart object)) (cons "imaginary" (imagpart object))))
+    (ratio (list (cons "numerator" (numerator object)) (cons "denominator" (denominator object))))))
+
+(defun object-size (object)
+  "Return how many parts OBJECT has in all, or NIL where counting them could take for ever."
+  (typecase object
+    (array (array-total-size object))
+    (hash-table (hash-table-count object))
+    (cons (ignore-errors (list-length object)))))
+
+(defun follow-path (object path)
+  "Return the part of OBJECT that PATH, a list of part numbers, leads to."
+  (loop for number in path
+        for parts = (object-parts object)
+        do (unless (and (typep number 'unsigned-byte) (< number (length parts)))
+             (error 'unknown-name :kind "part" :text (plain-text number 40)))
+           (setf object (cdr (nth number parts)))
+        finally (return object)))
+
+(defun part-object (part)
+  "Return PART, a cons of label and value, as an object of the answer."
+  (destructuring-bind (label . value) part
+    (list :object "label" label "value" (plain-text value 200) "id" (object-number value))))
+
+(define-operation "inspect" (request)
+  (let ((number (getf request :object)))
+    (multiple-value-bind (root found) (find-object number)
+      (unless found
+        (error 'unknown-name :kind "object" :text (plain-text number 40)))
+      (let* ((path (getf request :path))
+             (object (if (listp path) (follow-path root path) (malformed "path must be a list of part numbers")))
+             (parts (object-parts object))
+             (size (object-size object)))
+        (answer request
+                (format nil "~a~%Type: ~a~@[~%Size: ~d~]~@[~%~a~]" (plain-text object 1000)
+                        (plain-text (type-of object) 200) size
+                        (and parts (lines "  ~a" (mapcar (lambda (part)
+                                                           (format nil "~a: ~a" (car part) (plain-text (cdr part) 200)))
+                                                         parts))))
+                "id" (if path (remember-object object) number)
+                "type" (plain-text (type-of object) 200)
+                "size" size
+                "parts" (map 'vector #'part-object parts))))))

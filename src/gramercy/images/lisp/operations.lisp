@@ -1,0 +1,65 @@
+;;;; The table of operations, and the ways to reply to a request. What each
+;;;; operation does stands in the file of its subject.
+
+(in-package #:gramercy.image)
+
+(defglobal *operations* (make-hash-table :test 'equal)
+  "Functions of one request by the name of their operation.")
+
+(defglobal *checkpoint-skipped* nil
+  "Why the last checkpoint was not made, until a reply has told it.")
+
+(defmacro define-operation (name (request) &body body)
+  "Define what is done for requests whose op is NAME; BODY has to reply."
+  `(setf (gethash ,name *operations*)
+         (sb-int:named-lambda (operation ,name) (,request) ,@body)))
+
+(defun operation-name (request)
+  "Return the operation that REQUEST names, as the table spells it."
+  (let ((operation (getf request :op)))
+    (if (or (stringp operation) (keywordp operation))
+        (substitute #\_ #\- (string-downcase (string operation)))
+        (malformed "op must be the name of an operation"))))
+
+(defun put-reply-start (id ok)
+  "Begin the reply to the request ID."
+  (put-ascii "{\"id\":")
+  (put-json (if (or (integerp id) (stringp id)) id nil))
+  (put-ascii (if ok ",\"ok\":true" ",\"ok\":false"))
+  (when *checkpoint-skipped*
+    (put-ascii ",\"checkpoint_skipped\":")
+    (put-string (shiftf *checkpoint-skipped* nil))))
+
+(defun put-more-members (members)
+  "Append the plist MEMBERS to an object that has members already."
+  (loop for (key value) on members by #'cddr
+        do (put-ascii ",")
+           (put-string key)
+           (put-ascii ":")
+           (put-json value)))
+
+(defun reply (request &rest members)
+  "Reply to REQUEST with success and MEMBERS, a plist of keys and values."
+  (put-reply-start (getf request :id) t)
+  (put-more-members members)
+  (put-ascii "}")
+  (send-frame))
+
+(defun reply-fault (request members)
+  "Reply to REQUEST with the error object made of MEMBERS."
+  (reset-outbox)
+  (put-reply-start (getf request :id) nil)
+  (put-ascii ",\"error\":")
+  (put-members members)
+  (put-ascii "}")
+  (send-frame))
+
+(defconstant +longest-answer+ 100000 "Characters of the text that answers a question.")
+
+(defun answer (request text &rest data)
+  "Answer the question REQUEST with TEXT for people and DATA, a plist, for programs."
+  (reply request
+         "text" (if (> (length text) +longest-answer+)
+                    (concatenate 'string (subseq text 0 +longest-answer+) "...")
+                    text)
+         "data" (cons :object data)))

@@ -1,0 +1,175 @@
+;;;; Values as text. Two ways: as the user's program prints them, guarded and
+;;;; bounded (PRINTED-VALUE); and without running any user code (PLAIN-TEXT), for
+;;;; the questions that are promised to be harmless.
+
+(in-package #:gramercy.image)
+
+(defconstant +deepest-printed+ 60
+  "Lists nested deeper than this are shown as #: the printer recurs.")
+
+(defun display-package-name (package)
+  "Return the name under which people know PACKAGE."
+  (cond ((eq package (load-time-value (find-package :common-lisp-user))) "CL-USER")
+        (t (or (package-name package) "deleted package"))))
+
+(defun qualified-name (symbol)
+  "Return the name of SYMBOL with its package: bare for the standard and for our own conditions."
+  (let ((package (symbol-package symbol))
+        (name (symbol-token symbol)))
+    (cond ((null package) (concatenate 'string "#:" name))
+          ((eq package (load-time-value (find-package :common-lisp))) name)
+          ((eq package (load-time-value *package*)) name)
+          ((keywordp symbol) (concatenate 'string ":" name))
+          (t (concatenate 'string (display-package-name package)
+                          (if (eq (nth-value 1 (find-symbol (symbol-name symbol) package)) :external)
+                              ":" "::")
+                          name)))))
+
+(defun symbol-token (symbol)
+  "Return the name of SYMBOL, with bars where the reader would need them."
+  (let ((name (symbol-name symbol)))
+    (if (and (plusp (length name))
+             (every (lambda (character)
+                      (and (graphic-char-p character)
+                           (char= character (char-upcase character))
+                           (not (find character "()\"';`,|\\: "))))
+                    name))
+        name
+        (bar-quoted name))))
+
+(defun bar-quoted (name)
+  "Return NAME between bars."
+  (with-output-to-string (text)
+    (write-char #\| text)
+    (loop for character across name
+          do (when (find character "|\\") (write-char #\\ text))
+             (write-char character text))
+    (write-char #\| text)))
+
+(defun definition-name (name)
+  "Return the text of a function name: a symbol, or a list such as (SETF FOO)."
+  (cond ((symbolp name) (qualified-name name))
+        ((consp name) (format nil "(~{~a~^ ~})" (mapcar #'definition-name name)))
+        (t (plain-text name 100))))
+
+(defun circular-p (object)
+  "Tell whether OBJECT is a structure of conses and vectors that holds itself.
+Looks at a bounded number of parts, so that a large value costs little."
+  (let ((above (make-hash-table :test 'eq))
+        (left 20000))
+    (labels ((walk (part)
+               (when (and (typep part '(or cons simple-vector)) (plusp (decf left)))
+                 (when (gethash part above) (return-from circular-p t))
+                 (setf (gethash part above) t)
+                 (if (consp part)
+                     (progn (walk (car part)) (walk (cdr part)))
+                     (loop for item across part do (walk item)))
+                 (remhash part above))))
+      (handler-case (walk object)
+        (storage-condition () nil)))))
+
+(defun print-bounded (value limit)
+  "Return the text of VALUE as the user's program prints it, and whether LIMIT cut it."
+  (let ((stream (reset-stream *print-target* limit)))
+    (let ((cut (eq :overflow (catch stream (prin1 value stream) nil))))
+      (values (stream-text stream) cut))))
+
+(defun print-carefully (value limit)
+  "Like PRINT-BOUNDED; a structure that holds itself is shown with its labels."
+  (multiple-value-bind (text cut) (print-bounded value limit)
+    (if (and cut (not *print-circle*) (circular-p value))
+        (let ((*print-circle* t) (*print-length* 100))
+          (print-bounded value limit))
+        (values text cut))))
+
+(defun printed-value (value limit)
+  "Return the text of VALUE and whether it was cut. Errors of a print method become part of the text."
+  (if (and (typep value 'fixnum) (eql *print-base* 10) (not *print-radix*))
+      (fixnum-text value)
+      (let ((*print-readably* nil)
+            (*print-level* (if *print-level* (min *print-level* +deepest-printed+) +deepest-printed+)))
+        (handler-case (print-carefully value limit)
+          ((or error storage-condition) (condition)
+            (values (format nil "#<~a that cannot be printed: ~a>"
+                            (plain-type-name value) (condition-type-name condition))
+                    nil))))))
+
+(defun fixnum-text (value)
+  "Return the decimal digits of VALUE."
+  (declare (type fixnum value) (optimize speed))
+  (let ((buffer (make-string 21))
+        (place 21)
+        (rest (abs value)))
+    (declare (type index place) (type (unsigned-byte 62) rest) (dynamic-extent buffer))
+    (loop (multiple-value-bind (quotient digit) (truncate rest 10)
+            (setf (schar buffer (decf place)) (code-char (+ 48 digit))
+                  rest quotient))
+          (when (zerop rest) (return)))
+    (when (minusp value) (setf (schar buffer (decf place)) #\-))
+    (subseq buffer place)))
+
+(defun plain-type-name (value)
+  "Return the name of the class of VALUE."
+  (let ((name (class-name (class-of value))))
+    (if (symbolp name) (qualified-name name) "object")))
+
+(defun condition-type-name (condition)
+  "Return the name of the type of CONDITION."
+  (plain-type-name condition))
+
+(defun plain-text (value limit)
+  "Return the text of VALUE, at most LIMIT characters, without calling any method of the user's."
+  (let ((stream (make-instance 'stopping-stream :limit limit)))
+    (if (eq :overflow (catch stream (print-plainly value stream 0) nil))
+        (concatenate 'string (stream-text stream) "...")
+        (stream-text stream))))
+
+(defun print-plainly (value stream depth)
+  "Print VALUE on STREAM by its structure alone."
+  (typecase value
+    (keyword (write-char #\: stream) (write-string (symbol-token value) stream))
+    (symbol (write-string (symbol-token value) stream))
+    ((or number character pathname package)
+     (with-standard-io-syntax
+       (let ((*print-readably* nil)) (prin1 value stream))))
+    (string (print-plain-string value stream))
+    (cons (print-plain-list value stream depth))
+    (simple-vector (print-plain-vector value stream depth))
+    (function (format stream "#<FUNCTION ~a>"
+                      (definition-name (or (sb-kernel:%fun-name value) 'lambda))))
+    (t (write-string "#<" stream)
+       (write-string (plain-type-name value) stream)
+       (write-string ">" stream))))
+
+(defun print-plain-string (value stream)
+  "Print the string VALUE with its quotes."
+  (write-char #\" stream)
+  (loop for character across value
+        do (when (find character "\"\\") (write-char #\\ stream))
+           (write-char character stream))
+  (write-char #\" stream))
+
+(defun print-plain-list (value stream depth)
+  "Print the list VALUE, as deep as is sensible."
+  (if (> depth 8)
+      (write-string "#" stream)
+      (loop initially (write-char #\( stream)
+            do (print-plainly (car value) stream (1+ depth))
+               (setf value (cdr value))
+            while (consp value)
+            do (write-char #\Space stream)
+            finally (when value
+                      (write-string " . " stream)
+                      (print-plainly value stream (1+ depth)))
+                    (write-char #\) stream))))
+
+(defun print-plain-vector (value stream depth)
+  "Print the simple vector VALUE, as deep as is sensible."
+  (if (> depth 8)
+      (write-string "#" stream)
+      (loop initially (write-string "#(" stream)
+            for item across value
+            for first = t then nil
+            do (unless first (write-char #\Space stream))
+               (print-plainly item stream (1+ depth))
+            finally (write-char #\) stream))))

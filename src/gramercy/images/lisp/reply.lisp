@@ -1,0 +1,91 @@
+;;;; The reply to an evaluation, written member by member: it is the one reply
+;;;; whose cost is felt.
+
+(in-package #:gramercy.image)
+
+(defun put-forms (forms)
+  "Append the values of FORMS, which are in reverse."
+  (put-ascii ",\"forms\":[")
+  (loop for (values . more) on (reverse forms)
+        do (put-ascii "{\"values\":")
+           (put-items values)
+           (put-ascii (if more "}," "}")))
+  (put-ascii "]"))
+
+(defun put-output ()
+  "Append what the user code has printed."
+  (put-ascii ",\"stdout\":")
+  (put-stream-text *standard-output-kept*)
+  (put-ascii ",\"stderr\":")
+  (put-stream-text *error-output-kept*))
+
+(defun put-warnings (source)
+  "Append the warnings of SOURCE that still hold."
+  (put-ascii ",\"warnings\":")
+  (if (source-warnings source)
+      (put-items (mapcar #'notice-object (settled-notices source)))
+      (put-ascii "[]")))
+
+(defun put-fault (evaluation)
+  "Append the error that ended EVALUATION, or null."
+  (put-ascii ",\"error\":")
+  (let ((fault (evaluation-fault evaluation))
+        (source (evaluation-source evaluation)))
+    (if (null fault)
+        (put-ascii "null")
+        (put-members
+         (append fault
+                 (list "form_index" (source-form-count source)
+                       "line" (line-number (source-text source)
+                                           (skip-text-blanks (source-text source)
+                                                             (source-form-start source)))))))))
+
+(defun put-truncated (evaluation change-count)
+  "Append how much there was of what had to be cut."
+  (put-ascii ",\"truncated\":")
+  (let ((standard (stream-overflow-p *standard-output-kept*))
+        (error (stream-overflow-p *error-output-kept*))
+        (value (evaluation-longest-value evaluation))
+        (warnings (source-warning-count (evaluation-source evaluation))))
+    (put-members (append (and standard (list "stdout" standard))
+                         (and error (list "stderr" error))
+                         (and (plusp value) (list "values" value))
+                         (and (> warnings +most-warnings+) (list "warnings" warnings))
+                         (and (> change-count +most-changes+) (list "changed" change-count))))))
+
+(defun put-state ()
+  "Append how the process is."
+  (put-ascii ",\"state\":{\"threads\":")
+  (put-integer (1+ (length (user-threads))))
+  (put-ascii ",\"heap_bytes\":")
+  (put-integer (sb-kernel:dynamic-usage))
+  (put-ascii ",\"pid\":")
+  (put-integer *process-id*)
+  (put-ascii "}"))
+
+(defun put-objects (values)
+  "Append the numbers of those of VALUES that can be inspected."
+  (put-ascii ",\"objects\":")
+  (put-items (mapcar #'object-number values)))
+
+(defun put-evaluation (id evaluation)
+  "Write the whole reply to the evaluation that the request ID asked for."
+  (let* ((changes (take-changes))
+         (change-count (length changes)))
+    (put-reply-start id (null (evaluation-fault evaluation)))
+    (put-forms (evaluation-forms evaluation))
+    (put-output)
+    (put-warnings (evaluation-source evaluation))
+    (put-fault evaluation)
+    (put-ascii ",\"package\":")
+    (put-string (display-package-name *current-package*))
+    (put-ascii ",\"changed\":")
+    (put-items (if (> change-count +most-changes+) (subseq changes 0 +most-changes+) changes))
+    (put-objects (evaluation-last-values evaluation))
+    (put-effects)
+    (put-truncated evaluation change-count)
+    (put-ascii ",\"elapsed_ms\":")
+    (put-thousandths (max 0 (- (microseconds) (evaluation-started evaluation))))
+    (put-state)
+    (when (evaluation-unchanged-p evaluation) (put-ascii ",\"unchanged\":true"))
+    (put-ascii "}")))

@@ -1,0 +1,142 @@
+;;;; Requests: a property list in the standard syntax of Lisp, read by a small
+;;;; reader of our own. The real one would intern what it meets, obey the user's
+;;;; readtable, and cost more than the evaluation that is asked for.
+
+(in-package #:gramercy.image)
+
+(define-condition malformed-request (error)
+  ((reason :initarg :reason :reader malformed-request-reason))
+  (:report (lambda (condition stream)
+             (format stream "The request cannot be read: ~a." (malformed-request-reason condition))))
+  (:documentation "Signalled for a frame that holds no property list."))
+
+(defun malformed (reason)
+  "Refuse the frame, saying the REASON."
+  (error 'malformed-request :reason reason))
+
+(defconstant +deepest-request+ 32
+  "Lists nested deeper than this are refused before they can exhaust the stack.")
+
+(declaim (type index *request-place* *request-end*))
+(defglobal *request-place* 0 "The octet of *INBOX* to be read next.")
+(defglobal *request-end* 0 "The end of the request in *INBOX*.")
+
+(declaim (inline peek-octet))
+(defun peek-octet ()
+  "Return the next octet of the request, or 0 at its end."
+  (if (< *request-place* *request-end*) (aref *inbox* *request-place*) 0))
+
+(defun skip-blanks ()
+  "Go to the next octet that is not white space."
+  (loop while (and (< *request-place* *request-end*) (<= (aref *inbox* *request-place*) 32))
+        do (incf *request-place*)))
+
+(defun string-end ()
+  "Return where the string that starts here is closed, and whether it holds only plain ASCII."
+  (declare (optimize speed))
+  (let ((plain t))
+    (loop with place of-type index = *request-place*
+          do (when (>= place *request-end*) (malformed "a string is not closed"))
+             (let ((octet (aref *inbox* place)))
+               (cond ((= octet 34) (return (values place plain)))
+                     ((= octet 92) (setf plain nil) (incf place))
+                     ((> octet 127) (setf plain nil))))
+             (incf place))))
+
+(defun unescape (octets)
+  "Return OCTETS without the backslashes that protect the octet behind them."
+  (declare (type octets octets) (optimize speed))
+  (let ((result (make-array (length octets) :element-type '(unsigned-byte 8)))
+        (count 0))
+    (declare (type index count))
+    (loop with place of-type index = 0
+          while (< place (length octets))
+          do (when (= (aref octets place) 92) (incf place))
+             (setf (aref result count) (aref octets place))
+             (incf count)
+             (incf place))
+    (sb-ext:octets-to-string result :end count :external-format '(:utf-8 :replacement #\ufffd))))
+
+(defun read-request-string ()
+  "Read a string, behind its opening quote."
+  (multiple-value-bind (end plain) (string-end)
+    (declare (type index end))
+    (let ((start *request-place*))
+      (setf *request-place* (1+ end))
+      (if plain
+          (let ((text (make-string (- end start))))
+            (loop for place from start below end
+                  for to of-type index from 0
+                  do (setf (schar text to) (code-char (aref *inbox* place))))
+            text)
+          (unescape (subseq *inbox* start end))))))
+
+(defun read-request-word ()
+  "Read an unquoted word: a keyword, T, NIL, or a decimal number. An underscore counts as a hyphen."
+  (let ((start *request-place*))
+    (loop until (member (peek-octet) '(0 9 10 13 32 34 40 41))
+          do (incf *request-place*))
+    (when (or (= start *request-place*) (> (- *request-place* start) 64))
+      (malformed "a keyword, a string, a number or a list was expected"))
+    (let ((word (make-string (- *request-place* start))))
+      (loop for place from start below *request-place*
+            for to of-type index from 0
+            for character = (code-char (aref *inbox* place))
+            do (setf (schar word to) (if (char= character #\_) #\- (char-upcase character))))
+      (word-value word))))
+
+(defun word-value (word)
+  "Return what WORD means. An unknown keyword is its own name: nothing is ever interned."
+  (cond ((string= word "NIL") nil)
+        ((string= word "T") t)
+        ((char= (char word 0) #\:)
+         (or (find-symbol (subseq word 1) :keyword) (subseq word 1)))
+        ((and (string/= word "-")
+              (every #'digit-char-p (if (char= (char word 0) #\-) (subseq word 1) word)))
+         (parse-integer word))
+        (t (malformed "a keyword, a string, a number or a list was expected"))))
+
+(defun read-request-list (depth)
+  "Read the elements of a list, behind its opening parenthesis."
+  (when (> depth +deepest-request+) (malformed "its lists are nested too deep"))
+  (loop do (skip-blanks)
+        until (= (peek-octet) 41)
+        when (>= *request-place* *request-end*) do (malformed "a list is not closed")
+          collect (read-request-value depth)
+        finally (incf *request-place*)))
+
+(defun read-request-value (depth)
+  "Read the next value of the request."
+  (case (peek-octet)
+    (40 (incf *request-place*) (read-request-list (1+ depth)))
+    (34 (incf *request-place*) (read-request-string))
+    (t (read-request-word))))
+
+(defun read-request (start end)
+  "Return the property list that stands in *INBOX* from START to END."
+  (setf *request-place* start *request-end* end)
+  (skip-blanks)
+  (unless (= (peek-octet) 40) (malformed "it does not start with a parenthesis"))
+  (let ((request (read-request-value 0)))
+    (unless (and (evenp (length request))
+                 (loop for key in request by #'cddr always (or (keywordp key) (stringp key))))
+      (malformed "it is not a property list"))
+    request))
+
+(defun request-text (request key)
+  "Return the string under KEY of REQUEST, or refuse the request."
+  (let ((value (getf request key)))
+    (if (stringp value)
+        value
+        (malformed (format nil "~(~a~) must be a string" key)))))
+
+(defun request-optional-text (request key)
+  "Return the string under KEY of REQUEST, or NIL where there is none."
+  (and (getf request key) (request-text request key)))
+
+(defun request-count (request key default)
+  "Return the count under KEY of REQUEST, or DEFAULT where there is none."
+  (let ((value (getf request key)))
+    (cond ((null value) default)
+          ((typep value '(integer 0 #.(ash 1 40))) value)
+          (t (malformed (format nil "~(~a~) must be a count" key))))))

@@ -1,0 +1,151 @@
+;;;; From the text of a name to what it names. One resolver for all operations:
+;;;; SYM, PKG:SYM, PKG::SYM, |Mixed|, (setf SYM). It never interns; a name it
+;;;; cannot find is answered with the nearest ones there are.
+
+(in-package #:gramercy.image)
+
+(define-condition unknown-name (error)
+  ((kind :initarg :kind :reader unknown-name-kind)
+   (text :initarg :text :reader unknown-name-text)
+   (place :initarg :place :initform nil :reader unknown-name-place)
+   (suggestions :initarg :suggestions :initform '() :reader unknown-name-suggestions))
+  (:report (lambda (condition stream)
+             (format stream "~a ~a not found~@[ in package ~a~]."
+                     (string-capitalize (unknown-name-kind condition))
+                     (unknown-name-text condition)
+                     (unknown-name-place condition))))
+  (:documentation "Signalled for a name that names nothing of the kind that was asked for."))
+
+(defun unknown-name-members (condition)
+  "Return what a reply tells of CONDITION."
+  (list "type" (format nil "~:@(~a~)-NOT-FOUND" (unknown-name-kind condition))
+        "message" (condition-message condition)
+        "suggestions" (cons :array (unknown-name-suggestions condition))))
+
+;;; Near matches
+
+(defconstant +most-suggestions+ 5 "Near matches told.")
+
+(defun edit-distance (one other limit)
+  "Return how many characters have to be changed, added or dropped between ONE and OTHER; beyond LIMIT any number."
+  (let* ((width (1+ (length other)))
+         (row (make-array width)))
+    (dotimes (column width) (setf (svref row column) column))
+    (loop for here across one
+          for number from 1
+          do (let ((diagonal (svref row 0)) (best number))
+               (setf (svref row 0) number)
+               (loop for column from 1 below width
+                     for cost = (min (1+ (svref row column))
+                                     (1+ (svref row (1- column)))
+                                     (+ diagonal (if (char-equal here (char other (1- column))) 0 1)))
+                     do (setf diagonal (svref row column)
+                              (svref row column) cost
+                              best (min best cost)))
+               (when (> best limit) (return-from edit-distance best))))
+    (svref row (1- width))))
+
+(defun nearest (text candidates)
+  "Return those of the strings CANDIDATES that differ little from TEXT, the nearest first."
+  (let ((limit (max 1 (floor (length text) 3))))
+    (loop with found = '()
+          for candidate in candidates
+          do (when (<= (abs (- (length candidate) (length text))) limit)
+               (let ((distance (edit-distance text candidate limit)))
+                 (when (<= distance limit) (push (cons distance candidate) found))))
+          finally (setf found (sort (remove-duplicates found :test #'equal) #'near-before-p))
+                  (return (mapcar #'cdr (subseq found 0 (min +most-suggestions+ (length found))))))))
+
+(defun near-before-p (one other)
+  "Order pairs of distance and text."
+  (or (< (car one) (car other))
+      (and (= (car one) (car other)) (string< (cdr one) (cdr other)))))
+
+(defun near-symbols (text package)
+  "Return the names of symbols of PACKAGE, own or inherited, that are close to TEXT and mean something."
+  (nearest text (let ((names '()))
+                  (do-symbols (symbol package)
+                    (when (or (fboundp symbol) (boundp symbol) (find-class symbol nil))
+                      (push (symbol-name symbol) names)))
+                  names)))
+
+(defun near-packages (text)
+  "Return the names of packages that are close to TEXT."
+  (nearest text (loop for package in (list-all-packages)
+                      append (cons (package-name package) (package-nicknames package)))))
+
+;;; Parsing
+
+(defun fold-name (text)
+  "Return TEXT, part of a name as it is typed, as the reader would fold it: upper case outside of bars."
+  (with-output-to-string (name)
+    (loop with barred = nil
+          with place = 0
+          while (< place (length text))
+          do (let ((character (char text place)))
+               (cond ((and (char= character #\\) (< (1+ place) (length text)))
+                      (write-char (char text (incf place)) name))
+                     ((char= character #\|) (setf barred (not barred)))
+                     (t (write-char (if barred character (char-upcase character)) name))))
+             (incf place))))
+
+(defun package-marker (text)
+  "Return the place of the first colon of TEXT outside of bars, or NIL."
+  (loop with barred = nil
+        for character across text
+        for place from 0
+        do (case character
+             (#\| (setf barred (not barred)))
+             (#\: (unless barred (return place))))))
+
+(defun trimmed (text)
+  "Return TEXT without the blanks around it, and without the quote of #'NAME or 'NAME."
+  (string-left-trim "#'" (string-trim '(#\Space #\Tab #\Newline #\Return) text)))
+
+(defun find-named-package (text)
+  "Return the package called TEXT, as given, or folded, or as a nickname of the current one; else NIL."
+  (let ((*package* *current-package*))
+    (or (find-package text)
+        (find-package (fold-name text))
+        (find-package (string-upcase text)))))
+
+(defun resolve-package (text)
+  "Return the package called TEXT, or signal UNKNOWN-NAME with near matches."
+  (let ((name (string-left-trim "#:" (trimmed text))))
+    (or (find-named-package name)
+        (error 'unknown-name :kind "package" :text name :suggestions (near-packages (string-upcase name))))))
+
+(defun question-package (request)
+  "Return the package in which the names of REQUEST are to be read."
+  (let ((name (request-optional-text request :package)))
+    (cond (name (resolve-package name))
+          ((package-name *current-package*) *current-package*)
+          (t (find-package :common-lisp-user)))))
+
+(defun resolve-symbol (text package)
+  "Return the symbol called TEXT, seen from PACKAGE, or signal UNKNOWN-NAME with near matches."
+  (let* ((text (trimmed text))
+         (marker (package-marker text))
+         (home (cond ((null marker) package)
+                     ((zerop marker) (find-package :keyword))
+                     (t (resolve-package (subseq text 0 marker)))))
+         (name (fold-name (if marker (string-left-trim ":" (subseq text marker)) text))))
+    (multiple-value-bind (symbol status) (find-symbol name home)
+      (cond (status symbol)
+            ((find-exact text marker home))
+            (t (error 'unknown-name :kind "symbol" :text text :place (display-package-name home)
+                                    :suggestions (near-symbols name home)))))))
+
+(defun find-exact (text marker package)
+  "Return the symbol of PACKAGE spelled exactly as TEXT, for names typed without their bars."
+  (values (find-symbol (if marker (string-left-trim ":" (subseq text marker)) text) package)))
+
+(defun resolve-function-name (text package)
+  "Return the function name, a symbol or a list (SETF symbol), that TEXT spells."
+  (let ((text (trimmed text)))
+    (if (and (plusp (length text)) (char= (char text 0) #\())
+        (let ((inner (string-trim "() " text)))
+          (unless (and (> (length inner) 5) (string-equal "setf " inner :end2 5))
+            (error 'unknown-name :kind "function" :text text))
+          (list 'setf (resolve-symbol (subseq inner 5) package)))
+        (resolve-symbol text package))))

@@ -1,0 +1,72 @@
+"""Open an image by the name of its language: find the program, the confinement and the project for it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gramercy.errors import ImageError
+from gramercy.gram.suggestion import suggest
+from gramercy.images.cpython import python_program
+from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
+from gramercy.images.protection import check_project
+from gramercy.images.sandbox import Confinement, find_confinement
+from gramercy.images.sbcl import sbcl_program
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gramercy.images.family import Program
+
+LANGUAGES = ("sbcl", "python")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSettings:
+    """What it takes to start an image; `confinement` None means the best there is."""
+
+    language: str
+    project: Path
+    confinement: Confinement | None = None
+    paths: tuple[Path, ...] = ()
+
+    def program(self) -> Program:
+        """Return how to start the image. Finding out may take a while at the very first use."""
+        confinement = self.confinement or find_confinement()
+        if self.language == "sbcl":
+            return sbcl_program(self.project, confinement=confinement)
+        return python_program(self.project, confinement=confinement, paths=self.paths)
+
+
+def open_image(  # noqa: PLR0913 - each has a default, and a caller names the ones it means
+    language: str | None = None,
+    *,
+    name: str | None = None,
+    project: str | Path = ".",
+    sandbox: bool = True,
+    timeout: float = DEFAULT_TIMEOUT,
+    paths: Sequence[Path] = (),
+) -> LiveImage:
+    """Return an image that starts when it is first used; without a language SBCL where it is, else Python."""
+    chosen = language or default_language()
+    if chosen not in LANGUAGES:
+        close = suggest(chosen, LANGUAGES)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {' and '.join(LANGUAGES)}"
+        raise ImageError(f"there is no image language {chosen!r}: {hint}")
+    place = check_project(project) if sandbox else _directory(project)
+    settings = ImageSettings(chosen, place, None if sandbox else Confinement.NONE, tuple(paths))
+    return LiveImage(name or chosen, settings.program, timeout=timeout)
+
+
+def default_language() -> str:
+    """Return the language of an image that nobody chose one for."""
+    return "sbcl" if shutil.which("sbcl") else "python"
+
+
+def _directory(project: str | Path) -> Path:
+    path = Path(project).expanduser().resolve()
+    if not path.is_dir():
+        raise ImageError(f"the project {path} is not a directory")
+    return path

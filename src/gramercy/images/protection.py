@@ -1,0 +1,111 @@
+"""What of a project an image must never write, even though the project is its own: the machinery of git.
+
+A file in .git can name a program that the user's next git command runs, outside of any sandbox. Where there
+is no .git yet, an empty one keeps its place while images run: git ignores it, and nobody inside can fill it.
+A repository that code makes deeper in the project cannot be held back; neither can a Makefile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from pathlib import Path
+
+from gramercy.errors import SandboxError
+
+GIT = ".git"
+LARGEST_MODULES_FILE = 1 << 20
+MOST_MODULES = 200
+TRIES = 50
+_TOP = (
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "home",
+    "lib",
+    "lib64",
+    "media",
+    "mnt",
+    "opt",
+    "proc",
+    "root",
+    "run",
+    "sbin",
+)
+SYSTEM_DIRECTORIES = frozenset(Path("/", name) for name in ("", *_TOP, "srv", "sys", "tmp", "usr", "var"))
+
+
+def check_project(project: str | Path) -> Path:
+    """Return the real path of a project directory, or say why it cannot be one."""
+    path = Path(project).expanduser().resolve()
+    if not path.is_dir():
+        raise SandboxError(f"the project {path} is not a directory")
+    home = Path.home().resolve()
+    if path in SYSTEM_DIRECTORIES or path == home or path in home.parents:
+        raise SandboxError(
+            f"{path} cannot be the project of an image, since evaluated code could write all that is in it: "
+            "choose a directory below it"
+        )
+    if (path / GIT).is_symlink():
+        raise SandboxError(
+            f"{path / GIT} is a symbolic link, which cannot be protected from evaluated code. "
+            "Replace it by a file with the line 'gitdir: <where it points to>'"
+        )
+    return path
+
+
+def protected_paths(project: Path) -> list[Path]:
+    """Return the .git of a project and of its submodules, directories or files, as far as they exist."""
+    candidates = [project / GIT, *(project / name / GIT for name in _submodules(project))]
+    return [path for path in candidates if path.exists() and path.resolve() == path]
+
+
+def _submodules(project: Path) -> list[str]:
+    try:
+        with (project / ".gitmodules").open(encoding="utf-8", errors="replace") as file:
+            text = file.read(LARGEST_MODULES_FILE)
+    except OSError:
+        return []
+    names = re.findall(r"^\s*path\s*=\s*(\S.*?)\s*$", text, re.MULTILINE)
+    return [name for name in names[:MOST_MODULES] if not name.startswith("/") and ".." not in name.split("/")]
+
+
+class Placeholder:
+    """An empty .git in a project without one, shared by all images there and removed by the last."""
+
+    def __init__(self, project: Path) -> None:
+        self._path = project / GIT
+        self._descriptor = self._hold() if self._is_ours_to_make(project) else None
+
+    def _is_ours_to_make(self, project: Path) -> bool:
+        if self._path.exists():
+            return self._is_empty()
+        return os.access(project, os.W_OK)
+
+    def _is_empty(self) -> bool:
+        return self._path.is_dir() and next(self._path.iterdir(), None) is None
+
+    def _hold(self) -> int | None:
+        """Lock the directory together with the other images; it may be removed while that is waited for."""
+        for _ in range(TRIES):
+            with contextlib.suppress(OSError):
+                self._path.mkdir(exist_ok=True)
+                descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                if self._path.exists() and os.path.samestat(os.fstat(descriptor), self._path.stat()):
+                    return descriptor
+                os.close(descriptor)
+        return None
+
+    def close(self) -> None:
+        """Let go, and remove the directory if nobody else holds it and it is still empty."""
+        if self._descriptor is None:
+            return
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._path.rmdir()
+        os.close(self._descriptor)
+        self._descriptor = None

@@ -1,0 +1,175 @@
+"""Look at objects without running a line of their code.
+
+No `isinstance`, no attribute access through the object, no comparison: each of them can be a hook of the
+class or the metaclass. Everything is read through the C slots of `type`, functions and modules.
+"""
+
+import types
+
+_HEAP = 1 << 9
+_mro = type.__dict__["__mro__"].__get__
+_name = type.__dict__["__name__"].__get__
+_qualname = type.__dict__["__qualname__"].__get__
+_space = type.__dict__["__dict__"].__get__
+_flags = type.__dict__["__flags__"].__get__
+_doc = type.__dict__["__doc__"].__get__
+_text_signature = type.__dict__["__text_signature__"].__get__
+_module_space = vars(types.ModuleType)["__dict__"].__get__
+_subclasses = type.__subclasses__
+MISSING = object()
+
+
+def kinds(*classes: type) -> frozenset[int]:
+    """Return types to test against, by identity: a metaclass may hash and compare in its own way."""
+    return frozenset(map(id, classes))
+
+
+ATOMS = kinds(int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented))
+FUNCTIONS = kinds(types.FunctionType, types.BuiltinFunctionType)
+WRAPPERS = kinds(staticmethod, classmethod)
+_BUILT_IN = kinds(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_DOCUMENTED = FUNCTIONS | _BUILT_IN | kinds(types.GetSetDescriptorType, property)
+
+
+def mro_of(cls: type) -> tuple[type, ...]:
+    """Return the method resolution order."""
+    found: tuple[type, ...] = _mro(cls)
+    return found
+
+
+def is_kind(thing: object, cls: type) -> bool:
+    """Say whether the real type of the thing is the class or below it."""
+    return type(thing) is cls or any(base is cls for base in _mro(type(thing)))
+
+
+def is_class(thing: object) -> bool:
+    """Say whether the thing is a class."""
+    return is_kind(thing, type)
+
+
+def is_module(thing: object) -> bool:
+    """Say whether the thing is a module."""
+    return is_kind(thing, types.ModuleType)
+
+
+def plain(space: object) -> dict[str, object]:
+    """Copy the entries of a dictionary (or mapping proxy) whose keys are real strings."""
+    if type(space) is types.MappingProxyType:
+        items = list(space.items())
+    elif is_kind(space, dict):
+        items = list(dict.items(space))  # type: ignore[arg-type]  # seen to be one
+    else:
+        return {}
+    return {key: value for key, value in items if type(key) is str}
+
+
+def class_space(cls: type) -> dict[str, object]:
+    """Return the class's own attributes."""
+    return plain(_space(cls))
+
+
+def module_space(module: object) -> dict[str, object]:
+    """Return the names of a module."""
+    return plain(_module_space(module))
+
+
+def raw_space(module: object) -> dict[str, object]:
+    """Return the very dictionary of a module, whatever class user code has given the module."""
+    found: dict[str, object] = _module_space(module)
+    return found
+
+
+def instance_space(thing: object) -> dict[str, object]:
+    """Return the instance's own attributes: its dictionary and its filled slots."""
+    found: dict[str, object] = {}
+    for cls in reversed(_mro(type(thing))):
+        for name, slot in class_space(cls).items():
+            if type(slot) is types.MemberDescriptorType and _flags(cls) & _HEAP:
+                value = _filled(slot, thing)
+                if value is not MISSING:
+                    found[name] = value
+            elif name == "__dict__" and type(slot) is types.GetSetDescriptorType:
+                found.update(plain(slot.__get__(thing)))
+    return found
+
+
+def _filled(slot: types.MemberDescriptorType, thing: object) -> object:
+    try:
+        return slot.__get__(thing)
+    except AttributeError:
+        return MISSING
+
+
+def class_name(cls: type) -> str:
+    """Return the class's name with its module, where the module says more than `builtins` or `__main__`."""
+    name = str.__str__(_qualname(cls))
+    module = module_of(cls)
+    return name if module in ("", "builtins", "__main__") else f"{module}.{name}"
+
+
+def short_name(cls: type) -> str:
+    """Return the bare name of a class."""
+    return str.__str__(_name(cls))
+
+
+def qualified_name(cls: type) -> str:
+    """Return the name of a class with the classes around it."""
+    return str.__str__(_qualname(cls))
+
+
+def module_of(thing: object) -> str:
+    """Return the name of the module a class or function says it is from, or nothing."""
+    found: object = ""
+    if is_class(thing):
+        found = class_space(thing).get("__module__", "builtins")  # type: ignore[arg-type]  # seen to be one
+    elif id(type(thing)) in FUNCTIONS:
+        found = thing.__module__
+    return found if type(found) is str else ""
+
+
+def own_doc(thing: object) -> str:
+    """Return the documentation kept with the thing itself, or nothing."""
+    found: object = None
+    if is_class(thing):
+        cls: type = thing  # type: ignore[assignment]  # seen to be one
+        found = class_space(cls).get("__doc__") if _flags(cls) & _HEAP else _doc(cls)
+    elif is_module(thing):
+        found = module_space(thing).get("__doc__")
+    elif id(type(thing)) in _DOCUMENTED:
+        found = thing.__doc__
+    return found if type(found) is str else ""
+
+
+def class_attribute(cls: type, name: str) -> object:
+    """Return what the class or one of its bases holds under the name, or MISSING."""
+    for base in _mro(cls):
+        found = class_space(base).get(name, MISSING)
+        if found is not MISSING:
+            return found
+    return MISSING
+
+
+def attribute(thing: object, name: str) -> object:
+    """Return the attribute as it is stored, or MISSING; a property comes back as the property."""
+    if is_module(thing):
+        return module_space(thing).get(name, MISSING)
+    if is_class(thing):
+        return class_attribute(thing, name)  # type: ignore[arg-type]  # seen to be one
+    found = instance_space(thing).get(name, MISSING)
+    return class_attribute(type(thing), name) if found is MISSING else found
+
+
+def subclasses_of(cls: type) -> list[type]:
+    """Return the direct subclasses that are alive."""
+    return list(_subclasses(cls)) if cls is not type else list(_subclasses(type))
+
+
+def text_signature(thing: object) -> str | None:
+    """Return the signature a C function or class was documented with."""
+    if is_class(thing):
+        found = _text_signature(thing)
+    elif id(type(thing)) in _BUILT_IN:
+        found = thing.__text_signature__  # type: ignore[attr-defined]  # all three have it
+    else:
+        return None
+    return found if type(found) is str else None

@@ -1,0 +1,184 @@
+"""What evaluations have defined: functions, classes, variables, imports, methods, seen in the modules.
+
+Namespaces are compared before and after, so it does not matter which form made the change. Objects are known
+by identity alone and are not kept alive. No code of the user's runs.
+"""
+
+import sys
+import types
+
+from .anatomy import (
+    FUNCTIONS,
+    class_space,
+    is_class,
+    is_module,
+    kinds,
+    module_of,
+    module_space,
+    qualified_name,
+    raw_space,
+)
+
+_SKIPPED = frozenset(
+    ("__builtins__", "__warningregistry__", "__annotations__", "__annotate__", "__conditional_annotations__")
+)
+_CLASS_SKIPPED = {
+    *("__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl"),
+    *("__annotations__", "__annotations_cache__", "__annotate_func__"),
+}
+_METHODS = kinds(types.FunctionType, staticmethod, classmethod, property)
+_modules = sys.modules
+Change = dict[str, object]
+
+
+class Definitions:
+    """A record of every followed module as it was after the last look."""
+
+    def __init__(self, main: types.ModuleType) -> None:
+        self._main = main
+        self._seen: dict[str, dict[str, int]] = {}
+        self._classes: dict[int, dict[str, int]] = {}
+        self._before: dict[int, dict[str, int]] = {}
+        self._user: dict[str, dict[str, str]] = {}
+        self._loaded: dict[str, int] = {}
+        self.baseline()
+
+    def baseline(self) -> None:
+        """Take what is there now as not defined by the user."""
+        self._loaded = {name: id(module) for name, module in list(_modules.items()) if type(name) is str}
+        self.follow("__main__", self._main)
+
+    def follow(self, name: str, module: object) -> None:
+        """Watch a module from now on; what it holds already is not news."""
+        if name not in self._seen:
+            self._seen[name] = {key: id(value) for key, value in _names(module).items()}
+            self._user.setdefault(name, {})
+            for value in _names(module).values():
+                self._look_into(name, value)
+
+    def changes(self, bound: set[str], current: str) -> list[Change]:
+        """Return what is different since the last look; `bound` names count, even when bound to the same."""
+        found: list[Change] = []
+        self._before, self._classes = self._classes, {}
+        self._new_modules(found)
+        for name in list(self._seen):
+            module = self._main if name == "__main__" else _modules.get(name)
+            if not is_module(module):
+                self._gone(name, found)
+            else:
+                self._compare(name, module, bound if name == current else set(), found)
+        return found
+
+    def _new_modules(self, found: list[Change]) -> None:
+        if len(_modules) == len(self._loaded):
+            return
+        for name, module in list(_modules.items()):
+            if type(name) is str and self._loaded.get(name) != id(module):
+                self._loaded[name] = id(module)
+                if is_module(module) and name != "__main__" and is_users(module):
+                    found.append({"kind": "module", "name": name, "change": "defined"})
+                    if _is_made_by_hand(module):
+                        self._seen.setdefault(name, {})
+                        self._user.setdefault(name, {})
+                    else:
+                        self.follow(name, module)
+        for name in [name for name in self._loaded if name not in _modules]:
+            del self._loaded[name]
+
+    def _gone(self, name: str, found: list[Change]) -> None:
+        found.append({"kind": "module", "name": name, "change": "removed"})
+        del self._seen[name]
+        self._user.pop(name, None)
+
+    def _compare(self, name: str, module: object, bound: set[str], found: list[Change]) -> None:
+        now, before = _names(module), self._seen[name]
+        for key, value in now.items():
+            old = before.get(key)
+            if old != id(value) or key in bound:
+                kind, change = kind_of(value), "redefined" if key in before else "defined"
+                found.append(_change(kind, f"{name}.{key}", change))
+                self._user[name][key] = kind
+                before[key] = id(value)
+                self._look_into(name, value)
+            elif is_class(value) and module_of(value) == name:
+                self._methods(value, name, found)
+        for key in [key for key in before if key not in now]:
+            del before[key]
+            kind = self._user[name].pop(key, "variable")
+            found.append(_change(kind, f"{name}.{key}", "removed"))
+
+    def _look_into(self, name: str, value: object) -> None:
+        if is_class(value) and module_of(value) == name:
+            self._classes[id(value)] = _attributes(value)  # type: ignore[arg-type]  # seen to be a class
+
+    def _methods(self, cls: object, name: str, found: list[Change]) -> None:
+        now = _attributes(cls)  # type: ignore[arg-type]  # a class, as its caller has seen
+        before = self._before.get(id(cls))
+        self._classes[id(cls)] = now
+        if before is None or now == before:
+            return
+        path = f"{name}.{qualified_name(cls)}"  # type: ignore[arg-type]  # as above
+        space = class_space(cls)  # type: ignore[arg-type]  # as above
+        for key in {**before, **now}:
+            if before.get(key) != now.get(key):
+                change = "removed" if key not in now else "redefined" if key in before else "defined"
+                found.append(_change(_member_kind(space.get(key)), f"{path}.{key}", change))
+
+    def listing(self) -> dict[str, list[tuple[str, object]]]:
+        """Return by kind what the user's evaluations defined and what still exists, with the objects."""
+        found: dict[str, list[tuple[str, object]]] = {}
+        for name, known in self._user.items():
+            module = self._main if name == "__main__" else _modules.get(name)
+            space = module_space(module) if is_module(module) else {}
+            for key in known:
+                if key in space:
+                    label = key if name == "__main__" else f"{name}.{key}"
+                    found.setdefault(kind_of(space[key]), []).append((label, space[key]))
+        return {kind: sorted(entries, key=lambda entry: entry[0]) for kind, entries in found.items()}
+
+    def followed(self) -> list[str]:
+        """Return the names of the modules that are watched."""
+        return list(self._seen)
+
+
+def _change(kind: str, name: str, change: str) -> Change:
+    return {"kind": kind, "name": name, "change": change}
+
+
+def _names(module: object) -> dict[str, object]:
+    items = list(raw_space(module).items())
+    return {key: value for key, value in items if type(key) is str and key not in _SKIPPED}
+
+
+def _attributes(cls: type) -> dict[str, int]:
+    return {key: id(value) for key, value in class_space(cls).items() if key not in _CLASS_SKIPPED}
+
+
+def _member_kind(value: object) -> str:
+    return "method" if id(type(value)) in _METHODS else "attribute"
+
+
+def kind_of(value: object) -> str:
+    """Return the kind of definition an object in a module is."""
+    if is_module(value):
+        return "import"
+    if is_class(value):
+        return "class"
+    if id(type(value)) in FUNCTIONS:
+        return "function"
+    return "variable"
+
+
+def is_users(module: object) -> bool:
+    """Say whether a module is the user's own: made by hand, or from a file outside the installed packages."""
+    space = module_space(module)
+    file = space.get("__file__")
+    if type(file) is str:
+        installed = "/site-packages/" in file or "/dist-packages/" in file
+        return not installed and not file.startswith((sys.base_prefix + "/lib", sys.prefix + "/lib"))
+    return _is_made_by_hand(module)
+
+
+def _is_made_by_hand(module: object) -> bool:
+    space = module_space(module)
+    return type(space.get("__file__")) is not str and space.get("__spec__") is None

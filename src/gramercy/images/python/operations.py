@@ -1,0 +1,66 @@
+"""The operations that run user code: eval, compile, load_system.
+
+Each takes the session and a request and returns a reply; none of them knows frames or processes.
+"""
+
+from types import ModuleType
+
+from .anatomy import raw_space
+from .compilation import check
+from .evaluation import Run
+from .names import unknown_module
+from .requests import text
+from .session import Reply, Session
+
+
+def evaluate(session: Session, request: Reply) -> Reply:
+    """Evaluate code form by form and return every form's values."""
+    code = text(request, "code")
+    module = enter(session, request)
+    space = raw_space(module)
+
+    def work(run: Run) -> None:
+        session.evaluator.run(code, session.current, space, run)
+
+    reply, run = session.perform(work, module, request)
+    reply["objects"] = [session.table.number(value) for value in run.last]
+    if run.pure and reply["ok"]:
+        reply["unchanged"] = True
+    return reply
+
+
+def compile_code(session: Session, request: Reply) -> Reply:
+    """Compile code with every warning, run it so that its definitions take effect, return no values."""
+    code = text(request, "code")
+    module = enter(session, request)
+    space = raw_space(module)
+
+    def work(run: Run) -> None:
+        name, _statements = session.evaluator.parse(code, session.current)
+        check(code, name, session.sources, session.cautions, space)
+        session.evaluator.run(code, session.current, space, run)
+
+    reply, _run = session.perform(work, module, request)
+    reply["forms"] = []
+    reply["warnings"] = _without_repetition(reply["warnings"])
+    return reply
+
+
+def _without_repetition(found: object) -> list[object]:
+    """Drop what the compiler said twice: once when checking, once when the form was compiled."""
+    seen: list[object] = []
+    for record in found if type(found) is list else []:
+        if record not in seen:
+            seen.append(record)
+    return seen
+
+
+def enter(session: Session, request: Reply) -> ModuleType:
+    """Make the module the request names the current one; it stays so."""
+    name = request.get("package") or session.current
+    module = session.module(name) if type(name) is str else None
+    if module is None:
+        raise unknown_module(str(name))
+    session.definitions.follow(str(name), module)
+    session.current = str(name)
+    return module

@@ -1,0 +1,162 @@
+"""Print values with a bound on length, depth and items.
+
+Builtin containers are walked here, so that a list of a million strings costs no more than what is shown; what
+is shown whole reads exactly as `repr`. With `safe` no `__repr__` that a user may have written is called.
+"""
+
+import types
+from collections import deque
+from typing import Any
+
+from .anatomy import ATOMS, class_name, is_class, is_module, kinds, module_space, mro_of
+
+_DEEPEST = 40
+_repr = repr
+_PLAIN: dict[type, tuple[str, str]] = {
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+    set: ("{", "}"),
+    frozenset: ("frozenset({", "})"),
+}
+_BUILTIN = kinds(bytearray, types.BuiltinFunctionType)
+_CONTAINERS = kinds(dict, *_PLAIN)
+_SIZED = (list, tuple, dict, set, frozenset, deque, str, bytes)
+
+
+class Printer:
+    """One printing of one value, within a budget of characters."""
+
+    def __init__(self, limit: int, *, safe: bool = False, items: int | None = None) -> None:
+        self._parts: list[str] = []
+        self._left = limit
+        self._safe = safe
+        self._items = items
+        self._open: set[int] = set()
+        self.cut = False
+
+    def text(self, value: object) -> str:
+        """Return the printed value; it ends in an ellipsis where the budget did."""
+        self._print(value, 0)
+        text = "".join(self._parts)
+        return text + "…" if self.cut and self._left <= 0 else text
+
+    def _put(self, text: str) -> None:
+        if len(text) > self._left:
+            self.cut = True
+            text = text[: max(self._left, 0)]
+        self._parts.append(text)
+        self._left -= len(text)
+        if self.cut:
+            self._left = 0
+
+    def _print(self, value: object, depth: int) -> None:
+        kind = type(value)
+        if id(kind) in ATOMS:
+            self._put(self._atom(value))
+        elif id(kind) in _CONTAINERS:
+            self._container(value, depth)
+        else:
+            self._put(self._other(value))
+
+    def _atom(self, value: object) -> str:
+        if type(value) is int and value.bit_length() > 13000:  # noqa: PLR2004 - below CPython's limit of 4300 digits
+            self.cut = True
+            digits = int(value.bit_length() * 0.30103) + 1
+            return f"<int of about {digits} digits, {value % 10**20:020d} at its end>"
+        if type(value) in (str, bytes) and len(value) > self._left:  # type: ignore[arg-type]  # sized, both
+            self.cut = True
+            return _repr(value[: max(self._left, 0)])  # type: ignore[index]  # sliceable, both
+        return _repr(value)
+
+    def _container(self, value: object, depth: int) -> None:
+        before, after = _PLAIN.get(type(value), ("{", "}"))
+        if not value and type(value) in (set, frozenset):
+            self._put(_repr(value))
+        elif id(value) in self._open or depth > _DEEPEST:
+            self.cut = self.cut or depth > _DEEPEST
+            self._put(f"{before}...{after}")
+        else:
+            self._open.add(id(value))
+            self._put(before)
+            self._members(value, depth)
+            self._put(",)" if type(value) is tuple and len(value) == 1 else after)
+            self._open.discard(id(value))
+
+    def _members(self, value: object, depth: int) -> None:
+        pairs = type(value) is dict
+        members = list(value.items()) if pairs else list(value)  # type: ignore[attr-defined,call-overload]  # a container
+        for shown, member in enumerate(members):
+            if self._left <= 0 or (self._items is not None and shown >= self._items):
+                self.cut = True
+                self._put(", …" if shown else "…")
+                return
+            if shown:
+                self._put(", ")
+            if pairs:
+                self._print(member[0], depth + 1)
+                self._put(": ")
+            self._print(member[1] if pairs else member, depth + 1)
+
+    def _other(self, value: object) -> str:
+        if self._safe:
+            return outline(value)
+        try:
+            text = _repr(value)
+            return text if type(text) is str else str.__str__(text)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a broken __repr__ is shown, never raised
+            reason = class_name(type(error))
+            return f"<{class_name(type(value))} object at {id(value):#x}, its __repr__ raised {reason}>"
+
+
+def outline(value: object) -> str:
+    """Describe a value by its type alone; no code of the user's runs."""
+    kind = type(value)
+    if is_class(value):
+        return f"<class '{class_name(value)}'>"  # type: ignore[arg-type]  # seen to be one
+    if is_module(value):
+        return f"<module {_own_name(value)}>"
+    if kind is types.FunctionType:
+        return f"<function {value.__qualname__}>"  # type: ignore[attr-defined]  # of functions, always a str
+    if id(kind) in _BUILTIN:
+        return _short_builtin(value)
+    sized = container_base(value)
+    count = f" with {sized.__len__(value)} items" if sized is not None else ""
+    return f"<{class_name(kind)} object{count}>"
+
+
+def container_base(value: object) -> Any:
+    """Return the builtin container that the value is, or is built upon, or None."""
+    for base in mro_of(type(value)):
+        if any(base is known for known in _SIZED):
+            return base
+    return None
+
+
+def _own_name(module: object) -> str:
+    name = module_space(module).get("__name__")
+    return name if type(name) is str else "?"
+
+
+def _short_builtin(value: object) -> str:
+    if type(value) is bytearray:
+        return f"bytearray({bytes(value[:200])!r}{'…' if len(value) > 200 else ''})"  # noqa: PLR2004 - a preview
+    if type(value) is types.BuiltinFunctionType:
+        return f"<built-in function {value.__name__}>"
+    return f"<{class_name(type(value))} object>"
+
+
+def preview(value: object, limit: int = 200) -> str:
+    """Return a short printed form that runs no code of the user's."""
+    return Printer(limit, safe=True, items=20).text(value)
+
+
+def is_trivial(value: object) -> bool:
+    """Say whether looking into the value would show nothing new."""
+    return id(type(value)) in ATOMS
+
+
+def shorten(text: str, limit: int) -> str:
+    """Cut the text, marking the cut."""
+    return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"

@@ -1,0 +1,144 @@
+"""Fork this process and look after the copies.
+
+Only copies made here are reaped, so that user code can wait for children of its own; the zygote, which runs
+no user code, adopts and reaps every orphan.
+"""
+
+import _thread
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+_fork, _waitpid, _listdir, _getpid, _exit = os.fork, os.waitpid, os.listdir, os.getpid, os._exit
+_open, _read, _close, _setpgid = os.open, os.read, os.close, os.setpgid
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_NOHANG = os.WNOHANG
+_SUBREAPER = 36
+_modules = sys.modules
+
+
+class CannotForkError(Exception):
+    """A fork was refused, with the reason."""
+
+
+class Family:
+    """The processes this one has forked for the parent."""
+
+    def __init__(self) -> None:
+        self._copies: set[int] = set()
+
+    def fork(self) -> int:
+        """Fork; return 0 in the copy. Refuse while other threads run, since a copy would lose them."""
+        count, names = threads()
+        if count > 1:
+            listed = f": {', '.join(names)}" if names else " (started by a C library)"
+            raise CannotForkError(f"{count - 1} user threads are running{listed}")
+        dice = _random_state()
+        try:
+            pid = _fork()
+        except Exception as error:  # noqa: BLE001 - no memory, no processes left, or an audit hook of the user's
+            raise CannotForkError(f"fork failed: {error}") from None
+        if pid == 0:
+            # A process group of its own: code that kills its group must not take its checkpoints along.
+            with suppress(OSError):
+                _setpgid(0, 0)
+            _restore_random(dice)
+            self._copies = set()
+        else:
+            self._copies.add(pid)
+        return pid
+
+    def reap(self) -> None:
+        """Collect the copies that have ended."""
+        for pid in list(self._copies):
+            try:
+                ended = _waitpid(pid, _NOHANG)[0]
+            except OSError:
+                ended = pid
+            if ended:
+                self._copies.discard(pid)
+
+
+def threads() -> tuple[int, list[str]]:
+    """Return how many threads this process has, and the names of those Python knows besides the main one."""
+    try:
+        known = max(len(_listdir("/proc/self/task")), 1)
+    except Exception:  # noqa: BLE001 - no /proc, or an audit hook of the user's
+        known = 1 + _thread._count()  # noqa: SLF001 - the interpreter's own figure; threading may be patched
+    names = []
+    if known > 1:
+        try:
+            main = threading.main_thread()
+            names = [str(thread.name) for thread in threading.enumerate() if thread is not main]
+        except Exception:  # noqa: BLE001 - user code owns these objects
+            names = []
+    return known, names[:10]
+
+
+def _random_state() -> object:
+    """Return the state of the shared generator: `random` reseeds in a copy, a checkpoint must not."""
+    try:
+        return _modules["random"].getstate()
+    except Exception:  # noqa: BLE001 - not loaded, or patched by user code
+        return None
+
+
+def _restore_random(dice: object) -> None:
+    if dice is not None:
+        try:
+            _modules["random"].setstate(dice)
+        except Exception:  # noqa: BLE001 - as above
+            return
+
+
+def state() -> dict[str, object]:
+    """Return the figures of this process."""
+    return {"threads": threads()[0], "heap_bytes": _resident(), "pid": _getpid()}
+
+
+def _resident() -> int:
+    try:
+        file = _open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return int(_read(file, 200).split()[1]) * _PAGE
+        finally:
+            _close(file)
+    except Exception:  # noqa: BLE001 - no /proc, or an audit hook of the user's
+        return 0
+
+
+def adopt_orphans(prctl: Callable[..., int]) -> None:
+    """Make this process the parent of orphans below it and reap whatever ends."""
+    prctl(_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: _reap_all())
+
+
+def stop_adopting() -> None:
+    """Leave children alone again: in a live process they belong to user code."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def _reap_all() -> None:
+    try:
+        while _waitpid(-1, _NOHANG)[0]:
+            continue
+    except OSError:
+        return
+
+
+def end_all() -> None:
+    """End the zygote and, when it leads its session, everything in the session.
+
+    The copies have process groups of their own; one that runs an endless loop would not notice the end.
+    """
+    own = _getpid()
+    if os.getsid(0) == own:
+        for name in _listdir("/proc"):
+            if name.isdecimal() and int(name) != own:
+                with suppress(OSError):
+                    if os.getsid(int(name)) == own:
+                        os.kill(int(name), signal.SIGKILL)
+    _exit(0)

@@ -1,0 +1,212 @@
+"""Serve requests one at a time, fork when asked, and become what the fork was asked for.
+
+The zygote never evaluates. Every process ends when its own connection ends.
+"""
+
+import gc
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+from . import classes, expansion, inspection, introspection, operations, references, systems
+from .anatomy import short_name
+from .arrival import Address, Options, greet
+from .confinement import NotConfinedError, confine, prctl, shield
+from .effects import Witness
+from .failures import message_of
+from .frames import Connection, decode, encode
+from .interrupts import ignore_interrupts
+from .names import near
+from .processes import CannotForkError, Family, adopt_orphans, end_all, state, stop_adopting
+from .requests import Request, RequestError, optional_text
+from .session import Reply, Session
+
+_exit, _gettrace, _getprofile = os._exit, sys.gettrace, sys.getprofile
+_ROLES = ("live", "checkpoint", "preview")
+_OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
+    "eval": operations.evaluate,
+    "compile": operations.compile_code,
+    "load_system": systems.load_system,
+    "describe": introspection.describe,
+    "apropos": introspection.apropos,
+    "arglist": introspection.show_arglist,
+    "package_symbols": introspection.package_symbols,
+    "definitions": introspection.definitions,
+    "who_calls": references.who_calls,
+    "who_references": references.who_references,
+    "class_slots": classes.class_slots,
+    "class_hierarchy": classes.class_hierarchy,
+    "macroexpand": expansion.expand,
+    "inspect": inspection.inspect_object,
+}
+_RUNNING = ("eval", "compile", "load_system")
+_UNSUPPORTED = "A Python process cannot be saved to a file; evaluate its definitions again in a new one."
+
+
+class Server:
+    """One process of an image family."""
+
+    def __init__(self, options: Options, connection: Connection) -> None:
+        self._address: Address = options.address
+        self._connection = connection
+        self._role = "zygote"
+        self._session = Session()
+        self._family = Family()
+        self._skipped: str | None = None
+        self._own: dict[str, Callable[[Request], Reply | None]] = {
+            "fork": self._fork,
+            "ping": self._ping,
+            "state": self._state,
+            "save": self._save,
+            "exit": self._exit,
+            "confine": self._confine,
+        }
+
+    def serve(self) -> None:
+        """Answer requests until the connection ends; the process ends with it."""
+        while True:
+            body = self._connection.receive()
+            self._family.reap()
+            try:
+                self._one(body)
+            except BaseException:  # noqa: BLE001 - out of memory while answering: nothing left to say
+                _exit(1)
+
+    def _one(self, body: bytes) -> None:
+        request: Request = {}
+        try:
+            request = decode(body)
+            reply = self._answer(request)
+        except RequestError as error:
+            reply = {"ok": False, "error": error.record()}
+        except ValueError as error:
+            reply = {"ok": False, "error": {"type": "MALFORMED-REQUEST", "message": message_of(error)}}
+        except BaseException as error:  # noqa: BLE001 - a fault of ours, or of the stdlib under user patches
+            self._session.drop_ballast()
+            reply = {"ok": False, "error": _internal(error)}
+        if reply is None:
+            return
+        self._send(request, reply)
+        tag = request.get("then_fork")
+        if type(tag) is str and request.get("op") in _RUNNING and not reply.get("unchanged"):
+            self._fork_afterwards(tag)
+
+    def _send(self, request: Request, reply: Reply) -> None:
+        reply["id"] = request.get("id")
+        if self._skipped is not None:
+            reply["checkpoint_skipped"], self._skipped = self._skipped, None
+        self._connection.send(reply)
+
+    def _answer(self, request: Request) -> Reply | None:
+        op = request.get("op")
+        if type(op) is not str:
+            raise RequestError("INVALID-REQUEST", '"op" must be a string.')
+        own = self._own.get(op)
+        if own is not None:
+            return own(request)
+        work = _OPERATIONS.get(op)
+        if work is None:
+            known = sorted([*self._own, *_OPERATIONS])
+            raise RequestError("UNKNOWN-OP", f"There is no operation '{op[:100]}'.", near(op, known))
+        if self._role == "zygote":
+            raise RequestError("ZYGOTE", "The zygote never evaluates; fork a live process and ask that.")
+        return work(self._session, request)
+
+    def _ping(self, _request: Request) -> Reply:
+        return {"ok": True}
+
+    def _state(self, _request: Request) -> Reply:
+        return {"ok": True, "state": state()}
+
+    def _save(self, _request: Request) -> Reply:
+        raise RequestError("NOT-SUPPORTED", _UNSUPPORTED)
+
+    def _exit(self, _request: Request) -> Reply:
+        _exit(0)
+
+    def _confine(self, _request: Request) -> Reply:
+        """Give up rights; only a copy that is thrown away afterwards may."""
+        if self._role != "preview":
+            message = f"Only a preview process confines itself; this is a {self._role} process."
+            raise RequestError("INVALID-REQUEST", message)
+        try:
+            witness = Witness(lambda: self._session.gate.open)
+            heard = witness.install()
+            self._session.effects = witness.take
+            level = confine(self._connection.fd)
+        except (NotConfinedError, OSError) as error:
+            return {"ok": True, "confined": False, "reason": str(error)}
+        return {"ok": True, "confined": True, "level": level, "effects_seen": heard}
+
+    def _fork(self, request: Request) -> Reply | None:
+        role, tag = request.get("role"), optional_text(request, "tag")
+        if role not in _ROLES:
+            raise RequestError("INVALID-REQUEST", f'"role" must be one of {", ".join(_ROLES)}.')
+        try:
+            pid = self._family.fork()
+        except CannotForkError as error:
+            raise RequestError("CANNOT-FORK", str(error)) from None
+        if pid == 0:
+            self._become(str(role), tag)
+            return None
+        return {"ok": True, "pid": pid}
+
+    def _fork_afterwards(self, tag: str) -> None:
+        try:
+            pid = self._family.fork()
+        except CannotForkError as error:
+            self._skipped = str(error)
+            return
+        if pid == 0:
+            self._become("checkpoint", tag)
+        else:
+            self._rehearse()
+
+    def _rehearse(self) -> None:
+        """Evaluate nothing at all, so that the next evaluation finds its memory ready.
+
+        After a fork every page is shared, and the first one to write to a page pays for its copy. Nobody
+        waits now; somebody will then.
+        """
+        if _gettrace() is not None or _getprofile() is not None:
+            return  # user code would watch, and nothing was asked for
+        with suppress(BaseException):  # whatever user code has broken shows up where somebody sees it
+            encode(operations.evaluate(self._session, {"op": "eval", "code": "None"}))
+
+    def _become(self, role: str, tag: str | None) -> None:
+        """Start the life of a copy: a connection of its own and nothing pending."""
+        self._connection.close()
+        self._skipped = None
+        if self._role == "zygote":
+            stop_adopting()
+            shield()
+            self._session.begin()
+        self._session.loop.forget()
+        self._role = role
+        try:
+            self._connection = greet(self._address, role, tag)
+        except OSError:
+            _exit(2)
+
+    def left_by_user_code(self) -> None:
+        """Close the connection in a copy that user code forked."""
+        self._connection.close()
+
+
+def _internal(error: BaseException) -> Reply:
+    return {"type": "INTERNAL-ERROR", "message": f"{short_name(type(error))}: {message_of(error)}"}
+
+
+def serve(options: Options, connection: Connection) -> None:
+    """Serve as the zygote until the parent goes."""
+    for directory in options.paths:
+        systems.add_path(directory)
+    server = Server(options, connection)
+    connection.at_end = end_all
+    ignore_interrupts()
+    adopt_orphans(prctl)
+    os.register_at_fork(after_in_child=server.left_by_user_code)
+    gc.collect()
+    gc.freeze()
+    server.serve()

@@ -1,0 +1,148 @@
+"""The state of one image process, and the guarded running of user code in it.
+
+Everything that runs user code goes through `perform`: output captured, signals let through, exceptions turned
+into records, definitions compared. It knows no frames and no forks.
+"""
+
+import builtins
+import sys
+import time
+from _sitebuiltins import Quitter, _Helper
+from collections.abc import Callable
+from types import ModuleType
+
+from .anatomy import is_module, raw_space
+from .cautions import Cautions
+from .coroutines import Loop
+from .definitions import Definitions
+from .evaluation import Evaluator, Run
+from .failures import failure
+from .interrupts import Gate, hold
+from .processes import state
+from .sources import Sources
+from .streams import Console
+from .table import Table
+
+Reply = dict[str, object]
+Work = Callable[[Run], None]
+_modules = sys.modules
+_clock = time.perf_counter
+_BALLAST = 8 * 1024 * 1024
+
+
+class Session:
+    """One user's module, streams, sources, definitions and objects."""
+
+    def __init__(self) -> None:
+        self.main = ModuleType("__main__")
+        self.current = "__main__"
+        self.console = Console()
+        self.sources = Sources()
+        self.cautions = Cautions(self.sources)
+        self.loop = Loop()
+        self.evaluator = Evaluator(self.sources, self.loop)
+        self.definitions = Definitions(self.main)
+        self.table = Table()
+        self.gate = Gate()
+        self._ballast: bytes | None = None
+        self.effects: Callable[[], list[dict[str, object]]] | None = None
+
+    def begin(self) -> None:
+        """Make this process one that evaluates."""
+        self.gate.leave()
+        self.console.install()
+        sys.argv = [""]
+        vars(builtins).update(exit=Quitter("exit", "Ctrl-D"), quit=Quitter("quit", "Ctrl-D"), help=_Helper())
+        _modules["__main__"] = self.main
+        self.definitions.baseline()
+
+    def module(self, name: str) -> ModuleType | None:
+        """Return a loaded module by its name."""
+        found = self.main if name == "__main__" else _modules.get(name)
+        return found if is_module(found) else None
+
+    def perform(self, work: Work, module: ModuleType, request: Reply) -> tuple[Reply, Run]:
+        """Run the work as user code and return the common part of the reply."""
+        self._load_ballast()
+        run = Run(_size(request, "value_limit", 20_000))
+        _modules["__main__"] = self.main
+        self.cautions.begin(raw_space(module))
+        self.console.begin(_size(request, "limit", 100_000))
+        started = _clock()
+        error = self._guarded(work, run)
+        elapsed = (_clock() - started) * 1000
+        reply: Reply = {"ok": error is None, "forms": run.forms}
+        truncated: Reply = {"values": run.cut} if run.cut else {}
+        self.console.end(reply, truncated)
+        reply["warnings"] = self.cautions.end()
+        reply["error"] = error
+        reply["package"] = self.current
+        reply["changed"] = self.definitions.changes(run.bound, self.current)
+        reply["elapsed_ms"] = round(elapsed, 3)
+        reply["truncated"] = truncated
+        reply["state"] = state()
+        if self.effects is not None:
+            reply["effects"] = self.effects()
+        return reply, run
+
+    def _load_ballast(self) -> None:
+        """Keep address space that nobody uses, to be able to answer when user code has taken the rest."""
+        if self._ballast is None:
+            try:
+                self._ballast = bytes(_BALLAST)
+            except MemoryError:
+                return
+
+    def drop_ballast(self) -> None:
+        """Give the kept space back."""
+        self._ballast = None
+
+    def _guarded(self, work: Work, run: Run) -> Reply | None:
+        """Run the work; handlers of signals may raise at every call and backward jump until they are held.
+
+        Python looks for signals nowhere else, so each handler below is sure to close the gate, and `hold`
+        has done its work even when it raises what a handler of the user's raised.
+        """
+        gate = self.gate
+        try:
+            error = self._reported(work, run)
+            gate.open = False
+        except BaseException:  # noqa: BLE001 - interrupted while the failure was being described
+            gate.open = False
+            error = None
+            run.is_cut_short = True
+        try:
+            hold()
+        except BaseException:  # noqa: BLE001 - a last handler of the user's
+            try:  # noqa: SIM105 - a context manager would be a call of its own
+                hold()
+            except BaseException:  # noqa: BLE001, S110 - and one more; now nothing is pending
+                pass
+        gate.leave()
+        return _cut_short(run) if run.is_cut_short else error
+
+    def _reported(self, work: Work, run: Run) -> Reply | None:
+        try:
+            self.gate.enter()
+            work(run)
+        except BaseException as error:  # noqa: BLE001 - SystemExit and the like end the form, not the image
+            if type(error) is MemoryError:
+                self.drop_ballast()
+            return failure(error, len(run.forms), self.sources)
+        return None
+
+
+def _size(request: Reply, key: str, default: int) -> int:
+    value = request.get(key)
+    return min(value, 16_000_000) if type(value) is int and value >= 0 else default
+
+
+def _cut_short(run: Run) -> Reply:
+    return {
+        "type": "KeyboardInterrupt",
+        "message": "The evaluation was interrupted.",
+        "restarts": [],
+        "backtrace": [],
+        "form_index": len(run.forms),
+        "interrupted": True,
+    }

@@ -1,0 +1,179 @@
+"""Confine an image: what it may see, write and reach. Safety levels are consent; this is confinement.
+
+Bubblewrap gives a read-only system, a private /tmp, no network, no other processes, and a writable project
+directory whose .git is not. Without it Landlock and seccomp do what they can; without those an image is
+refused unless the user says that it may run unconfined.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from gramercy.errors import SandboxError
+from gramercy.images import bubblewrap
+from gramercy.images.confine.calls import MACHINES
+from gramercy.images.confine.landlock import SCOPES_SINCE, landlock_version
+from gramercy.images.protection import GIT, protected_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROBE_SECONDS = 10.0
+ENVIRONMENT = MappingProxyType({"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"})
+DEVICES = ("/dev/full", "/dev/null", "/dev/zero")
+READABLE_DEVICES = ("/dev/random", "/dev/urandom", "/proc")
+# The image's own interpreter cannot be used before the confinement, nor need it have this package.
+_CONFINE = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from gramercy.images.confine.program import main; main()"
+)
+
+
+class Confinement(StrEnum):
+    """How an image is confined."""
+
+    BUBBLEWRAP = "bubblewrap"
+    LANDLOCK = "landlock"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What a particular image may use beside the system.
+
+    `private` is the directory of the image's own socket, with a directory for temporary files. `memory_mb`
+    bounds the address space of each process.
+    """
+
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    project: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    private: Path | None = None
+    memory_mb: int | None = None
+
+    @property
+    def temporary(self) -> Path | None:
+        """The directory for temporary files where /tmp is not private."""
+        return self.private / "tmp" if self.private else None
+
+
+def find_confinement(*, allow_none: bool = False) -> Confinement:
+    """Return the best confinement that works on this machine, or say what to install."""
+    lacking = why_not(Confinement.BUBBLEWRAP)
+    if lacking is None:
+        return Confinement.BUBBLEWRAP
+    if why_not(Confinement.LANDLOCK) is None:
+        return Confinement.LANDLOCK
+    if allow_none:
+        return Confinement.NONE
+    raise SandboxError(
+        f"no sandbox works here, so the image is not started: {lacking}; {why_not(Confinement.LANDLOCK)}. "
+        "Install one with 'apt-get install bubblewrap', or accept the risk with --no-sandbox"
+    )
+
+
+def why_not(confinement: Confinement) -> str | None:
+    """Return why a confinement cannot be used here, or None when it can; tried once for each process."""
+    if confinement is Confinement.BUBBLEWRAP:
+        return _why_not_bubblewrap(shutil.which("bwrap"))
+    if confinement is Confinement.LANDLOCK:
+        return _why_not_landlock()
+    return None
+
+
+@cache
+def _why_not_bubblewrap(program: str | None) -> str | None:
+    """Run the real policy around a command that does nothing: user namespaces may be switched off."""
+    if program is None:
+        return "bubblewrap is not installed"
+    try:
+        words = bubblewrap.policy(Grants(), child_environment(Confinement.BUBBLEWRAP, Grants()))
+        done = subprocess.run(  # noqa: S603 - our own words
+            [program, *words, "--", "true"], capture_output=True, timeout=PROBE_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bubblewrap does not run ({error})"
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip() or f"status {done.returncode}"
+        return f"bubblewrap does not work here ({said})"
+    return None
+
+
+@cache
+def _why_not_landlock() -> str | None:
+    if landlock_version() == 0:
+        return "this kernel has no Landlock"
+    if platform.machine() not in MACHINES:
+        return f"no filter of system calls is known for {platform.machine()}"
+    return None
+
+
+def weaknesses(confinement: Confinement) -> tuple[str, ...]:
+    """Tell what a confinement does not hold back, in words for the user."""
+    if confinement is Confinement.BUBBLEWRAP:
+        return ()
+    if confinement is Confinement.NONE:
+        return ("nothing is held back: evaluated code has all the rights of the user",)
+    signals = () if landlock_version() >= SCOPES_SINCE else ("signals and abstract unix sockets",)
+    return (
+        "connections to unix sockets by path",
+        "names and command lines of other processes",
+        "names of files outside that are guessed",
+        "making .git where there is none",
+        *signals,
+    )
+
+
+def confined_command(
+    command: list[str], confinement: Confinement, grants: Grants, *, seccomp: int | None = None
+) -> list[str]:
+    """Return the command that runs another one inside the confinement; `seccomp` is a descriptor."""
+    if confinement is Confinement.BUBBLEWRAP:
+        words = bubblewrap.policy(grants, child_environment(confinement, grants), seccomp=seccomp)
+        return [shutil.which("bwrap") or "bwrap", *words, "--", *command]
+    if confinement is Confinement.LANDLOCK:
+        return [*_landlock(grants), "--", *command]
+    return command
+
+
+def child_environment(confinement: Confinement, grants: Grants) -> dict[str, str]:
+    """Return the whole environment of the processes: an allow-list, so that no secret is inherited."""
+    temporary = "/tmp"  # noqa: S108 - private inside bubblewrap
+    if confinement is not Confinement.BUBBLEWRAP and grants.temporary is not None:
+        temporary = str(grants.temporary)
+    return {**ENVIRONMENT, "HOME": temporary, "TMPDIR": temporary, **grants.environment}
+
+
+def _landlock(grants: Grants) -> list[str]:
+    source = str(Path(__file__).resolve().parents[2])
+    words = [sys.executable, "-I", "-S", "-c", _CONFINE, source]
+    private = (grants.private,) if grants.private else ()
+    for path in (*bubblewrap.SYSTEM, *bubblewrap.SYSTEM_FILES, *READABLE_DEVICES, *grants.readable, *private):
+        words += ["--read", str(path)]
+    for path in (*DEVICES, *grants.writable, *((grants.temporary,) if grants.temporary else ())):
+        words += ["--write", str(path)]
+    return words + _landlock_project(grants.project)
+
+
+def _landlock_project(project: Path | None) -> list[str]:
+    """Grant the project; where it has a .git, entry by entry, so that none can be added at the top."""
+    if project is None:
+        return []
+    kept = protected_paths(project)
+    if not kept:
+        return ["--write", str(project)]
+    words = ["--read", str(project)]
+    for entry in sorted(project.iterdir()):
+        if entry.name != GIT and not entry.is_symlink():
+            words += ["--write", str(entry)]
+    return words

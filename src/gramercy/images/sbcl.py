@@ -1,0 +1,70 @@
+"""How an SBCL image is started: from a core out of the cache, or from source where that cannot be written."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from gramercy.errors import ImageStartError
+from gramercy.images.cores import SOURCE, find_core
+from gramercy.images.family import Program
+from gramercy.images.requests import as_plist
+from gramercy.images.sandbox import Confinement, Grants
+
+HEAP_MB = 512
+# What SBCL maps beside its heap: code, stacks, the tables of the collector.
+BESIDE_HEAP_MB = 450
+VERSION_SECONDS = 10.0
+INSTALL = "apt-get install sbcl"
+
+
+def find_sbcl() -> str:
+    """Return the path of SBCL, or say how to get it."""
+    found = shutil.which("sbcl")
+    if found is None:
+        raise ImageStartError(
+            f"there is no sbcl on PATH: install it with '{INSTALL}', or use the python image"
+        )
+    return found
+
+
+@cache
+def sbcl_version(sbcl: str) -> str:
+    """Return the version a runtime tells."""
+    try:
+        done = subprocess.run(  # noqa: S603 - found on PATH
+            [sbcl, "--version"], capture_output=True, text=True, timeout=VERSION_SECONDS, check=True
+        )
+        return done.stdout.split()[1]
+    except (OSError, subprocess.SubprocessError, IndexError) as error:
+        raise ImageStartError(f"{sbcl} does not tell its version: {error}") from None
+
+
+def sbcl_program(project: Path | None, *, confinement: Confinement, heap_mb: int = HEAP_MB) -> Program:
+    """Return how to start an SBCL image; builds the core when there is none for this version yet."""
+    sbcl = find_sbcl()
+    core = find_core(sbcl, sbcl_version(sbcl))
+    grants = Grants(
+        readable=(*_installation(sbcl), core or SOURCE.resolve()),
+        project=project,
+        memory_mb=heap_mb + BESIDE_HEAP_MB,
+    )
+    runtime = ["--noinform", "--disable-ldb", "--dynamic-space-size", f"{heap_mb}MB", "--end-runtime-options"]
+    if core is not None:
+        command = [sbcl, "--core", str(core), *runtime]
+    else:
+        toplevel = ["--no-sysinit", "--no-userinit", "--disable-debugger"]
+        toplevel += ["--load", str(SOURCE.resolve() / "build.lisp"), "--eval", "(gramercy.image:main)"]
+        command = [sbcl, *runtime, *toplevel, "--end-toplevel-options"]
+    return Program("sbcl", command, as_plist, grants, confinement)
+
+
+def _installation(sbcl: str) -> tuple[Path, ...]:
+    """Return the directories of an SBCL that does not belong to the system."""
+    binary = Path(sbcl).resolve()
+    if binary.is_relative_to("/usr"):
+        return ()
+    library = binary.parent.parent / "lib" / "sbcl"
+    return (binary, library) if library.is_dir() else (binary,)

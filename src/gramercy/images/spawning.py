@@ -1,0 +1,171 @@
+"""Start the first process of an image so that nothing of it can outlive this one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gramercy.images.confine.seccomp import build_filter
+from gramercy.images.protection import Placeholder
+from gramercy.images.sandbox import Confinement, Grants, child_environment, confined_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MOST_TURNS = 10
+# Limits are set by a shell: Python code between fork and exec is not safe in a process with threads.
+_LIMIT = 'ulimit -c 0; ulimit -v "$1" 2>/dev/null; shift; exec "$@"'
+# Without a pid namespace somebody must notice that this process was killed, also while the image is busy: a
+# shell that waits on a pipe of ours and then ends the session of the first process.
+_WATCH = """
+leader=$1
+read -r _
+for turn in 1 2 3; do
+    for file in /proc/[0-9]*/stat; do
+        read -r line < "$file" || continue
+        set -- ${line##*) }
+        process=${file#/proc/}
+        if [ "$4" = "$leader" ]; then kill -9 "${process%/stat}"; fi
+    done
+done
+"""
+
+
+class Spawned:
+    """The first process of an image, as this side sees it, and what has to be let go with it."""
+
+    def __init__(self, command: list[str], confinement: Confinement, grants: Grants, log: int) -> None:
+        self._is_namespaced = confinement is Confinement.BUBBLEWRAP
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watch: subprocess.Popen[bytes] | None = None
+        self._placeholder = Placeholder(grants.project) if self._is_namespaced and grants.project else None
+        try:
+            self._process = _start(command, confinement, grants, log)
+            if not self._is_namespaced:
+                self._watch = _watch(self._process.pid)
+        except BaseException:
+            self.end(0.0)
+            raise
+
+    def status(self) -> int | None:
+        """Return the status the process ended with, or None while it runs.
+
+        It is not reaped: until the end its number must not go to a stranger.
+        """
+        if self._process is None:
+            return 0
+        if self._process.returncode is not None:
+            return self._process.returncode
+        ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+    def end(self, seconds: float) -> None:
+        """End every process, also those that the image's code has started."""
+        if self._process is not None and self._process.returncode is None:
+            if not self._is_namespaced:
+                _end_session(self._process.pid)
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+        self._release()
+
+    def _release(self) -> None:
+        if self._watch is not None:
+            # Without a last look around: by now the number of the session may be a stranger's.
+            self._watch.kill()
+            self._watch.wait()
+            if self._watch.stdin is not None:
+                self._watch.stdin.close()
+        if self._placeholder is not None:
+            self._placeholder.close()
+
+
+def _start(command: list[str], confinement: Confinement, grants: Grants, log: int) -> subprocess.Popen[bytes]:
+    limit = "unlimited" if grants.memory_mb is None else str(grants.memory_mb * 1024)
+    seccomp = _filter_descriptor() if confinement is Confinement.BUBBLEWRAP else None
+    try:
+        words = confined_command(command, confinement, grants, seccomp=seccomp)
+        return _on_lasting_thread(
+            lambda: subprocess.Popen(  # noqa: S603 - our own words
+                ["/bin/sh", "-c", _LIMIT, "sh", limit, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=child_environment(confinement, grants),
+                cwd=grants.project,
+                pass_fds=() if seccomp is None else (seccomp,),
+            )
+        )
+    finally:
+        if seccomp is not None:
+            os.close(seccomp)
+
+
+def _watch(leader: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - our own words
+        ["/bin/sh", "-c", _WATCH, "sh", str(leader)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+    )
+
+
+def _filter_descriptor() -> int | None:
+    program = build_filter(platform.machine(), namespaces=True)
+    if program is None:
+        return None
+    descriptor = os.memfd_create("filter")
+    os.write(descriptor, program)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _end_session(leader: int) -> None:
+    """End the processes of a session, again and again since they may be forking, but for its leader."""
+    for _ in range(MOST_TURNS):
+        found = _session(leader)
+        for process in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        if not found:
+            return
+
+
+def _session(leader: int) -> list[int]:
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            # The name of the program, in parentheses, may hold anything.
+            state, _, _, session = file.read_text("utf-8", "replace").rpartition(") ")[2].split()[:4]
+            if session == str(leader) and state not in "ZX" and file.parent.name != session:
+                found.append(int(file.parent.name))
+    return found
+
+
+_threads: dict[int, ThreadPoolExecutor] = {}
+_threads_lock = threading.Lock()
+
+
+def _on_lasting_thread(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Call from a thread that lives as long as this process.
+
+    For the kernel the parent of a process is the thread that started it; what shall die with its parent would
+    die with that thread.
+    """
+    process = os.getpid()
+    with _threads_lock:
+        if process not in _threads:
+            _threads[process] = ThreadPoolExecutor(1, thread_name_prefix="gramercy-spawn")
+    return _threads[process].submit(start).result()
