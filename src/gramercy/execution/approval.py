@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gramercy.execution.output import clean
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ApprovalHandler: TypeAlias = Callable[..., Any]
 LONGEST_REASON = 2_000
+LONGEST_NOTE = 8_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,11 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Modified:
-    """Run the call with these arguments instead."""
+    """Run the call with these arguments instead; a `note` tells the model what was changed."""
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
     by: str = "person"
+    note: str = ""
 
 
 Decision: TypeAlias = Approved | Denied | Modified
@@ -65,12 +67,17 @@ def read_decision(answer: Any) -> Decision:
         isinstance(decision, Modified)
         and isinstance(decision.by, str)
         and isinstance(decision.arguments, Mapping)
+        and isinstance(decision.note, str)
     ):
-        return decision
+        return replace(decision, note=_bounded(decision.note))
     return Denied(
         f"the approval handler answered {_shown(answer)}, "
         "which is neither 'approved', 'denied' nor ('modified', arguments)"
     )
+
+
+def _bounded(note: str) -> str:
+    return clean(note if len(note) <= LONGEST_NOTE else f"{note[:LONGEST_NOTE]}…")
 
 
 def _read_words(answer: Any) -> Any:

@@ -29,6 +29,7 @@ class Attempt(msgspec.Struct):
     approved: bool | None = None
     approved_by: str | None = None
     edited: bool = False
+    edit_note: str = ""
     wait_ms: float = 0.0
 
     def given(self) -> dict[str, Any]:

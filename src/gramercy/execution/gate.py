@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gramercy.errors import DeadlineExceededError, GramercyError
+from gramercy.errors import DeadlineExceededError, ExecutionError, GramercyError
 from gramercy.execution.approval import (
     ApprovalRequest,
     Decision,
@@ -21,8 +21,6 @@ from gramercy.execution.seal import Seal, seal_call
 from gramercy.execution.waiting import Limit, ends_pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gramercy.execution.attempt import Attempt
     from gramercy.execution.calls import ToolResult
     from gramercy.execution.recorder import Recorder
@@ -91,7 +89,7 @@ class Gate:
             reason = f": {decision.reason}" if decision.reason else ""
             raise _RefusalError(f"User denied tool execution{reason}")
         if isinstance(decision, Modified):
-            self._edit(attempt, decision.arguments)
+            self._edit(attempt, decision)
             seal = await self._seal(attempt, caller)
         return seal, decision.by
 
@@ -113,17 +111,17 @@ class Gate:
                 raise
             return Denied(f"the approval handler failed: {error_text(error)}")
 
-    def _edit(self, attempt: Attempt, arguments: Mapping[str, Any]) -> None:
+    def _edit(self, attempt: Attempt, decision: Modified) -> None:
         """Take over edited arguments; they must fit the schema and must not meet a rule that denies."""
         try:
-            edited = attempt.tool.checker.check(dict(arguments))
+            edited = attempt.tool.checker.check(dict(decision.arguments))
         except GramercyError as error:
             raise _RefusalError(f"the edited arguments cannot be used, so nothing was run. {error}") from None
         verdict = self.settings.policy.why(attempt.tool, edited)
         if verdict.action is Action.DENY:
             raise _RefusalError(f"the policy denies the edited call: {verdict.explanation}")
         attempt.take(edited)
-        attempt.edited = True
+        attempt.edited, attempt.edit_note = True, decision.note
 
     async def _drift(self, attempt: Attempt, approved: Seal, caller: Caller) -> list[str]:
         """List what is no longer as it was when the person decided, and take over what is there now."""
@@ -157,6 +155,8 @@ class Gate:
         except BaseException as error:
             if ends_pipeline(error):
                 raise
-            raise _RefusalError(
-                f"{tool.name} was not run: the state of its target cannot be told ({error_text(error)})"
-            ) from None
+            text = error_text(error)
+            # A tool's own errors say what is wrong with the target; the executor's and a stranger's do not.
+            if not isinstance(error, GramercyError) or isinstance(error, ExecutionError):
+                text = f"the state of its target cannot be told ({text})"
+            raise _RefusalError(f"{tool.name} was not run: {text}") from None

@@ -173,6 +173,8 @@ def _unfinished(tool: Tool) -> State:
 
 
 def _edit_note(attempt: Attempt) -> str:
+    if attempt.edit_note:
+        return f"[{attempt.edit_note}]"
     text = canonical_text(attempt.arguments)
     shown = text if len(text) <= LONGEST_NOTE else text[:LONGEST_NOTE] + "…"
     return f"[A person changed the arguments before approving; the tool ran with {shown}]"

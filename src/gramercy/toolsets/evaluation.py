@@ -1,0 +1,116 @@
+"""Four tools that evaluate and remember what was evaluated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gramercy.tools.outcome import ToolOutput
+from gramercy.toolsets.rendering import evaluation_text, fault_text, output_sections
+from gramercy.toolsets.source import PACKAGE, text, whole
+
+if TYPE_CHECKING:
+    from gramercy.images.base import HistoryEntry, Image, Reply
+    from gramercy.tools.tool import Tool
+    from gramercy.toolsets.source import Workshop
+
+MOST_HISTORY = 50
+DEFAULT_HISTORY = 10
+# Fifty long evaluations must not make a text that would be cut in the middle.
+LONGEST_ENTRY = 1_800
+
+
+def evaluation_tools(workshop: Workshop) -> list[Tool]:
+    """Make the four tools."""
+    return [_eval_form(workshop), _compile_form(workshop), _last_error(workshop), _history(workshop)]
+
+
+def _eval_form(workshop: Workshop) -> Tool:
+    return workshop.make(
+        "eval_form",
+        "Evaluate code in the running image. Returns what it printed, warnings and the values of the last "
+        "form, or the error with its backtrace. Definitions and state are kept for later calls. Use it to "
+        "try things out and to check what you have changed. preview_form shows first what an evaluation "
+        "would do; undo_last takes one back.",
+        {"form": text("The code: one form or several (Lisp), or statements (Python)"), "package": PACKAGE},
+        lambda image, a: _evaluated(image.evaluate(a["form"], package=a.get("package"))),
+        required=["form"],
+        level="cautious",
+        categories=["execution"],
+    )
+
+
+def _evaluated(reply: Reply) -> Any:
+    rendered = evaluation_text(reply)
+    if not reply.ok:
+        return ToolOutput(None, error=rendered)
+    ids = [f"value {n} is object {known}" for n, known in enumerate(reply.objects, 1) if known is not None]
+    return f"{rendered}\n\n[objects]\n{', '.join(ids)}: see inspect_object" if ids else rendered
+
+
+def _compile_form(workshop: Workshop) -> Tool:
+    return workshop.make(
+        "compile_form",
+        "Compile and load definitions in the running image. Returns the compiler's warnings with their line "
+        "numbers, not values. Use it for functions, macros and classes: it finds undefined names and "
+        "calls with wrong arguments before they fail. The definitions take effect.",
+        {"form": text("The code: one definition or several"), "package": PACKAGE},
+        lambda image, a: _compiled(image.compile(a["form"], package=a.get("package"))),
+        required=["form"],
+        level="cautious",
+        categories=["execution"],
+    )
+
+
+def _compiled(reply: Reply) -> Any:
+    if reply.error is not None or not reply.ok:
+        return ToolOutput(None, error=evaluation_text(reply))
+    verdict = [] if reply.warnings else ["Compiled without warnings."]
+    return "\n\n".join([*output_sections(reply), *verdict, *reply.notes])
+
+
+def _last_error(workshop: Workshop) -> Tool:
+    return workshop.make(
+        "get_last_error",
+        "Show the last error of an evaluation in this image again: the code, the error and its backtrace. "
+        "Use it to find out what a person ran into, or when an earlier answer is no longer at hand.",
+        {},
+        lambda image, _: _error_text(image),
+        categories=["execution"],
+    )
+
+
+def _error_text(image: Image) -> str:
+    for entry in reversed(image.history()):
+        if entry.reply.error is not None:
+            return f"{_shortened(entry.code)}\n\n{fault_text(entry.reply.error)}"
+    return "No evaluation in this image has failed."
+
+
+def _history(workshop: Workshop) -> Tool:
+    limit = f"How many of the latest evaluations to show, at most {MOST_HISTORY}"
+    return workshop.make(
+        "get_repl_history",
+        "Show the latest evaluations in this image with their results, oldest first. Use it to see what "
+        "was done so far, by you or by a person, before you go on.",
+        {"limit": whole(limit, minimum=1, maximum=MOST_HISTORY, default=DEFAULT_HISTORY)},
+        lambda image, a: _history_text(image, a.get("limit", DEFAULT_HISTORY)),
+        categories=["execution"],
+    )
+
+
+def _history_text(image: Image, limit: int) -> str:
+    entries = image.history()[-limit:]
+    if not entries:
+        return "Nothing has been evaluated in this image."
+    return "\n\n".join(map(_entry_text, entries))
+
+
+def _entry_text(entry: HistoryEntry) -> str:
+    reply = entry.reply
+    # What was compiled has no values, which is not the same as a form that returned none.
+    result = evaluation_text(reply) if reply.forms or reply.error else "\n\n".join(output_sections(reply))
+    return _shortened(f"> {entry.code}\n{result}".rstrip("\n"))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_ENTRY else f"{text[:LONGEST_ENTRY]}\n… [{len(text):,} characters]"

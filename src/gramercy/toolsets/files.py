@@ -1,0 +1,233 @@
+"""Four tools on files and open documents, and one that proposes an edit hunk by hunk."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from gramercy.errors import InvalidSchemaError, WorkspaceError
+from gramercy.gram.json_schema import compile_cached
+from gramercy.tools.definition import create_tool
+from gramercy.toolsets import hunks
+from gramercy.toolsets.source import flag, text, whole
+from gramercy.toolsets.texts import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gramercy.tools.tool import Tool
+    from gramercy.toolsets.documents import Document
+    from gramercy.toolsets.workspace import Workspace
+
+MOST_MATCHES = 200
+LONGEST_LINE = 500
+SEARCH_SECONDS = 5.0
+MOST_CHARACTERS = 60_000
+LONGEST_DIFFERENCE = 4_000
+
+PATH = text("Path of the file, relative to the project directory")
+BUFFER = text("Name of the open document, as a path relative to the project; by default the one opened last")
+
+
+def file_tools(workspace: Workspace) -> list[Tool]:
+    """Make the five tools of a workspace."""
+    return [
+        _read_file(workspace),
+        _read_buffer(workspace),
+        _search_in_buffer(workspace),
+        _write_file(workspace),
+        _propose_file_edit(workspace),
+    ]
+
+
+def _make(  # noqa: PLR0913 - a tool is described by this many things
+    name: str,
+    description: str,
+    properties: dict[str, Any],
+    handler: Callable[[dict[str, Any]], Any],
+    *,
+    required: Sequence[str] = (),
+    categories: Sequence[str] = ("buffer",),
+    **options: Any,
+) -> Tool:
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+    return create_tool(name, description, schema, handler, categories=categories, **options)
+
+
+def _read_file(workspace: Workspace) -> Tool:
+    return _make(
+        "read_file",
+        "Read a text file of the project as it is on disk. Use it before you change a file, and again when "
+        "an edit was refused because the file had changed. The file stays open: read_buffer shows other "
+        "lines of it and search_in_buffer finds things in it. Of a long file the beginning is shown.",
+        {"path": PATH},
+        lambda a: _part(workspace.read(a["path"]), None, None),
+        required=["path"],
+    )
+
+
+def _read_buffer(workspace: Workspace) -> Tool:
+    return _make(
+        "read_buffer",
+        "Read an open document or some lines of it, with changes that its owner has not saved yet. Use it "
+        "to go through a long file in parts, or to see what a person has in the editor right now.",
+        {
+            "buffer": BUFFER,
+            "start": whole("First line to show, counted from 1; by default the first", minimum=1),
+            "end": whole("Last line to show, included; by default the last", minimum=1),
+        },
+        lambda a: _part(workspace.document(a.get("buffer")), a.get("start"), a.get("end")),
+    )
+
+
+def _part(document: Document, start: int | None, end: int | None) -> str:
+    """Return lines of a document; the text itself is never changed, and what is left out is announced."""
+    every = lines(document.text)
+    first, last = start or 1, min(end or len(every), len(every))
+    if (end is not None and end < first) or (first > len(every) and first > 1):
+        asked = f"{first} to {end}" if end is not None else f"from {first} on"
+        raise WorkspaceError(f"there are no lines {asked}: {document.name} has {len(every)} lines")
+    part = "".join(every[first - 1 : last])
+    if len(part) <= MOST_CHARACTERS:
+        return part
+    shown, count = _fitting(every[first - 1 : last])
+    where = f"lines {first} to {first + count - 1} of {len(every)}" if count else f"a part of line {first}"
+    following = first + count if count else first + 1
+    return f"{shown}\n… [{where} shown; read_buffer with start={following} shows more]"
+
+
+def _fitting(part: list[str]) -> tuple[str, int]:
+    """Return as many whole lines as fit and their number; a part of the first when not even that fits."""
+    size = 0
+    for count, line in enumerate(part):
+        size += len(line)
+        if size > MOST_CHARACTERS:
+            return ("".join(part[:count]) if count else line[:MOST_CHARACTERS]), count
+    return "".join(part), len(part)
+
+
+def _search_in_buffer(workspace: Workspace) -> Tool:
+    return _make(
+        "search_in_buffer",
+        "Find the lines of an open document that contain a text or match a regular expression; returns them "
+        "with their line numbers. Use it to find a place in a long file before you read lines around it.",
+        {
+            "pattern": text("Text to find, or a regular expression when regex is true", minLength=1),
+            "buffer": BUFFER,
+            "regex": flag("Whether the pattern is a regular expression", default=False),
+            "all_matches": flag("Whether to return all matching lines or only the first", default=True),
+        },
+        lambda a: _search(workspace.document(a.get("buffer")), a),
+        required=["pattern"],
+    )
+
+
+def _search(document: Document, arguments: dict[str, Any]) -> str:
+    pattern = arguments["pattern"]
+    matches = _matcher(pattern, regex=arguments.get("regex", False))
+    found = _matching(document, matches)
+    if not found:
+        return f"No line of {document.name} matches {pattern!r:.200}."
+    if not arguments.get("all_matches", True):
+        return found[0]
+    rest = len(found) - MOST_MATCHES
+    return "\n".join(found[:MOST_MATCHES]) + (f"\n… {rest} more lines match" if rest > 0 else "")
+
+
+def _matching(document: Document, matches: Callable[[str], bool]) -> list[str]:
+    """Return the matching lines with their numbers; a pattern that takes too long is refused."""
+    until = monotonic() + SEARCH_SECONDS
+    found = []
+    for number, line in enumerate(lines(document.text), 1):
+        text = line.rstrip("\r\n")
+        if matches(text):
+            found.append(f"{number}: {_shortened(text)}")
+        if monotonic() > until:
+            raise WorkspaceError(f"the search was given up at line {number}: make the pattern simpler")
+    return found
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}… ({len(line):,} characters)"
+
+
+def _matcher(pattern: str, *, regex: bool) -> Callable[[str], bool]:
+    if not regex:
+        return lambda line: pattern in line
+    try:
+        # The schema validator's engine is bounded in time, which Python's own is not.
+        validator = compile_cached({"type": "string", "pattern": pattern})
+    except InvalidSchemaError:
+        raise WorkspaceError(
+            f"{pattern!r:.200} is not a regular expression: correct it, or search for the plain text with "
+            "regex false"
+        ) from None
+    return validator.is_valid
+
+
+def _write_file(workspace: Workspace) -> Tool:
+    return _make(
+        "write_file",
+        "Write a file of the project as a whole: a new one, or in place of what is there. DESTRUCTIVE, a "
+        "person approves each call. To change some lines of a file use propose_file_edit, where the "
+        "person sees the difference. Encoding and line ends of an existing file are kept; missing "
+        "directories are made.",
+        {"path": PATH, "content": text("The whole new text of the file")},
+        lambda a: f"Wrote {workspace.write(a['path'], a['content'])} bytes to {a['path']}",
+        required=["path", "content"],
+        safety_level="dangerous",
+        categories=["buffer", "filesystem"],
+        target_state=lambda a: workspace.state(a["path"]),
+    )
+
+
+def _propose_file_edit(workspace: Workspace) -> Tool:
+    return _make(
+        "propose_file_edit",
+        "Propose a change of an existing file. A person sees the difference and accepts or rejects it "
+        "hunk by hunk; the answer says which hunks were applied. Read the file first: the proposal is "
+        "refused when the file no longer is as you say. Do not propose rejected hunks again.",
+        {
+            "path": PATH,
+            "original": text("The whole present text of the file, exactly as read_file gave it"),
+            "modified": text("The whole new text of the file"),
+            "description": text("What the change does and why, for the person who decides"),
+        },
+        lambda a: _apply_edit(workspace, a),
+        required=["path", "original", "modified", "description"],
+        safety_level="dangerous",
+        categories=["diff"],
+        target_state=lambda a: _fresh(workspace, a).digest,
+    )
+
+
+def _fresh(workspace: Workspace, arguments: Any) -> Document:
+    """Return the document of a proposal, or refuse the proposal when it was made for another text."""
+    path, original = arguments["path"], arguments["original"]
+    workspace.state(path)
+    document = workspace.read(path)
+    if not document.script.same(document.text, original):
+        change = hunks.diff(original, document.text, document.name)
+        shown = change[:LONGEST_DIFFERENCE] + ("…\n" if len(change) > LONGEST_DIFFERENCE else "")
+        raise WorkspaceError(
+            f"{path} is not what the proposal was made for: read it again and make the proposal anew. "
+            f"What differs:\n{shown}"
+        )
+    return document
+
+
+def _apply_edit(workspace: Workspace, arguments: dict[str, Any]) -> str:
+    path, modified = arguments["path"], arguments["modified"]
+    document = _fresh(workspace, arguments)
+    if document.script.same(document.text, modified):
+        return f"{path} already has that text; nothing was written."
+    workspace.write(path, modified, expected=document.digest)
+    shown = document.script.shown(modified)
+    count = len(hunks.split(document.text, shown))
+    change = hunks.diff(document.text, shown, document.name)
+    return f"Applied {count} hunk{'s' if count != 1 else ''} to {path}:\n{change}"

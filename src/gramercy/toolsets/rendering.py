@@ -1,0 +1,146 @@
+"""Turn what an image answered into the text a model reads. The formats of the session tools are fixed."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from gramercy.tools.outcome import ToolOutput
+
+if TYPE_CHECKING:
+    from gramercy.images.base import Answer, Change, ImageFault, Notice, Reply
+
+MOST_FRAMES = 20
+# Both streams and the values together stay below what the guard lets through, so that it never cuts the end.
+MOST_OUTPUT = 30_000
+MOST_VALUES = 30_000
+MOST_WARNINGS = 50
+LONGEST_MESSAGE = 8_000
+NO_VALUES = "=> ; No values"
+# What a session shows under each heading, and under which of an image's own words it is found.
+HEADINGS = {
+    "functions": ("functions", "generic_functions"),
+    "variables": ("variables", "constants", "symbol_macros"),
+    "macros": ("macros",),
+}
+# Without these a session that only has a class would be said to have nothing.
+FURTHER = {
+    "classes": ("classes", "structures", "conditions"),
+    "types": ("types",),
+    "packages": ("packages",),
+}
+
+
+def evaluation_text(reply: Reply) -> str:
+    """Write an evaluation: output sections, then one `=> value` per value of the last form.
+
+    A failed one begins with its error: whoever cuts a long text must not cut that.
+    """
+    if reply.error is not None:
+        sections = [fault_text(reply.error), *output_sections(reply)]
+    else:
+        sections = [*output_sections(reply), values_text(reply)]
+    return "\n\n".join([*sections, *reply.notes])
+
+
+def values_text(reply: Reply) -> str:
+    """Write the values of the last form, one line each."""
+    values = [f"=> {value}" for value in reply.values]
+    text = "\n".join(values) or NO_VALUES
+    if len(text) <= MOST_VALUES:
+        return text
+    return f"{text[:MOST_VALUES]}\n… [values cut: {MOST_VALUES:,} of {len(text):,} characters shown]"
+
+
+def output_sections(reply: Reply) -> list[str]:
+    """Return the sections for output and warnings; empty ones are left out."""
+    sections = [
+        f"[{stream}]\n{_output(reply, stream)}" for stream in ("stdout", "stderr") if getattr(reply, stream)
+    ]
+    if reply.warnings:
+        sections.append("[warnings]\n" + "\n".join(_warnings(reply.warnings)))
+    return sections
+
+
+def _output(reply: Reply, stream: str) -> str:
+    text = str(getattr(reply, stream)).removesuffix("\n")
+    total = max(reply.truncated.get(stream, 0), len(text))
+    shown = text[:MOST_OUTPUT]
+    if len(shown) == total or (len(shown) == len(text) and stream not in reply.truncated):
+        return shown
+    return (
+        f"{shown}\n… [{stream} cut: {len(shown):,} of {total:,} characters shown; print less of it at a time]"
+    )
+
+
+def _warnings(notices: list[Notice]) -> list[str]:
+    texts = [notice_text(notice) for notice in notices[:MOST_WARNINGS]]
+    rest = len(notices) - MOST_WARNINGS
+    return [*texts, f"… {rest} more warnings"] if rest > 0 else texts
+
+
+def notice_text(notice: Notice) -> str:
+    """Write a warning with its kind and place."""
+    place = f" (line {notice.line})" if notice.line is not None else ""
+    kind = notice.type or notice.kind.upper()
+    return f"{kind}{place}: {_bounded(notice.message)}"
+
+
+def fault_text(fault: ImageFault) -> str:
+    """Write an error: its type, its message, and the frames that led to it."""
+    text = f"[ERROR] {fault.type}\n{_bounded(fault.message)}"
+    if fault.suggestions:
+        text += f"\nDid you mean {' or '.join(fault.suggestions)}?"
+    if not fault.backtrace:
+        return text
+    frames = fault.backtrace[:MOST_FRAMES]
+    if len(fault.backtrace) > MOST_FRAMES:
+        frames.append(f"… {len(fault.backtrace) - MOST_FRAMES} more frames")
+    return f"{text}\n\n[Backtrace]\n" + "\n".join(frames)
+
+
+def _bounded(message: str) -> str:
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
+
+
+def changes_text(changes: list[Change]) -> str:
+    """List definitions that an evaluation makes, replaces or removes."""
+    return "\n".join(f"- {change.kind} {change.name} {change.change}" for change in changes)
+
+
+def definitions_text(data: dict[str, Any], kind: str | None = None, *, package: str = "") -> str:
+    """List the definitions of a session; names of the current package stand without it."""
+    headings = {kind: HEADINGS[kind]} if kind is not None else {**HEADINGS, **FURTHER}
+    sections = []
+    for heading, words in headings.items():
+        entries = [entry for word in words for entry in data.get(word, [])]
+        if entries:
+            lines = (_definition_line(entry, package) for entry in sorted(entries, key=_name))
+            sections.append(f"[{heading.capitalize()}]\n" + "\n".join(lines))
+    return "\n\n".join(sections) or f"No {kind or 'definitions'}."
+
+
+def _name(entry: dict[str, Any]) -> str:
+    return str(entry["name"])
+
+
+def _definition_line(entry: dict[str, Any], package: str) -> str:
+    # Also inside of names such as (SETF CL-USER::FOO), but not at the end of another package's name.
+    name = re.sub(rf"(^|[ (]){re.escape(package)}::?", r"\1", _name(entry)) if package else _name(entry)
+    if entry.get("value") is not None:
+        return f"- {name} = {entry['value']}"
+    arguments = entry.get("arglist")
+    return f"- {name} {arguments}" if arguments is not None else f"- {name}"
+
+
+def answered(answer: Answer) -> ToolOutput | str:
+    """Return the answer to a question as a handler's result: its text, or its failure."""
+    if answer.error is not None:
+        return ToolOutput(None, error=fault_text(answer.error))
+    return answer.text
+
+
+def evaluated(reply: Reply) -> ToolOutput | str:
+    """Return an evaluation as a handler's result; a failed one is a failure that carries all its output."""
+    rendered = evaluation_text(reply)
+    return rendered if reply.ok else ToolOutput(None, error=rendered)

@@ -1,0 +1,134 @@
+"""The four tools of a session, with the names and texts that clients of Lisp servers know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gramercy.errors import ImageError
+from gramercy.tools.outcome import ToolOutput
+from gramercy.toolsets.rendering import HEADINGS, definitions_text, evaluated, fault_text
+from gramercy.toolsets.source import PACKAGE, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gramercy.images.base import Image, Reply
+    from gramercy.tools.tool import Tool
+    from gramercy.toolsets.source import Workshop
+
+LANGUAGES = {"sbcl": "lisp"}
+# How a missing system is signalled by Quicklisp, by ASDF and by Python: frames would tell nothing more.
+MISSING = {
+    "QUICKLISP-CLIENT:SYSTEM-NOT-FOUND",
+    "ASDF/FIND-COMPONENT:MISSING-COMPONENT",
+    "ModuleNotFoundError",
+}
+
+
+def session_tools(workshop: Workshop, language: str = "sbcl") -> list[Tool]:
+    """Make the four tools; the first is named after the language of the image."""
+    return [
+        _evaluate(workshop, language),
+        _list_definitions(workshop),
+        _reset_session(workshop),
+        _load_system(workshop),
+    ]
+
+
+def _evaluate(workshop: Workshop, language: str) -> Tool:
+    word = LANGUAGES.get(language, language)
+    return workshop.make(
+        f"evaluate-{word}",
+        f"Evaluate {word.capitalize()} code in the running image. Returns what it printed, warnings, and "
+        "every value of the last form, or the error with its backtrace. Definitions and variables are "
+        "kept for later calls. Use it to try things out, to define functions, and to check that they work.",
+        {"code": text("The code: one form or several"), "package": PACKAGE},
+        _evaluator(language),
+        required=["code"],
+        level="cautious",
+        categories=["session"],
+    )
+
+
+def _evaluator(language: str) -> Callable[[Image, dict[str, Any]], Any]:
+    def evaluate(image: Image, arguments: dict[str, Any]) -> Any:
+        if image.language != language:
+            raise ImageError(
+                f"{image.name} is an image of {image.language}, not of {language}: name another image"
+            )
+        return evaluated(image.evaluate(arguments["code"], package=arguments.get("package")))
+
+    return evaluate
+
+
+def _list_definitions(workshop: Workshop) -> Tool:
+    return workshop.make(
+        "list-definitions",
+        "List what was defined in this session and is still there: functions and macros with their "
+        "parameters, variables with their values. Use it to see what you have to work with.",
+        {"type": text("Only this kind; by default all", enum=list(HEADINGS))},
+        _definitions,
+        categories=["session"],
+    )
+
+
+def _definitions(image: Image, arguments: dict[str, Any]) -> Any:
+    answer = image.ask("definitions")
+    if answer.error is not None:
+        return ToolOutput(None, error=fault_text(answer.error))
+    package = answer.data.get("package") or _latest_package(image)
+    return definitions_text(answer.data, arguments.get("type"), package=package)
+
+
+def _latest_package(image: Image) -> str:
+    named = (entry.reply.package for entry in reversed(image.history()) if entry.reply.package)
+    return next(named, "CL-USER")
+
+
+def _reset_session(workshop: Workshop) -> Tool:
+    return workshop.make(
+        "reset-session",
+        "Throw the running image away and begin with a fresh one: all definitions, variables and "
+        "checkpoints are lost. Use it only when the state is beyond repair; undo_last and rollback_image "
+        "lose less.",
+        {},
+        _reset,
+        level="cautious",
+        categories=["session"],
+    )
+
+
+def _reset(image: Image, arguments: dict[str, Any]) -> str:
+    del arguments
+    image.reset()
+    return "Session reset. All definitions cleared."
+
+
+def _load_system(workshop: Workshop) -> Tool:
+    return workshop.make(
+        "load-system",
+        "Load a library into the running image: a Lisp system, through Quicklisp where it is installed "
+        "and else ASDF, or a Python package by import. Use it before you call what the library defines.",
+        {"system": text("Name of the system or package, such as alexandria or json", minLength=1)},
+        _load,
+        required=["system"],
+        level="cautious",
+        categories=["session"],
+    )
+
+
+def _load(image: Image, arguments: dict[str, Any]) -> Any:
+    system = arguments["system"]
+    reply = image.load_system(system)
+    if reply.error is not None:
+        return _not_loaded(reply)
+    version = f" (version {reply.version})" if reply.version else ""
+    loaded = f"Loading system: {system}\nLoaded: {reply.system or system}{version}"
+    return "\n\n".join([loaded, *reply.notes])
+
+
+def _not_loaded(reply: Reply) -> Any:
+    fault = reply.error
+    if fault is None or fault.type not in MISSING:
+        return evaluated(reply)
+    return ToolOutput(None, error=f"[ERROR] {fault.type}\n{fault.message}")

@@ -1,0 +1,102 @@
+"""Make tools that act on an image, whichever of several the caller names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gramercy.tools.definition import create_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gramercy.images.base import Image
+    from gramercy.tools.safety import Safety
+    from gramercy.tools.tool import Tool
+
+
+class ImageSource(Protocol):
+    """Where tools find the image of a call."""
+
+    def get(self, handle: str | None = None) -> Image:
+        """Return the image of that handle; without one, the default."""
+
+    def handles(self) -> list[str]:
+        """List the handles, the default first."""
+
+
+class SingleImage:
+    """A source with one image."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+
+    def get(self, handle: str | None = None) -> Image:
+        """Return the image."""
+        del handle
+        return self._image
+
+    def handles(self) -> list[str]:
+        """List its handle."""
+        return [self._image.name]
+
+
+def source_of(image: Image | ImageSource) -> ImageSource:
+    """Return a source, whether one or a single image was given."""
+    # Only a source can list handles: looking at attributes does not start an image.
+    return image if hasattr(image, "handles") else SingleImage(image)  # type: ignore[return-value]
+
+
+def text(description: str, **more: Any) -> dict[str, Any]:
+    """Describe a text argument."""
+    return {"type": "string", "description": description, **more}
+
+
+def flag(description: str, **more: Any) -> dict[str, Any]:
+    """Describe a true-or-false argument."""
+    return {"type": "boolean", "description": description, **more}
+
+
+def whole(description: str, **more: Any) -> dict[str, Any]:
+    """Describe a whole-number argument."""
+    return {"type": "integer", "description": description, **more}
+
+
+PACKAGE = text("Package (Lisp) or module (Python) in which names are looked up; by default the current one")
+
+
+class Workshop:
+    """Makes the tools of one source."""
+
+    def __init__(self, source: ImageSource) -> None:
+        self.source = source
+
+    def make(  # noqa: PLR0913 - a tool is described by this many things
+        self,
+        name: str,
+        description: str,
+        properties: dict[str, Any],
+        run: Callable[[Image, dict[str, Any]], Any],
+        *,
+        required: Sequence[str] = (),
+        level: Safety | str = "safe",
+        categories: Sequence[str] = (),
+    ) -> Tool:
+        """Make one tool; it takes an image handle when there is a choice."""
+        schema = {
+            "type": "object",
+            "properties": {**properties, **self._handle()},
+            "required": list(required),
+            "additionalProperties": False,
+        }
+
+        def handler(arguments: dict[str, Any]) -> Any:
+            rest = {name: value for name, value in arguments.items() if name != "image"}
+            return run(self.source.get(arguments.get("image")), rest)
+
+        return create_tool(name, description, schema, handler, safety_level=level, categories=categories)
+
+    def _handle(self) -> dict[str, Any]:
+        handles = self.source.handles()
+        if len(handles) < 2:  # noqa: PLR2004 - one image leaves no choice
+            return {}
+        return {"image": text(f"Handle of the image to use; by default {handles[0]}", enum=handles)}

@@ -1,0 +1,128 @@
+"""Tools that preview, name, list and take back states of an image, and one that looks into an object."""
+
+from __future__ import annotations
+
+from time import localtime, strftime
+from typing import TYPE_CHECKING, Any
+
+from gramercy.errors import ImageError
+from gramercy.tools.outcome import ToolOutput
+from gramercy.toolsets.rendering import answered, changes_text, evaluation_text
+from gramercy.toolsets.source import PACKAGE, text, whole
+
+if TYPE_CHECKING:
+    from gramercy.images.base import Answer, CheckpointInfo, Image
+    from gramercy.tools.tool import Tool
+    from gramercy.toolsets.source import Workshop
+
+
+LONGEST_LABEL = 100
+NOT_UNDONE = "Files, connections and other processes that evaluated code has touched stay as they are."
+
+
+def time_travel_tools(workshop: Workshop) -> list[Tool]:
+    """Make the six tools."""
+    return [_preview(workshop), *_looking(workshop), *_going(workshop)]
+
+
+def _preview(workshop: Workshop) -> Tool:
+    return workshop.make(
+        "preview_form",
+        "Show what evaluating code would do, without doing it: output, values or error, the definitions "
+        "it would change, and the files or connections it would touch. It runs in a throw-away copy of "
+        "the image that can write nothing and reach nobody. Use it before an evaluation that you are not "
+        "sure of.",
+        {"form": text("The code, as for eval_form"), "package": PACKAGE},
+        _previewed,
+        required=["form"],
+        categories=["time-travel"],
+    )
+
+
+def _previewed(image: Image, arguments: dict[str, Any]) -> Any:
+    try:
+        reply = image.preview(arguments["form"], package=arguments.get("package"))
+    except ImageError as error:
+        return ToolOutput(None, error=f"No preview, and nothing was evaluated: {error}")
+    sections = ["[preview] nothing was changed", evaluation_text(reply)]
+    if reply.changed:
+        sections.append(f"[would change]\n{changes_text(reply.changed)}")
+    if reply.effects:
+        lines = (f"- {effect.kind} {effect.target}: {effect.outcome}" for effect in reply.effects)
+        sections.append("[attempted effects]\n" + "\n".join(lines))
+    return "\n\n".join(sections)
+
+
+def _looking(workshop: Workshop) -> list[Tool]:
+    return [
+        workshop.make(
+            "checkpoint_image",
+            "Name the present state of the image so that it is kept and can be gone back to with "
+            "rollback_image. Use it before a series of changes. Each evaluation keeps a state by itself, "
+            "but only the latest few.",
+            {"label": text("What to call the state", default="", maxLength=LONGEST_LABEL)},
+            lambda image, a: f"Kept as {_line(image.checkpoint(a.get('label', '')))}",
+            categories=["time-travel"],
+        ),
+        workshop.make(
+            "list_checkpoints",
+            "List the states that the image can go back to, oldest first: id, the state it came from, "
+            "time, memory and label. Use it to find the id for rollback_image.",
+            {},
+            lambda image, _: "\n".join(map(_line, image.checkpoints())) or "No checkpoints are kept.",
+            categories=["time-travel"],
+        ),
+        _inspect(workshop),
+    ]
+
+
+def _inspect(workshop: Workshop) -> Tool:
+    return workshop.make(
+        "inspect_object",
+        "Look into an object that an evaluation returned: its type and its slots, items or entries, without "
+        "running any code of its own. Parts that can be looked into are shown with their ids.",
+        {"object": whole("Id of the object, as eval_form or inspect_object showed it", minimum=1)},
+        lambda image, a: _inspected(image.ask("inspect", object=a["object"])),
+        required=["object"],
+        categories=["introspection"],
+    )
+
+
+def _inspected(answer: Answer) -> Any:
+    rendered = answered(answer)
+    parts = answer.data.get("parts", answer.data.get("children", []))
+    ids = [(part["label"], part.get("id", part.get("object"))) for part in parts]
+    known = [f"{label} is object {number}" for label, number in ids if number is not None]
+    return f"{rendered}\n\n[objects]\n{', '.join(known)}" if known else rendered
+
+
+def _going(workshop: Workshop) -> list[Tool]:
+    return [
+        workshop.make(
+            "rollback_image",
+            "Go back to a state of the image that was kept. Later states stay listed, so one can also go "
+            f"forward again. {NOT_UNDONE}",
+            {"checkpoint": text("Id of the state, from list_checkpoints", minLength=1)},
+            lambda image, a: f"The image is back at {_line(image.rollback(a['checkpoint']))}",
+            required=["checkpoint"],
+            level="cautious",
+            categories=["time-travel"],
+        ),
+        workshop.make(
+            "undo_last",
+            "Take back the last evaluation that may have changed something: the image is as before it. "
+            f"{NOT_UNDONE}",
+            {},
+            lambda image, _: f"The image is back at {_line(image.undo())}",
+            level="cautious",
+            categories=["time-travel"],
+        ),
+    ]
+
+
+def _line(info: CheckpointInfo) -> str:
+    at = strftime("%H:%M:%S", localtime(info.at))
+    parent = f" from {info.parent}" if info.parent else ""
+    memory = f", {info.private_bytes / 1e6:.1f} MB" if info.private_bytes is not None else ""
+    here = " (now)" if info.is_current else ""
+    return f"{info.id}{here}{parent} at {at}{memory}: {info.label or 'no label'}"

@@ -1,0 +1,235 @@
+"""Files of a project and the documents that are open in it.
+
+Paths cannot leave the project, writes are whole or not at all, and what was written can be taken back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gramercy.errors import WorkspaceError
+from gramercy.gram.suggestion import suggest
+from gramercy.toolsets import storage, texts
+from gramercy.toolsets.documents import Document, Documents
+from gramercy.toolsets.past import Past, Write
+from gramercy.toolsets.texts import Script
+
+if TYPE_CHECKING:
+    from gramercy.toolsets.storage import Content
+
+LARGEST_FILE = 20 * 1024 * 1024
+LONGEST_PATH = 2_000
+MOST_LISTED = 20
+
+
+class Workspace:
+    """One project directory."""
+
+    def __init__(self, root: str | Path) -> None:
+        try:
+            self.root = Path(root).resolve(strict=True)
+        except OSError as error:
+            raise WorkspaceError(f"the project {root} cannot be used: {error.strerror}") from None
+        if not self.root.is_dir():
+            raise WorkspaceError(f"the project {root} is not a directory")
+        self.documents = Documents()
+        self._past = Past()
+        self._lock = threading.RLock()
+
+    def resolve(self, path: str) -> Path:
+        """Return the real place of a path; refuse one that leads out of the project, by a symlink too."""
+        if not path or "\0" in path or len(path) > LONGEST_PATH:
+            raise WorkspaceError(
+                "the path is empty, too long or has a NUL in it: give a path inside the project"
+            )
+        try:
+            real = Path(os.path.realpath(self.root / path))
+        except (OSError, ValueError):
+            raise WorkspaceError(f"{path!r:.200} is not a usable path") from None
+        if real != self.root and self.root not in real.parents:
+            raise WorkspaceError(f"{path} is outside the project: only files below its directory can be used")
+        if ".git" in (part.casefold() for part in real.relative_to(self.root).parts):
+            raise WorkspaceError(f"{path} belongs to git: its files are neither read nor written")
+        return real
+
+    def name_of(self, path: str) -> str:
+        """Return the one name of a file among many ways to write its path."""
+        return str(self.resolve(path).relative_to(self.root))
+
+    def read(self, path: str) -> Document:
+        """Read a file and keep it open."""
+        name = self.name_of(path)
+        content = self._content(path)
+        if content is None:
+            raise self._missing(path)
+        document = _document(name, content, path)
+        self.documents.opened(name)
+        return document
+
+    def document(self, name: str | None = None) -> Document:
+        """Return an open document, unsaved text included; without a name the one that was opened last."""
+        name = self.documents.latest() if name is None else name
+        if name is None:
+            raise WorkspaceError("no document is open: read a file first, or name one")
+        attached = self.documents.attached(name) or self._attached(name)
+        return attached if attached is not None else self.read(name)
+
+    def attach(self, name: str, text: str, owner: str) -> Document:
+        """Take in the unsaved text of a document that a terminal, page or editor has open."""
+        # What an editor has open need not be a file of the project, nor a file at all.
+        with contextlib.suppress(WorkspaceError):
+            name = self.name_of(name)
+        return self.documents.attach(Document(name, text, owner=owner))
+
+    def _attached(self, path: str) -> Document | None:
+        return self.documents.attached(self.name_of(path))
+
+    def state(self, path: str) -> str:
+        """Tell the state of a file, for an approval to be sealed to."""
+        self._refuse_unsaved(path)
+        content = self._content(path)
+        return "no such file" if content is None else digest_of(content.data)
+
+    def write(self, path: str, text: str, *, expected: str | None = None) -> int:
+        """Replace a file as a whole and return how many bytes it has; on any failure the old one stays.
+
+        `expected` is the digest the old one must still have in the moment before it is replaced.
+        """
+        with self._lock:
+            self._refuse_unsaved(path)
+            old = self._content(path)
+            script = Script() if old is None else _script(old, path)
+            data = _encoded(script, text, path)
+            before = None if old is None else digest_of(old.data)
+            self._replace(path, data, old, before if expected is None else expected)
+            self._past.add(Write(self.name_of(path), old, digest_of(data)))
+            self.documents.opened(self.name_of(path))
+            return len(data)
+
+    def undo_last_write(self) -> str:
+        """Bring back what the last write replaced and say so; a file that was changed since is left alone."""
+        with self._lock:
+            write = self._past.last()
+            if self.state(write.name) != write.digest:
+                raise WorkspaceError(
+                    f"{write.name} was changed after it was written here; it is left as it is"
+                )
+            if write.old is None:
+                self._remove(write.name)
+            else:
+                self._replace(write.name, write.old.data, write.old, write.digest)
+            self._past.forget_last()
+            return f"{write.name} is " + ("gone again" if write.old is None else "as it was before")
+
+    def _replace(self, path: str, data: bytes, old: Content | None, expected: str | None) -> None:
+        def check() -> None:
+            now = self._content(path)
+            if (None if now is None else digest_of(now.data)) != expected:
+                raise WorkspaceError(f"{path} was changed by somebody else meanwhile; it is left as it is")
+
+        *folders, name = self._parts(path)
+        try:
+            with storage.directory(self.root, folders, create=True) as folder:
+                storage.replace(folder, name, data, old, check)
+        except OSError as error:
+            raise WorkspaceError(f"{path} cannot be written: {_reason(error)}; it is as it was") from None
+
+    def _remove(self, path: str) -> None:
+        *folders, name = self._parts(path)
+        try:
+            with storage.directory(self.root, folders) as folder:
+                storage.remove(folder, name)
+        except OSError as error:
+            raise WorkspaceError(f"{path} cannot be removed: {_reason(error)}") from None
+
+    def _content(self, path: str) -> Content | None:
+        """Return what a file holds, or None when there is none."""
+        *folders, name = self._parts(path)
+        try:
+            with storage.directory(self.root, folders) as folder:
+                return storage.read(folder, name, LARGEST_FILE)
+        except FileNotFoundError:
+            return None
+        except (storage.NotAFileError, IsADirectoryError):
+            raise self._missing(path) from None
+        except storage.TooLargeError as error:
+            raise WorkspaceError(
+                f"{path} is too large: {error}; work on a part of it by evaluation"
+            ) from None
+        except OSError as error:
+            raise WorkspaceError(f"{path} cannot be read: {_reason(error)}") from None
+
+    def _parts(self, path: str) -> tuple[str, ...]:
+        parts = self.resolve(path).relative_to(self.root).parts
+        if not parts:
+            raise self._missing(path)
+        return parts
+
+    def _missing(self, path: str) -> WorkspaceError:
+        """Make the error of a path that is no file."""
+        try:
+            return WorkspaceError(_instead(self.resolve(path), path))
+        except OSError as error:
+            return WorkspaceError(f"{path} cannot be read: {_reason(error)}")
+
+    def _refuse_unsaved(self, path: str) -> None:
+        document = self._attached(path)
+        if document is None:
+            return
+        content = self._content(path)
+        if content is None or _document(document.name, content, path).text != document.text:
+            raise WorkspaceError(
+                f"{path} has unsaved changes in {document.owner}: have them saved or discarded first"
+            )
+
+
+def digest_of(data: bytes) -> str:
+    """Return the SHA-256 of some bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _document(name: str, content: Content, path: str) -> Document:
+    decoded = texts.decode(content.data)
+    if decoded is None:
+        raise WorkspaceError(f"{path} is not a text file")
+    text, script = decoded
+    return Document(name, text, script, digest_of(content.data))
+
+
+def _script(content: Content, path: str) -> Script:
+    return _document(path, content, path).script
+
+
+def _encoded(script: Script, text: str, path: str) -> bytes:
+    try:
+        data = script.encode(text)
+    except UnicodeEncodeError as error:
+        raise WorkspaceError(
+            f"{path} is written in {script.encoding}, which does not have {texts.unwritable(error)}: leave "
+            "it out"
+        ) from None
+    if len(data) > LARGEST_FILE:
+        raise WorkspaceError(f"{path} would have {len(data):,} bytes: {LARGEST_FILE:,} are the most")
+    return data
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _instead(real: Path, path: str) -> str:
+    """Say what is there instead of a file."""
+    if real.is_dir():
+        names = sorted(entry.name for entry in real.iterdir())
+        more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+        return f"{path} is a directory: it has {', '.join(names[:MOST_LISTED]) or 'no files'}{more}"
+    if real.exists():
+        return f"{path} is not a regular file"
+    there = [entry.name for entry in real.parent.iterdir()] if real.parent.is_dir() else []
+    close = suggest(real.name, there)
+    return f"{path} does not exist" + (f": did you mean {close[0]}?" if close else "")

@@ -1,0 +1,174 @@
+"""Real images and real executors for the tools, and a paper image for what no real one can be made to say."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+
+from gramercy.errors import ImageError
+from gramercy.execution.executor import Executor
+from gramercy.images.base import Answer, HistoryEntry, Reply
+from gramercy.images.opening import open_image
+from gramercy.tools.registry import Registry
+from gramercy.toolsets.core import register_core_tools, register_session_tools
+from gramercy.toolsets.workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gramercy.execution.calls import ToolResult
+    from gramercy.images.live import LiveImage
+
+SANDBOX = shutil.which("bwrap") is not None
+# Where the packages are installed that this project itself needs: real libraries to look into.
+PACKAGES = (Path(click.__file__).parents[1],)
+LANGUAGES = ("sbcl", "python")
+
+
+def approve(tool: Any, arguments: Any) -> str:
+    """Say yes to everything."""
+    del tool, arguments
+    return "approved"
+
+
+@dataclass
+class Desk:
+    """An executor with all tools on one image and one project."""
+
+    image: Any
+    workspace: Workspace
+    language: str = "sbcl"
+    approver: Callable[..., Any] | None = approve
+    executor: Executor = field(init=False)
+
+    def __post_init__(self) -> None:
+        registry = Registry()
+        register_core_tools(registry, self.image, project=self.workspace)
+        register_session_tools(registry, self.image, language=self.language)
+        self.executor = Executor(registry, self.approver)
+
+    def call(self, name: str, **arguments: Any) -> ToolResult:
+        """Run a tool."""
+        return self.executor.execute({"id": "call_1", "name": name, "arguments": arguments})
+
+    def text(self, name: str, **arguments: Any) -> str:
+        """Run a tool that must succeed and return its text."""
+        result = self.call(name, **arguments)
+        assert result.success, result.content
+        return result.content
+
+    def failure(self, name: str, **arguments: Any) -> str:
+        """Run a tool that must fail and return its text."""
+        result = self.call(name, **arguments)
+        assert not result.success, result.content
+        assert result.content == result.error
+        return result.content
+
+    def evaluate(self, lisp: str, python: str) -> str:
+        """Evaluate the code of the image's own language."""
+        return self.text("eval_form", form=lisp if self.language == "sbcl" else python)
+
+    def either(self, lisp: str, python: str) -> str:
+        """Choose the word of the image's own language."""
+        return lisp if self.language == "sbcl" else python
+
+
+@dataclass
+class PaperImage:
+    """An image that is not there: it gives prepared answers."""
+
+    name: str = "paper"
+    language: str = "sbcl"
+    reply: Reply = field(default_factory=lambda: Reply(ok=True))
+    answer: Answer = field(default_factory=lambda: Answer(ok=True))
+    refusal: str = "the copy cannot be confined"
+    entries: list[HistoryEntry] = field(default_factory=list)
+
+    def evaluate(self, code: str, *, package: str | None = None) -> Reply:
+        del code, package
+        return self.reply
+
+    compile = evaluate
+
+    def load_system(self, system: str) -> Reply:
+        del system
+        return self.reply
+
+    def preview(self, code: str, *, package: str | None = None) -> Reply:
+        del code, package
+        raise ImageError(self.refusal)
+
+    def ask(self, question: str, **details: Any) -> Answer:
+        del question, details
+        return self.answer
+
+    def history(self) -> list[HistoryEntry]:
+        return self.entries
+
+
+@pytest.fixture
+def paper() -> PaperImage:
+    """Return an image that gives prepared answers."""
+    return PaperImage()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return an empty project directory."""
+    directory = tmp_path / "project"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def workspace(project: Path) -> Workspace:
+    """Return the workspace of the project."""
+    return Workspace(project)
+
+
+@pytest.fixture
+def paper_desk(paper: PaperImage, workspace: Workspace) -> Desk:
+    """Return a desk with the paper image."""
+    return Desk(paper, workspace)
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], LiveImage]]:
+    """Return the shared image of a language, as after a reset; each starts when a test first wants it."""
+    started: dict[str, LiveImage] = {}
+    place = tmp_path_factory.mktemp("image-project")
+
+    def image(language: str) -> LiveImage:
+        if language == "sbcl" and shutil.which("sbcl") is None:
+            pytest.skip("sbcl is not installed")
+        if language not in started:
+            started[language] = open_image(language, project=place, sandbox=SANDBOX, paths=PACKAGES)
+        started[language].reset()
+        return started[language]
+
+    yield image
+    for each in started.values():
+        each.close()
+
+
+@pytest.fixture(params=LANGUAGES)
+def desk(request: pytest.FixtureRequest, images: Callable[[str], LiveImage], workspace: Workspace) -> Desk:
+    """Return a desk for each language in turn, with a fresh image."""
+    return Desk(images(request.param), workspace, request.param)
+
+
+@pytest.fixture
+def lisp_desk(images: Callable[[str], LiveImage], workspace: Workspace) -> Desk:
+    """Return a desk with a fresh Lisp image."""
+    return Desk(images("sbcl"), workspace)
+
+
+@pytest.fixture
+def python_desk(images: Callable[[str], LiveImage], workspace: Workspace) -> Desk:
+    """Return a desk with a fresh Python image."""
+    return Desk(images("python"), workspace, "python")

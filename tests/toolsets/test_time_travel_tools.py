@@ -1,0 +1,116 @@
+"""The tools that preview, keep and take back, on real images."""
+
+from __future__ import annotations
+
+
+def test_a_preview_shows_values_and_changes_nothing(desk):
+    """What makes gramercy different: preview."""
+    desk.evaluate("(defvar *x* 1)", "x = 1")
+    code = desk.either("(setf *x* 9) (defun fresh () 1) *x*", "x = 9\ndef fresh(): pass\nx")
+    text = desk.text("preview_form", form=code)
+    assert text.startswith("[preview] nothing was changed\n\n=> 9")
+    assert "[would change]" in text
+    assert "fresh" in text.lower()
+    assert desk.evaluate("*x*", "x") == "=> 1"
+
+
+def test_a_preview_reports_the_file_it_would_write(desk):
+    """Preview: what it tried to write is reported as an attempted effect."""
+    code = desk.either(
+        '(with-open-file (s "/tmp/preview-effect" :direction :output) (print 1 s))',
+        "open('/tmp/preview-effect', 'w')",
+    )
+    text = desk.text("preview_form", form=code)
+    assert "[attempted effects]\n- write /tmp/preview-effect: refused" in text
+    assert desk.evaluate(
+        '(probe-file "/tmp/preview-effect")', "__import__('os').path.exists('/tmp/preview-effect')"
+    ) in {
+        "=> NIL",
+        "=> False",
+    }
+
+
+def test_a_preview_of_code_that_fails_shows_the_error_it_would_have(desk):
+    """Preview: report what would happen."""
+    text = desk.text("preview_form", form=desk.either("(/ 1 0)", "1/0"))
+    assert "[ERROR]" in text
+    assert "DIVI" in text.upper()
+
+
+def test_a_preview_of_code_that_ends_the_image_leaves_it_alive(desk):
+    """Preview: the copy is thrown away."""
+    desk.evaluate("(defvar *x* 1)", "x = 1")
+    code = desk.either("(sb-ext:exit :abort t)", "import os; os._exit(0)")
+    assert "would end the image" in desk.text("preview_form", form=code)
+    assert desk.evaluate("*x*", "x") == "=> 1"
+
+
+def test_without_confinement_there_is_no_preview(paper_desk):
+    """Preview is safe only because the copy is confined; where it cannot be, nothing is evaluated."""
+    text = paper_desk.failure("preview_form", form="1")
+    assert text == "No preview, and nothing was evaluated: the copy cannot be confined"
+
+
+def test_the_last_evaluation_is_taken_back(desk):
+    """Undo: the state before the last call."""
+    desk.evaluate("(defvar *x* 1)", "x = 1")
+    desk.evaluate("(setf *x* 2)", "x = 2")
+    assert desk.text("undo_last").startswith("The image is back at c")
+    assert desk.evaluate("*x*", "x") == "=> 1"
+
+
+def test_a_named_state_is_gone_back_to(desk):
+    """Checkpoint and rollback."""
+    desk.evaluate("(defvar *x* 1)", "x = 1")
+    kept = desk.text("checkpoint_image", label="before the change")
+    assert kept.endswith("before the change")
+    for number in range(3):
+        desk.evaluate(f"(setf *x* {number})", f"x = {number}")
+    desk.text("rollback_image", checkpoint=kept.split()[2])
+    assert desk.evaluate("*x*", "x") == "=> 1"
+
+
+def test_states_are_listed_with_parents_and_labels(desk):
+    """Checkpoints make a tree."""
+    desk.evaluate("(defvar *x* 1)", "x = 1")
+    desk.text("checkpoint_image", label="here")
+    lines = desk.text("list_checkpoints").split("\n")
+    first = lines[0].split()[0]
+    assert lines[0].endswith(": start")
+    assert f"(now) from {first} " in lines[-1]
+    assert lines[-1].endswith(": here")
+
+
+def test_one_can_go_forward_again(desk):
+    """Rollback: later states stay reachable."""
+    desk.evaluate("(defvar *x* 1)", "x = 1")
+    kept = desk.text("checkpoint_image", label="one").split()[2]
+    desk.evaluate("(setf *x* 2)", "x = 2")
+    later = desk.text("list_checkpoints").split("\n")[-1].split()[0]
+    desk.text("rollback_image", checkpoint=kept)
+    desk.text("rollback_image", checkpoint=later)
+    assert desk.evaluate("*x*", "x") == "=> 2"
+
+
+def test_an_unknown_state_is_refused_with_those_there_are(desk):
+    """Errors say what to try."""
+    assert "there are c" in desk.failure("rollback_image", checkpoint="c99")
+
+
+def test_nothing_to_undo_is_said(desk):
+    """Errors say what is wrong."""
+    desk.text("list_checkpoints")
+    assert "nothing to undo" in desk.failure("undo_last")
+
+
+def test_an_unknown_object_is_refused(desk):
+    """Object inspector by id."""
+    assert "999" in desk.failure("inspect_object", object=999)
+
+
+def test_the_parts_of_an_object_can_be_followed(desk):
+    """Object inspector: parts have ids of their own."""
+    text = desk.evaluate('(list (list "deep"))', "[['deep']]")
+    number = int(text.split("is object ")[1].split(":")[0])
+    inner = int(desk.text("inspect_object", object=number).split("is object ")[1].split(",")[0])
+    assert "deep" in desk.text("inspect_object", object=inner)
