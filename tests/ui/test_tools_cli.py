@@ -32,7 +32,7 @@ def test_help_lists_every_command_with_its_own_summary():
 
     from gramercy.ui.cli.main import COMMANDS
 
-    shown = gramercy("--help").stdout
+    shown = " ".join(gramercy("--help").stdout.split())
     for name, (home, text) in COMMANDS.items():
         module, _, attribute = home.partition(":")
         command = getattr(importlib.import_module(module), attribute)

@@ -12,6 +12,7 @@ from gramercy.errors import InvalidArgumentsError
 from gramercy.execution.approval import ApprovalRequest, Approved, Decision, Denied, Modified
 from gramercy.execution.calls import parse_arguments
 from gramercy.ui.cli.display import json_text, visible
+from gramercy.ui.cli.review import review_edit
 
 if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
@@ -25,6 +26,11 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
         return Denied(
             "nobody can be asked: standard input is not a terminal (use --approve to approve this call)"
         )
+    if _is_edit(tool, arguments):
+        _show(tool, {key: arguments[key] for key in ("path", "description") if key in arguments}, request)
+        decision = review_edit(arguments, BY)
+        if decision is not None:
+            return decision
     _show(tool, arguments, request)
     while True:
         answer = (
@@ -40,6 +46,11 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
             edited = _edit(arguments)
             if edited is not None:
                 return Modified(edited, by=BY)
+
+
+def _is_edit(tool: Tool, arguments: dict[str, Any]) -> bool:
+    texts = (arguments.get("original"), arguments.get("modified"))
+    return tool.name == "propose_file_edit" and all(isinstance(text, str) for text in texts)
 
 
 def _show(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> None:

@@ -10,12 +10,24 @@ from typing import NoReturn
 import click
 
 from gramercy import __version__
-from gramercy.errors import GramercyError, SourceError, UnknownToolError
+from gramercy.errors import GramercyError, ImageError, SourceError, UnknownToolError, WorkspaceError
 
 # Help must not import what it lists: name -> (where it lives, what it does).
 COMMANDS = {
+    "doctor": (
+        "gramercy.ui.cli.doctor:doctor",
+        "Check what live images need, by starting, crashing and attacking them.",
+    ),
+    "eval": (
+        "gramercy.ui.cli.evaluation:evaluate",
+        "Evaluate code in a fresh live image; - is standard input.",
+    ),
     "gram": ("gramercy.ui.cli.gram:group", "Check, format and translate gram files; - is standard input."),
-    "tools": ("gramercy.ui.cli.tools:group", "List, show and call the tools a Python file defines."),
+    "repl": ("gramercy.ui.cli.repl:repl", "Work in a live image: evaluate, preview, undo."),
+    "tools": (
+        "gramercy.ui.cli.tools:group",
+        "List, show and call the tools of Python files and of a live image.",
+    ),
     "tour": ("gramercy.ui.cli.tour:tour", "Show in under a minute what gramercy does."),
 }
 
@@ -89,4 +101,5 @@ def _run() -> int:  # noqa: PLR0911 - one return for each way to end
 def _code_of(error: GramercyError) -> int:
     if isinstance(error, UnknownToolError):
         return USAGE
-    return CONFIGURATION if isinstance(error, SourceError) else FAILED
+    # What goes wrong inside a call is a failed result; these come from what the call would need.
+    return CONFIGURATION if isinstance(error, SourceError | ImageError | WorkspaceError) else FAILED

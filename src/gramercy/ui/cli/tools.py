@@ -1,4 +1,4 @@
-"""`gramercy tools`: list, show and call the tools that Python files define."""
+"""`gramercy tools`: list, show and call the tools that Python files define and those of a live image."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from gramercy.tools.safety import Safety
 from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.display import visible
-from gramercy.ui.cli.options import sources_option
-from gramercy.workbench.loading import load_tools
+from gramercy.ui.cli.options import origin_options
+from gramercy.workbench.assembly import assembled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gramercy.tools.tool import Tool
+    from gramercy.workbench.assembly import Origin
 
 FAILED, DENIED = 1, 4
 LEVELS = click.Choice([level.value for level in Safety])
@@ -31,36 +32,43 @@ STYLES = click.Choice(["openai", "anthropic", "mcp"])
 
 @click.group()
 def group() -> None:
-    """List, show and call the tools a Python file defines."""
+    """List, show and call the tools of Python files and of a live image."""
 
 
 @group.command("list")
-@sources_option
+@origin_options
 @click.option("--max-safety", type=LEVELS, help="Only tools at or below this level.")
 @click.option("--category", "categories", multiple=True, help="Only tools in one of these categories.")
 @click.option("--style", type=STYLES, default="openai", help="The shape of --json.")
 @click.option("--json", "as_json", is_flag=True, help="Print the schemas as a model provider gets them.")
 def list_tools(
-    sources: Sequence[str], max_safety: str | None, categories: Sequence[str], style: Any, *, as_json: bool
+    origin: Origin, max_safety: str | None, categories: Sequence[str], style: Any, *, as_json: bool
 ) -> None:
     """List tools in alphabetical order."""
-    tools = load_tools(*sources).select(max_safety_level=max_safety, categories=categories or None)
+    with assembled(origin) as registry:
+        tools = registry.select(max_safety_level=max_safety, categories=categories or None)
     if as_json:
         click.echo(json.dumps(tools_to_schema(tools, style), indent=2, ensure_ascii=False))
         return
     for tool in tools:
-        summary = tool.description.partition("\n")[0]
-        click.echo(visible(f"{tool.name:<24} {tool.safety_level.value:<10} {summary}"))
+        click.echo(visible(summary_line(tool)))
+
+
+def summary_line(tool: Tool) -> str:
+    """Write a tool on one line: name, level and the first sentence of what it does."""
+    sentence, stop, _ = tool.description.partition("\n")[0].partition(". ")
+    return f"{tool.name:<24} {tool.safety_level.value:<10} {sentence}{stop.strip()}"
 
 
 @group.command("show")
-@sources_option
+@origin_options
 @click.argument("name")
 @click.option("--style", type=STYLES, help="Print the schema alone, in the shape of this provider.")
 @click.option("--gram", "as_gram", is_flag=True, help="Print the tool as a gram specification.")
-def show_tool(sources: Sequence[str], name: str, style: Any, *, as_gram: bool) -> None:
+def show_tool(origin: Origin, name: str, style: Any, *, as_gram: bool) -> None:
     """Show what a tool does and which arguments it takes."""
-    tool = load_tools(*sources).resolve(name)
+    with assembled(origin) as registry:
+        tool = registry.resolve(name)
     if style is not None:
         click.echo(json.dumps(tool.to_schema(style), indent=2, ensure_ascii=False))
     elif as_gram:
@@ -95,7 +103,7 @@ def _description(tool: Tool) -> str:
 
 
 @group.command("call")
-@sources_option
+@origin_options
 @click.argument("name")
 @click.argument("arguments", nargs=-1, metavar="[JSON | - | key=value ...]")
 @click.option("--approve", is_flag=True, help="Approve this very call, as the person who types it.")
@@ -109,7 +117,7 @@ def _description(tool: Tool) -> str:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 def call_tool(  # noqa: PLR0913 - one parameter per option
-    sources: Sequence[str],
+    origin: Origin,
     name: str,
     arguments: Sequence[str],
     *,
@@ -119,11 +127,12 @@ def call_tool(  # noqa: PLR0913 - one parameter per option
     as_json: bool,
 ) -> int:
     """Call a tool through the guard, with one JSON object, - for standard input, or key=value pairs."""
-    registry = load_tools(*sources)
-    tool = registry.resolve(name)
     handler = (lambda _tool, _arguments: Approved(by=BY)) if approve else ask_at_terminal
-    executor = Executor(registry, handler, max_safety_level=max_safety, deadline=deadline)
-    result = executor.execute(ToolCall("cli", tool.name, _read_arguments(tool, arguments)))
+    with assembled(origin, timeout=deadline) as registry:
+        tool = registry.resolve(name)
+        limits: dict[str, Any] = {"max_safety_level": max_safety, "deadline": origin.patience(deadline)}
+        executor = Executor(registry, handler, **limits)
+        result = executor.execute(ToolCall("cli", tool.name, _read_arguments(tool, arguments)))
     return _report(result, as_json=as_json)
 
 

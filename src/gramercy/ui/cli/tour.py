@@ -1,152 +1,44 @@
-"""`gramercy tour`: the real parts at work on a scratch directory, told in a minute. Nothing is canned."""
+"""`gramercy tour`: the real parts at work in a scratch directory, told in a minute. Nothing is canned."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from gramercy.execution.approval import ApprovalRequest, Approved, Decision, Modified
-from gramercy.execution.calls import ToolCall, ToolResult
-from gramercy.execution.executor import Executor
-from gramercy.execution.policy import Policy
-from gramercy.gram.specification import ToolSpecification
-from gramercy.tools.definition import create_tool, tool
-from gramercy.tools.library import ToolLibrary
-from gramercy.tools.registry import Registry
-from gramercy.tools.tool import Tool  # noqa: TC001 - as a user would write it: @tool reads annotations
-from gramercy.ui.cli.display import json_text, visible
+from gramercy.errors import SandboxError
+from gramercy.ui.cli.evaluation import start
+from gramercy.ui.cli.live_scenes import play_live_scenes
+from gramercy.ui.cli.options import language_option
+from gramercy.ui.cli.scenes import play_scenes
+from gramercy.ui.cli.stage import title
+from gramercy.workbench.assembly import live_image
 
-HELLO = """\
-[sayHello:ToolSpecification {
-  description: "Returns a friendly greeting message for the given name"
-} |
-  (::Text {paramName:"name"})==>(::String)
-]"""
+if TYPE_CHECKING:
+    from gramercy.execution.executor import Executor
 
 
 @click.command()
-def tour() -> None:
+@language_option
+def tour(language: str | None) -> None:
     """Show in under a minute what gramercy does."""
     with tempfile.TemporaryDirectory(prefix="gramercy-tour-") as directory:
-        for step in (_define, _bind, _repair, _refuse, _edit, _drift, _rules):
-            step(Stage(Path(directory)))
-    click.echo("\nNext: write a file of tools and run  gramercy tools list --from my_tools.py", err=True)
-
-
-class Stage:
-    """What the scenes share: a scratch directory with one file, and the tools that act on it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.notes = directory / "notes.txt"
-        self.notes.write_text("milk\n")
-        self.registry = Registry([self._count_words(), self._write_notes()])
-
-    def _count_words(self) -> Tool:
-        @tool(categories=["text"])
-        def count_words(text: Annotated[str, "The text to count"], unique: bool = False) -> int:  # noqa: FBT001, FBT002 - as a user would write it
-            """Count the words of a text."""
-            words = text.split()
-            return len(set(words) if unique else words)
-
-        return count_words
-
-    def _write_notes(self) -> Tool:
-        @tool(safety_level="dangerous", categories=["files"], target_state=lambda _: _digest(self.notes))
-        def write_notes(content: Annotated[str, "The new text of the notes"]) -> str:
-            """Replace the notes. They cannot be brought back."""
-            self.notes.write_text(content)
-            return f"wrote {len(content)} characters"
-
-        return write_notes
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _title(text: str) -> None:
-    click.secho(f"\n── {text}", bold=True)
-
-
-def _call(executor: Executor, name: str, arguments: dict[str, Any]) -> ToolResult:
-    click.echo(f"model calls   {name}({json.dumps(arguments)})")
-    result = executor.execute(ToolCall("call_1", name, arguments))
-    lines = visible(result.content).splitlines() or [""]
-    label = "result        " if result.success else "error         "
-    click.echo("\n".join((label if not i else " " * 14) + line for i, line in enumerate(lines)))
-    return result
-
-
-def _define(stage: Stage) -> None:
-    _title("A tool is a function; its annotations are the schema a model sees")
-    click.echo(json_text(stage.registry.resolve("count_words").to_schema()["function"]["parameters"]))
-    _call(Executor(stage.registry), "count_words", {"text": "to be or not to be", "unique": True})
-
-
-def _bind(stage: Stage) -> None:
-    del stage
-    _title("A gram specification is bound to an implementation only if they agree")
-    click.echo(HELLO)
-    specification = ToolSpecification.from_gram(HELLO)
-    good = create_tool(
-        "sayHello", specification.description, specification.schema, lambda a: f"Hello, {a['name']}!"
-    )
-    schema = {"type": "object", "properties": {"name": {"type": "integer"}}, "required": ["name"]}
-    bad = create_tool("sayHello", specification.description, schema, lambda _: "")
-    click.echo(f"implementation A   bound: {ToolLibrary.of([good]).bind(specification) is good}")
-    for mismatch in ToolLibrary.of([bad]).explain_binding(specification):
-        click.echo(f"implementation B   {mismatch}")
-
-
-def _repair(stage: Stage) -> None:
-    _title("A bad call is answered with everything needed to repair it")
-    _call(Executor(stage.registry), "count_wrods", {"text": "x"})
-    _call(Executor(stage.registry), "count_words", {"txt": "to be", "unique": "yes"})
-
-
-def _refuse(stage: Stage) -> None:
-    _title("A dangerous tool never runs because nobody could be asked")
-    _call(Executor(stage.registry), "write_notes", {"content": "gone\n"})
-    click.echo(f"notes         {stage.notes.read_text()!r}")
-
-
-def _edit(stage: Stage) -> None:
-    _title("A person may edit the call; the model is told")
-
-    def person(tool: Tool, arguments: dict[str, Any]) -> Decision:
-        click.echo(f"person sees   {tool.name} ({tool.safety_level}) {json.dumps(arguments)}")
-        edited = {"content": "milk\n" + arguments["content"]}
-        click.echo(f"person edits  {json.dumps(edited)}")
-        return Modified(edited)
-
-    _call(Executor(stage.registry, person), "write_notes", {"content": "bread\n"})
-    click.echo(f"notes         {stage.notes.read_text()!r}")
-
-
-def _drift(stage: Stage) -> None:
-    _title("An approval is sealed to what the person saw: if that changes, the question comes again")
-
-    def person(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
-        again = f", asked again: {'; '.join(request.changes)}" if request.changes else ""
-        click.echo(f"person sees   {tool.name} {json.dumps(arguments)}{again}")
-        if not request.changes:
-            stage.notes.write_text("milk\neggs\n")
-            click.echo("meanwhile     somebody else changes the file")
-        return Approved()
-
-    _call(Executor(stage.registry, person), "write_notes", {"content": "bread\n"})
-
-
-def _rules(stage: Stage) -> None:
-    _title("Rules are data; every decision names its rule; every call is counted")
-    policy = Policy([{"action": "deny", "tools": ["write_*"], "reason": "read-only today"}])
-    executor = Executor(stage.registry, policy=policy)
-    for text in ("one", "one two", "one two three"):
-        executor.execute(ToolCall("call_1", "count_words", {"text": text}))
-    _call(executor, "write_notes", {"content": ""})
+        executor = play_scenes(Path(directory))
+        executor = _play_live(Path(directory), language) or executor
+    title("Every call is counted")
     click.echo(executor.metrics_table())
+    click.echo("\nNext: try  gramercy repl  or  gramercy tools list --from my_tools.py", err=True)
+
+
+def _play_live(directory: Path, language: str | None) -> Executor | None:
+    """Play the main act; without a sandbox it is left out, since nobody accepted the risk."""
+    try:
+        with live_image(language, project=str(directory)) as image:
+            start(image)
+            return play_live_scenes(image, image.language, directory)
+    except SandboxError as error:
+        title("The scenes with a live image are left out")
+        click.echo(str(error))
+        return None

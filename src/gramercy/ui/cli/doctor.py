@@ -1,0 +1,212 @@
+"""`gramercy doctor`: try for real all that live images need here, and say what to do where it fails."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING
+
+import click
+
+from gramercy.errors import GramercyError, ImageError
+from gramercy.images.cores import cache_directory, core_name, find_core
+from gramercy.images.escapes import Arena, not_confined, run_escapes
+from gramercy.images.live import LiveImage
+from gramercy.images.opening import ImageSettings
+from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
+from gramercy.images.sbcl import INSTALL, find_sbcl, sbcl_version
+from gramercy.ui.cli.display import json_text, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# No image is begun with after this; what was begun is bounded by the time of each call.
+LATEST_START_SECONDS = 20.0
+CALL_SECONDS = 5.0
+OLDEST_PYTHON = (3, 11)
+
+
+class Status(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the report. A warning leaves something out of use, a failure breaks a promise."""
+
+    name: str
+    status: Status
+    detail: str
+    advice: str = ""
+
+    def line(self) -> str:
+        """Write the check for people."""
+        text = f"{self.status:8} {self.name:22} {self.detail}"
+        return visible(f"{text}\n{'':9}{'':22} {self.advice}" if self.advice else text)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Code in one language that shows state, loses it and ends the process."""
+
+    define: str
+    change: str
+    read: str
+    crash: str
+
+
+PROBES = {
+    "sbcl": Probe(
+        "(defparameter *doctor* 42)", "(setf *doctor* 0)", "*doctor*", "(sb-ext:exit :code 3 :abort t)"
+    ),
+    "python": Probe("doctor = 42", "doctor = 0", "doctor", "import os; os._exit(3)"),
+}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Write the checks as JSON.")
+def doctor(*, as_json: bool) -> int:
+    """Check what live images need, by starting, crashing and attacking them."""
+    checks = []
+    for check in examine():
+        checks.append(check)
+        if not as_json:
+            color = {Status.OK: "green", Status.WARNING: "yellow", Status.FAILED: "red"}[check.status]
+            click.secho(check.line(), fg=color if check.status is not Status.OK else None)
+    is_well = all(check.status is not Status.FAILED for check in checks)
+    if as_json:
+        click.echo(json_text({"ok": is_well, "checks": [asdict(check) for check in checks]}))
+    return 0 if is_well else 1
+
+
+def examine() -> Iterator[Check]:
+    """Make the checks, cheap ones first."""
+    latest = monotonic() + LATEST_START_SECONDS
+    yield _python()
+    sbcl = _sbcl()
+    yield sbcl
+    yield _bubblewrap()
+    try:
+        confinement = find_confinement()
+    except ImageError as error:
+        yield Check("confinement", Status.FAILED, str(error))
+        return
+    yield _confinement(confinement)
+    for language in ("sbcl", "python") if sbcl.status is Status.OK else ("python",):
+        if monotonic() > latest:
+            yield Check(f"{language} image", Status.WARNING, "not tried: the checks before took too long")
+            continue
+        yield from _image(language, confinement)
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < OLDEST_PYTHON:
+        return Check("Python", Status.FAILED, version, "use Python 3.11 or newer")
+    return Check("Python", Status.OK, f"{version} ({sys.executable})")
+
+
+def _sbcl() -> Check:
+    if shutil.which("sbcl") is None:
+        return Check("SBCL", Status.WARNING, "not installed; there are Python images only", INSTALL)
+    try:
+        sbcl = find_sbcl()
+        version = sbcl_version(sbcl)
+        was_cached = (cache_directory() / core_name(sbcl, version)).exists()
+        started = perf_counter()
+        core = find_core(sbcl, version)
+    except ImageError as error:
+        return Check("SBCL", Status.FAILED, str(error), f"reinstall it: {INSTALL}")
+    if core is None:
+        advice = f"make {cache_directory()} writable, or set XDG_CACHE_HOME"
+        return Check("SBCL", Status.OK, f"{version}, started from source, which is slow", advice)
+    how = "core cached" if was_cached else f"core built in {perf_counter() - started:.1f} s"
+    return Check("SBCL", Status.OK, f"{version}, {how}")
+
+
+def _bubblewrap() -> Check:
+    reason = why_not(Confinement.BUBBLEWRAP)
+    if reason is None:
+        return Check("bubblewrap", Status.OK, shutil.which("bwrap") or "")
+    advice = (
+        "apt-get install bubblewrap" if "not installed" in reason else "allow user namespaces for bubblewrap"
+    )
+    return Check("bubblewrap", Status.WARNING, reason, advice)
+
+
+def _confinement(confinement: Confinement) -> Check:
+    open_ways = weaknesses(confinement)
+    if not open_ways:
+        return Check("confinement", Status.OK, confinement)
+    return Check(
+        "confinement", Status.WARNING, f"{confinement}, which does not confine: {', '.join(open_ways)}"
+    )
+
+
+def _image(language: str, confinement: Confinement) -> Iterator[Check]:
+    with Arena() as arena:
+        image = LiveImage(
+            "doctor", ImageSettings(language, arena.project, confinement).program, timeout=CALL_SECONDS
+        )
+        try:
+            yield from _life(image, PROBES[language], language)
+            yield _escapes(image, arena, language, confinement)
+        except GramercyError as error:
+            yield Check(f"{language} image", Status.FAILED, str(error), "run again; if it stays, report it")
+        finally:
+            image.close()
+
+
+def _life(image: LiveImage, probe: Probe, language: str) -> Iterator[Check]:
+    started = perf_counter()
+    first = image.evaluate(probe.define)
+    spent = (perf_counter() - started) * 1000
+    if not first.ok:
+        raise ImageError(first.error.message if first.error else "it does not evaluate")
+    yield Check(f"{language} starts", Status.OK, f"and evaluates within {spent:.0f} ms")
+    image.evaluate(probe.change)
+    image.undo()
+    yield _expect(f"{language} undo", image.evaluate(probe.read).values, "a change was taken back")
+    ended = image.evaluate(probe.crash)
+    if ended.ok:
+        yield Check(
+            f"{language} recovery", Status.FAILED, "the image could not be crashed, so nothing is proven"
+        )
+    else:
+        yield _expect(
+            f"{language} recovery", image.evaluate(probe.read).values, "crashed, and its state came back"
+        )
+
+
+def _expect(name: str, values: list[str], words: str) -> Check:
+    if values == ["42"]:
+        return Check(name, Status.OK, words)
+    return Check(name, Status.FAILED, f"expected 42, found {', '.join(values) or 'nothing'}")
+
+
+def _escapes(image: LiveImage, arena: Arena, language: str, confinement: Confinement) -> Check:
+    name = f"{language} escapes"
+    results = run_escapes(image, arena)
+    known = not_confined(confinement)
+    escaped = [
+        f"{result.name} ({result.detail})"
+        for result in results
+        if result.escaped and result.name not in known
+    ]
+    untried = [f"{result.name} ({result.detail})" for result in results if not result.tried]
+    if escaped:
+        return Check(
+            name, Status.FAILED, f"got out: {'; '.join(escaped)}", "do not run untrusted code in images here"
+        )
+    if untried:
+        return Check(name, Status.WARNING, f"not tried: {'; '.join(untried)}")
+    let = sum(result.escaped for result in results)
+    allowed = f", {let} are known not to be" if let else ""
+    return Check(name, Status.OK, f"{len(results) - let} of {len(results)} attempts were refused{allowed}")

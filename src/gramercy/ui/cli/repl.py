@@ -1,0 +1,57 @@
+"""`gramercy repl`: a prompt on a live image, where every evaluation can be previewed and taken back."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import click
+
+from gramercy.ui.cli.entries import Entries, piped_line, remembered, typed_line
+from gramercy.ui.cli.evaluation import start
+from gramercy.ui.cli.options import language_option, place_options, timeout_option
+from gramercy.ui.cli.session import Session
+from gramercy.workbench.assembly import image_registry, live_image
+
+
+@click.command()
+@language_option
+@place_options
+@timeout_option
+def repl(language: str | None, project: str, timeout: float, *, sandbox: bool) -> int:
+    """Work in a live image: evaluate, preview, undo."""
+    is_interactive = sys.stdin.isatty()
+    with live_image(language, project=project, sandbox=sandbox, timeout=timeout) as image:
+        start(image)
+        chosen = image.language
+        session = Session(image, chosen, image_registry(image, chosen, project), interactive=is_interactive)
+        line = typed_line if is_interactive else piped_line
+        entries = Entries(chosen, line, interactive=is_interactive)
+        if not is_interactive:
+            _converse(session, entries)
+            return int(session.has_failed)
+        click.echo(f"{chosen} image; :help lists the commands, Ctrl-D leaves", err=True)
+        with remembered(chosen):
+            _chat(session, entries)
+    return 0
+
+
+def _converse(session: Session, entries: Entries) -> None:
+    """Take entries to their end."""
+    with contextlib.suppress(EOFError):
+        while True:
+            entry = entries.read(session.prompt)
+            if entry.strip() and not session.handle(entry):
+                return
+
+
+def _chat(session: Session, entries: Entries) -> None:
+    """Do the same with a person, whose Ctrl-C only gives up what is being typed."""
+    while True:
+        try:
+            _converse(session, entries)
+        except KeyboardInterrupt:
+            click.echo("", err=True)
+            continue
+        click.echo("", err=True)
+        return

@@ -1,0 +1,111 @@
+"""The doctor examines the machine for real, says what to do, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gramercy.images.sandbox import Confinement, why_not
+from gramercy.ui.cli.doctor import Check, Status, _expect
+
+SOURCE = Path(__file__).parents[2] / "src"
+RUN = "import sys; from gramercy.ui.cli.doctor import doctor; sys.exit(doctor.main(standalone_mode=False))"
+BOUND = 30.0
+
+needs_sandbox = pytest.mark.skipif(
+    all(why_not(c) is not None for c in (Confinement.BUBBLEWRAP, Confinement.LANDLOCK)), reason="no sandbox"
+)
+
+
+def consult(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", RUN, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * BOUND,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), **environment},
+    )
+
+
+@pytest.fixture
+def short_directory():
+    """Return a directory whose path leaves room for the name of a socket."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        yield Path(directory)
+
+
+@needs_sandbox
+def test_a_healthy_machine_passes_every_check_in_time_and_nothing_is_left(short_directory):
+    """Images, Sandbox: doctor runs the escape suite live."""
+    started = time.monotonic()
+    done = consult("--json", TMPDIR=str(short_directory))
+    assert time.monotonic() - started < BOUND
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["ok"]) == (0, True)
+    checks = {check["name"]: check["status"] for check in report["checks"]}
+    languages = ["python", "sbcl"] if shutil.which("sbcl") else ["python"]
+    for name in ("starts", "undo", "recovery", "escapes"):
+        assert {checks[f"{language} {name}"] for language in languages} == {"ok"}
+    assert list(short_directory.iterdir()) == []
+    assert processes_with(short_directory) == []
+
+
+def processes_with(directory):
+    """Return the command lines that name the directory, once those that are about to end have ended."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                found.append(path.read_bytes())
+        found = [line for line in found if str(directory).encode() in line]
+        if not found:
+            break
+        threading.Event().wait(0.02)
+    return found
+
+
+@pytest.mark.skipif(why_not(Confinement.LANDLOCK) is not None, reason="no Landlock")
+def test_a_machine_without_the_programs_gets_advice_and_still_works(tmp_path):
+    """SBCL and bubblewrap are wanted, not needed."""
+    done = consult(PATH=str(tmp_path), NO_COLOR="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning  SBCL" in done.stdout
+    assert "apt-get install sbcl" in done.stdout
+    assert "apt-get install bubblewrap" in done.stdout
+    assert "landlock, which does not confine: connections to unix sockets by path" in done.stdout
+    assert "ok       python escapes" in done.stdout
+
+
+def test_a_broken_sbcl_is_a_failure_with_advice(tmp_path):
+    """Exit code 1 when an essential check fails."""
+    for name, text in (("sbcl", "#!/bin/sh\nexit 1\n"),):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    done = consult("--json", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    report = json.loads(done.stdout)
+    broken = next(check for check in report["checks"] if check["name"] == "SBCL")
+    assert (done.returncode, report["ok"], broken["status"]) == (1, False, "FAILED")
+    assert broken["advice"] == "reinstall it: apt-get install sbcl"
+
+
+def test_state_that_did_not_come_back_is_a_failure():
+    """A check that cannot fail proves nothing."""
+    assert _expect("x", ["42"], "fine").status is Status.OK
+    assert _expect("x", ["0"], "fine") == Check("x", Status.FAILED, "expected 42, found 0")
+
+
+def test_a_line_of_the_report_cannot_move_the_cursor():
+    """Texts of images are strangers' texts."""
+    assert "\x1b" not in Check("x", Status.FAILED, "\x1b[2J").line()
