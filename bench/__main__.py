@@ -21,6 +21,7 @@ TABLES = {
     "gram": "gram_speed",
     "validation": "validation",
     "errors": "error_texts",
+    "images": "images",
 }
 DOCUMENT = Path("docs/reference/benchmarks.md")
 HEAD = """# Benchmarks

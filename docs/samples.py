@@ -17,14 +17,28 @@ ERRORS = {
     "InvalidCallError": 'Executor(Registry()).execute_tool_calls("read_note")',
     "InvalidPolicyError": 'Policy([{"action": "alow", "tools": ["read_*"]}])',
     "SourceError": 'load_tools("missing.py")',
+    "WorkspaceError": 'Workspace("examples").read("note.py")',
+    "ImageError": 'open_image("pyton")',
+    "ImageStartError": 'python_program(None, confinement=Confinement.NONE, paths=[Path("/no/such")])',
+    "CheckpointError": 'Timeline().get("c7")',
+    "SandboxError": 'open_image("python", project="/usr")',
 }
 
 ERROR_IMPORTS = """\
 import asyncio
+import socket
+from pathlib import Path
 
 from gramercy import Executor, Policy, Registry, ToolLibrary, ToolSpecification
 from gramercy import define_tool, errors, parse_type_signature, validate_tool_args
 from gramercy.gram.syntax.reader import read
+from gramercy.images.connection import Connection
+from gramercy.images.cpython import python_program
+from gramercy.images.opening import open_image
+from gramercy.images.requests import as_json
+from gramercy.images.sandbox import Confinement
+from gramercy.images.timeline import Timeline
+from gramercy.toolsets.workspace import Workspace
 from gramercy.workbench.loading import load_tools
 
 notes = load_tools("examples/notes.py")
@@ -32,11 +46,28 @@ read_note = notes.resolve("read_note")
 HELLO = '[hello:Tool {description: "Greet."} | (name::Text)==>(::String)]'
 """
 
-# Errors that callers only ever see as the text of a result.
+# Errors that callers mostly see as the text of a result, or that need more than a line to be raised.
 RESULTS = {
     "DeadlineExceededError": """\
 nap = define_tool("nap", "Sleep.", [], handler=lambda arguments: asyncio.sleep(60), deadline=0.01)
 print(Executor(Registry([nap])).execute({"id": "1", "name": "nap"}).error)
+""",
+    "ImageGoneError": """\
+ours, theirs = socket.socketpair()
+theirs.close()
+with ours:
+    try:
+        Connection(ours, as_json).receive(1.0)
+    except errors.ImageGoneError as error:
+        print(error)
+""",
+    "ImageProtocolError": """\
+ours, theirs = socket.socketpair()
+with ours, theirs:
+    try:
+        Connection(ours, as_json).send("eval", code="\\ud800")
+    except errors.ImageProtocolError as error:
+        print(error)
 """,
 }
 
