@@ -76,7 +76,7 @@ def test_nothing_is_left_when_an_image_is_closed(tmp_path, language, confinement
 
 
 KILLED = """
-import sys, threading
+import sys, threading, time
 from pathlib import Path
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
@@ -84,7 +84,9 @@ from gramercy.images.sandbox import Confinement
 image = LiveImage("test", ImageSettings(sys.argv[1], Path(sys.argv[2]), Confinement(sys.argv[3])).program)
 image.evaluate("1")
 threading.Thread(target=image.evaluate, args=(sys.argv[4],), daemon=True).start()
-image._busy.wait(10)
+until = time.monotonic() + 10
+while image._running is None and time.monotonic() < until:
+    threading.Event().wait(0.001)
 print(image._family._directory, flush=True)
 sys.stdin.read()
 """
@@ -100,7 +102,7 @@ def test_nothing_is_left_when_the_parent_is_killed_while_the_image_is_busy(tmp_p
         assert parent.stdout is not None
         assert parent.stdin is not None
         directory = parent.stdout.readline().decode().strip()
-        running = processes_of(directory)
+        running = processes_of(directory) if directory else []
         parent.kill()
         parent.stdin.close()
     assert running
