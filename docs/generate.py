@@ -69,7 +69,7 @@ def api_page() -> str:
         "Every name here is imported from the package itself: `from gramercy import tool`. Other names can",
         "be imported from their modules, but may move from one version to the next.\n",
     ]
-    for room in ("tools", "execution", "gram", "errors"):
+    for room in ("tools", "execution", "images", "toolsets", "gram", "errors"):
         module = import_module(f"gramercy.{room}")
         parts += [f"## {room}\n", f"{(module.__doc__ or '').splitlines()[0]}\n"]
         names = [name for name in gramercy.__all__ if _room(name) == room]
@@ -90,7 +90,7 @@ def cli_page() -> str:
         "| 0 | done |",
         "| 1 | a tool failed; for `gramercy gram`: something was found |",
         "| 2 | wrong usage, an unknown tool; for `gramercy gram` also: an unreadable file |",
-        "| 3 | a file or module with tools cannot be loaded |",
+        "| 3 | a file or module with tools cannot be loaded, or an image cannot start |",
         "| 4 | the call was denied |",
         "| 130 | interrupted |\n",
         "`GRAMERCY_TOOLS` stands in for `--from` in `gramercy tools`. With `GRAMERCY_DEBUG=1` an unexpected",

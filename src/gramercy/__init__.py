@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gramercy.gram.signatures.signature import parse_type_signature as parse_type_signature
     from gramercy.gram.specification import ToolSpecification as ToolSpecification
     from gramercy.gram.specification import create_tool_specification as create_tool_specification
+    from gramercy.images.opening import open_image as open_image
     from gramercy.tools.arguments import validate_tool_args as validate_tool_args
     from gramercy.tools.definition import create_tool as create_tool
     from gramercy.tools.definition import define_tool as define_tool
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from gramercy.tools.safety import Safety as Safety
     from gramercy.tools.tool import Tool as Tool
     from gramercy.tools.tool import tools_to_schema as tools_to_schema
+    from gramercy.toolsets.core import register_core_tools as register_core_tools
 
 __version__ = "0.1.0"
 
@@ -55,6 +57,8 @@ _HOMES = {
     "tools.registry": ("Registry", "default_registry"),
     "tools.safety": ("Safety",),
     "tools.tool": ("Tool", "tools_to_schema"),
+    "images.opening": ("open_image",),
+    "toolsets.core": ("register_core_tools",),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
