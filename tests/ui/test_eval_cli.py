@@ -163,6 +163,7 @@ def proposal(tmp_path):
     return ["tools", "call", "propose_file_edit", json.dumps(arguments), "--image", "python"]
 
 
+@pytest.mark.contract("000.related.diff-approval", "002.approval.diff")
 def test_a_person_accepts_an_edit_hunk_by_hunk(proposal, terminal, tmp_path):
     """People: keys n, p, a, r, SPC and q; the header counts."""
     screen = terminal(*proposal)
@@ -175,7 +176,7 @@ def test_a_person_accepts_an_edit_hunk_by_hunk(proposal, terminal, tmp_path):
     ]:
         screen.send(f"{keys}\n")
         screen.expect(header)
-    screen.expect("LINE 5")
+    screen.expect("+LINE 5")
     screen.send("q\n")
     screen.expect("reason")
     screen.send("five is quiet\n")
