@@ -736,16 +736,12 @@ def test_interrupts_at_any_moment_never_break_the_process(live):
         '(error "x")',
     ]
     chance = random.Random(5)
-    strange = []
     for turn in range(600):
         live.send("eval", code=codes[turn % len(codes)])
         for _ in range(chance.randrange(4)):
             os.kill(live.pid, signal.SIGINT)
         reply = live.receive()
-        if not (reply["ok"] or reply["error"].get("interrupted") or reply["error"]["message"] == "x"):
-            strange.append(reply["error"])
-    # Known and rare: an interrupt that lands beside the evaluation is told as a fault of the request itself.
-    assert len(strange) <= 6, strange
+        assert reply["ok"] or reply["error"]["interrupted"] or reply["error"]["message"] == "x", reply
     assert live.value("(+ 1 2)") == "3"
 
 

@@ -7,6 +7,8 @@
   (typecase condition
     (unknown-name (unknown-name-members condition))
     (cannot-fork (list "type" "CANNOT-FORK" "message" (cannot-fork-reason condition)))
+    ;; One that lands between the end of the guarded part and the reply is an interruption all the same.
+    (interrupted (list "type" "INTERRUPTED" "message" (condition-message condition) "interrupted" t))
     (t (list "type" (condition-type-name condition) "message" (condition-message condition)))))
 
 (defun perform (request)
