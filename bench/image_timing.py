@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,11 @@ from bench.measure import Reading
 from bench.raw_loops import RawLoop
 from gramercy.images.base import Reply
 from gramercy.images.family import Family
+from gramercy.images.lineage import Thrift
 from gramercy.images.opening import ImageSettings, open_image
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from bench.measure import Effort
@@ -44,10 +46,25 @@ image.close()
 """
 
 
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Keep this process, and those it starts, on one core.
+
+    On a virtual machine it costs ten times as much to wake a process on another core as one on the same, and
+    where it wakes is left to chance: without this the figures of both contenders tell about that alone.
+    """
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 def round_trips(language: str, project: Path, effort: Effort) -> tuple[Reading, Reading]:
     """Time evaluations back to back in an image and in a raw loop, in turns; samples are p50 of batches."""
     code = SIX[language]
-    with closing(open_image(language, project=project)) as image, RawLoop(language) as raw:
+    with one_core(), closing(open_image(language, project=project)) as image, RawLoop(language) as raw:
         assert image.evaluate(code).values == [raw.evaluate(code)] == ["6"]
         samples: dict[str, list[float]] = {"image": [], "raw": []}
         for _ in range(effort.rounds):
@@ -72,15 +89,18 @@ def paced_calls(project: Path, effort: Effort) -> tuple[Pace, Pace, Pace]:
     """Change state every 50 ms in three images: one with checkpoints, two without that tell the noise."""
     rounds = 10 if effort.quick else 120
     with ExitStack() as stack:
-        image = stack.enter_context(closing(open_image("sbcl", project=project)))
-        image.evaluate(DEFINE)
-        calls = (lambda: image.evaluate(CHANGE), _bare_call(stack, project), _bare_call(stack, project))
-        samples: list[list[Pace]] = [[] for _ in calls]
+        images = [stack.enter_context(closing(open_image("sbcl", project=project))) for _ in range(3)]
+        for image in images:
+            image.evaluate(DEFINE)
+        for image in images[1:]:
+            # As thrifty as can be: no state is kept after the first.
+            image._lineage.thrift = Thrift(heavy_bytes=0, seconds=float("inf"))  # noqa: SLF001 - no setting
+        samples: list[list[Pace]] = [[] for _ in images]
         for turn in range(rounds):
-            for index in _rotated(range(len(calls)), turn):
-                time.sleep(PAUSE / len(calls))
+            for index in _rotated(range(len(images)), turn):
+                time.sleep(PAUSE / len(images))
                 started = perf_counter()
-                reply = calls[index]()
+                reply = images[index].evaluate(CHANGE)
                 samples[index].append(Pace(perf_counter() - started, reply.elapsed_ms / 1e3))
     kept, bare, bare_again = map(_median_pace, samples)
     return kept, bare, bare_again
@@ -95,14 +115,6 @@ def _median_pace(samples: list[Pace]) -> Pace:
 def _rotated(indices: range, turn: int) -> list[int]:
     first = turn % len(indices)
     return [*indices[first:], *indices[:first]]
-
-
-def _bare_call(stack: ExitStack, project: Path) -> Callable[[], Reply]:
-    """Return a call in an image of its own that sends the request alone, without asking for a checkpoint."""
-    family = stack.enter_context(closing(Family(ImageSettings("sbcl", project).program())))
-    live = stack.enter_context(closing(family.fork(family.zygote, "live")))
-    live.request(Reply, 10, "eval", code=DEFINE)
-    return lambda: live.request(Reply, 10, "eval", code=CHANGE)
 
 
 def image_start(language: str, project: Path, effort: Effort, *, sandbox: bool) -> float:

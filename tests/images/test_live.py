@@ -9,6 +9,7 @@ from time import monotonic
 import pytest
 
 from gramercy.errors import CheckpointError
+from gramercy.images.lineage import Thrift
 from gramercy.images.opening import open_image
 
 
@@ -279,3 +280,24 @@ def _runs(pid):
         return stat.rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_big_image_keeps_fewer_states_and_says_which_calls_can_be_taken_back(image, words):
+    """Images, Forking: above a budget take checkpoints less often and report which calls can be undone."""
+    image.evaluate(words.define)
+    image.evaluate(words.change.format(1))
+    before = image._lineage.thrift
+    image._lineage.thrift = Thrift(heavy_bytes=1, seconds=1000.0)
+    try:
+        kept = image.checkpoints()[-1]
+        reply = image.evaluate(words.change.format(2))
+        assert f"undo goes back to {kept.id}" in reply.notes[0]
+        image.evaluate(words.change.format(3))
+        image.undo()
+        assert last(image.evaluate(words.look)) == ["1"]
+        image.evaluate(words.change.format(4))
+        died = image.evaluate(words.kill_self)
+        assert "calls after it, of which no state was kept, are lost" in died.notes[0]
+        assert last(image.evaluate(words.look)) == ["1"]
+    finally:
+        image._lineage.thrift = before

@@ -142,7 +142,7 @@ def test_only_the_project_and_a_bounded_tmp_can_be_written(images, project):
         "    try:\n        open(place + '/x', 'w').close()\n        return True\n"
         "    except OSError:\n        return False"
     )
-    places = ["/", "/usr", "/etc", "/dev", "/proc", str(image._family._directory), "/root"]
+    places = ["/", "/usr", "/etc", "/dev", "/proc", str(image._lineage.family.directory.path), "/root"]
     assert value(image, f"[p for p in {places} if writes(p)]") == "[]"
     assert (
         value(image, f"[writes(p) for p in ('/tmp', '/dev/shm', {str(project)!r})]") == "[True, True, True]"

@@ -290,7 +290,8 @@ class Executor:
             limit = Limit(tool.name, self.settings.deadline if tool.deadline is None else tool.deadline)
             started = perf_counter()
             given = attempt.given()
-            value = await caller.call(tool.handler, given, limit=limit, inline=tool.inline)
+            handler = tool.async_handler if tool.async_handler and caller is LOOP else tool.handler
+            value = await caller.call(handler, given, limit=limit, inline=tool.inline)
         except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
             return self._rescued(attempt, error, started, ends_pipeline)
         return self._recorder.returned(attempt, value, perf_counter() - started)

@@ -12,6 +12,7 @@ from gramercy.execution.observers import notify
 from gramercy.execution.output import error_text, text_for_model
 from gramercy.execution.seal import canonical_text
 from gramercy.execution.waiting import must_pass
+from gramercy.tools.content import blocks_text
 from gramercy.tools.outcome import ToolOutput
 from gramercy.tools.safety import Safety
 
@@ -67,12 +68,17 @@ class Recorder:
 
     def returned(self, attempt: Attempt, value: Any, seconds: float) -> ToolResult:
         """Make the result of a handler that returned."""
-        error = None
         if type(value) is str and len(value) <= self.settings.max_output and value.isascii():
-            content = value
-        else:
-            content, error = self._read(attempt, value)
-        return self._finished(attempt, content, error, seconds)
+            return self._finished(attempt, value, None, seconds)
+        content, error = self._read(attempt, value)
+        result = self._finished(attempt, content, error, seconds)
+        if isinstance(value, ToolOutput):
+            # Beside the text, which every caller gets; only some can show or compute with these.
+            if value.blocks:
+                result.metadata["blocks"] = value.blocks
+            if value.structured is not None:
+                result.metadata["structured"] = value.structured
+        return result
 
     def _read(self, attempt: Attempt, value: Any) -> tuple[str, str | None]:
         """Return the text of a handler's value, and the error it reports with it."""
@@ -81,7 +87,8 @@ class Recorder:
             if not isinstance(value, ToolOutput):
                 return text_for_model(value, limit), None
             if value.error is None or value.error == "":
-                return text_for_model(value.value, limit), None
+                shown = blocks_text(value.blocks) if value.value is None and value.blocks else value.value
+                return text_for_model(shown, limit), None
             problem: Any = value.error  # declared as text, but an exception is what many have at hand
             error = (
                 error_text(problem) if isinstance(problem, BaseException) else text_for_model(problem, limit)

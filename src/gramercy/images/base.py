@@ -5,9 +5,12 @@ Nothing here assumes that the image runs on this machine.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -83,6 +86,7 @@ class Reply(msgspec.Struct, frozen=True):
     system: str | None = msgspec.field(default=None, name="name")
     version: str | None = None
     notes: list[str] = []
+    id: int | None = None
 
     @property
     def values(self) -> list[str]:
@@ -105,6 +109,18 @@ class Answer(msgspec.Struct, frozen=True):
     text: str = ""
     data: dict[str, Any] = {}
     error: ImageFault | None = None
+    id: int | None = None
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """A sign of life of an evaluation that takes long, with what it has printed since the last one."""
+
+    seconds: float
+    stdout: str = ""
+    stderr: str = ""
+
+
+Watcher: TypeAlias = "Callable[[Progress], object]"
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True):
@@ -133,11 +149,41 @@ class Image(Protocol):
     def capabilities(self) -> frozenset[str]:
         """What this image can do: fork, preview, save, xref, …; starts the image when it has not been."""
 
-    def evaluate(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
-        """Evaluate every form of the code, in order; a failure is a reply, never an exception."""
+    def evaluate(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Evaluate every form of the code, in order; a failure is a reply, never an exception.
+
+        `watch` is called several times a second while the evaluation runs, with what it has printed since.
+        """
+
+    async def aevaluate(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Evaluate without holding up the event loop; to cancel it is to interrupt the evaluation."""
 
     def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Compile and load the code; warnings have positions, values are not returned."""
+
+    async def acompile(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Compile without holding up the event loop."""
 
     def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Evaluate in a throw-away copy that can touch nothing, and tell what would happen."""
@@ -150,6 +196,15 @@ class Image(Protocol):
 
     def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
         """Load a system (SBCL) or import a package (Python)."""
+
+    async def aload_system(
+        self,
+        system: str,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Load without holding up the event loop."""
 
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Name the present state so that it can be found again."""
@@ -168,6 +223,9 @@ class Image(Protocol):
 
     def save(self, path: str) -> str:
         """Write the state to disk; return a sentence that says what was written."""
+
+    def restore(self, path: str) -> str:
+        """Take up a state that was written to disk; return a sentence that says what came of it."""
 
     def interrupt(self) -> bool:
         """Stop the evaluation that is under way, if any; tell whether there was one."""

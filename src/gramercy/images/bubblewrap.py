@@ -69,6 +69,9 @@ def _paths(grants: Grants) -> list[str]:
     if grants.private is not None:
         # A socket can be connected to on a read-only mount, but not replaced.
         binds.append((grants.private, "--ro-bind"))
+    if grants.temporary is not None:
+        # What the image hands over, such as a core that was saved.
+        binds.append((grants.temporary, "--bind"))
     if grants.project is not None:
         binds.append((grants.project, "--bind"))
         binds += [(path, "--ro-bind") for path in protected_paths(grants.project)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import select
+import signal
 import socket
 import struct
+from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,13 +16,17 @@ import msgspec
 from gramercy.errors import ImageGoneError, ImageProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
 
 LARGEST_FRAME = 64 * 1024 * 1024
 CHUNK = 1 << 16
 _HEADER = struct.Struct(">I")
+_HEADER_SIZE = _HEADER.size
+_WAITING_TIME = struct.Struct("ll")
+# As short as the kernel can be told to wait: none at all would mean for ever.
+_SHORTEST = 1e-6
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -36,26 +42,40 @@ class Hello(msgspec.Struct, frozen=True):
     tag: str | None = None
 
 
-class Numbered(msgspec.Struct, frozen=True):
-    """The one thing that every reply has."""
-
-    id: int | None = None
-
-
 class Connection:
     """A process of an image, by its socket. `pid` is the process as this side sees it."""
 
-    def __init__(self, channel: socket.socket, encode: Callable[[dict[str, Any]], bytes]) -> None:
+    def __init__(
+        self,
+        channel: socket.socket,
+        encode: Callable[[dict[str, Any]], bytes],
+        numbers: Iterator[int] | None = None,
+    ) -> None:
         self._channel = channel
-        self._fd = channel.fileno()
         self._encode = encode
-        self._poll = select.poll()
-        self._poll.register(self._fd, select.POLLIN)
+        self._numbers = count(1) if numbers is None else numbers
         self._buffer = bytearray()
-        self._last_id = 0
+        self._patience: float | None = None
+        self.last_id = 0
         # The kernel says who is at the other end; a process may know only its inner pid, or lie.
         self.pid = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         self.hello: Hello | None = None
+        self.parent: Connection | None = None
+        self._handle = -1
+
+    def hold(self) -> None:
+        """Take hold of the process, so that a signal can never reach another one that got its number."""
+        if self._handle < 0 and hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):
+                self._handle = os.pidfd_open(self.pid)
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal; nothing happens when it has ended."""
+        with contextlib.suppress(OSError):
+            if self._handle >= 0:
+                signal.pidfd_send_signal(self._handle, number)
+            elif not self.has_ended():
+                os.kill(self.pid, number)
 
     def read_hello(self, seconds: float) -> Hello:
         """Return the first frame."""
@@ -65,81 +85,102 @@ class Connection:
         self.hello = _decode(frame, Hello)
         return self.hello
 
-    def send(self, op: str, **fields: Any) -> int:
-        """Send a request and return its id."""
-        self._last_id += 1
+    def send(self, op: str, **fields: Any) -> None:
+        """Send a request; what is None is left out."""
+        fields["op"] = op
+        fields["id"] = self.last_id = next(self._numbers)
         try:
-            payload = self._encode({"op": op, "id": self._last_id, **fields})
+            payload = self._encode(fields)
         except UnicodeEncodeError:
             raise ImageProtocolError("the code has a lone surrogate in it, which is no character") from None
         if len(payload) > LARGEST_FRAME:
             raise ImageProtocolError(
                 f"the request has {len(payload):,} bytes: at most {LARGEST_FRAME:,} can be sent"
             )
+        frame = _HEADER.pack(len(payload)) + payload
         try:
-            self._channel.sendall(_HEADER.pack(len(payload)) + payload)
+            sent = self._channel.send(frame, socket.MSG_NOSIGNAL)
+            if sent < len(frame):
+                self._channel.sendall(memoryview(frame)[sent:], socket.MSG_NOSIGNAL)
         except OSError as error:
             raise ImageGoneError(f"the image cannot be reached ({error.strerror})") from None
-        return self._last_id
 
     def receive(self, seconds: float | None) -> bytes | None:
         """Return the next frame, or None when none came in time; what has come so far is kept."""
         deadline = None if seconds is None else monotonic() + seconds
-        while True:
-            frame = self._take_frame()
-            if frame is not None:
-                return frame
-            left = None if deadline is None else max(0.0, deadline - monotonic())
-            if not self._poll.poll(None if left is None else left * 1000):
+        frame = self._take_frame() if self._buffer else None
+        while frame is None:
+            chunk = self._read(seconds)
+            if chunk is None:
                 return None
-            self._fill()
+            # Nearly always one read brings one frame, which then need not be copied about.
+            if not self._buffer and _is_one_frame(chunk):
+                return chunk[_HEADER_SIZE:]
+            self._buffer += chunk
+            frame = self._take_frame()
+            seconds = None if deadline is None else max(0.0, deadline - monotonic())
+        return frame
 
-    def _fill(self) -> None:
+    def _read(self, seconds: float | None) -> bytes | None:
+        """Return what has come, waiting for it at most so long; the kernel does the waiting."""
+        if seconds != self._patience:
+            self._be_patient(seconds)
         try:
-            chunk = os.read(self._fd, CHUNK)
+            chunk = self._channel.recv(CHUNK)
+        except BlockingIOError:
+            return None
         except OSError:
             chunk = b""
         if not chunk:
             raise ImageGoneError("the image has ended")
-        self._buffer += chunk
+        return chunk
+
+    def _be_patient(self, seconds: float | None) -> None:
+        exact = 0.0 if seconds is None else max(seconds, _SHORTEST)
+        whole = int(exact)
+        value = _WAITING_TIME.pack(whole, int((exact - whole) * 1e6))
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+        self._patience = seconds
 
     def _take_frame(self) -> bytes | None:
         buffer = self._buffer
-        if len(buffer) < _HEADER.size:
+        if len(buffer) < _HEADER_SIZE:
             return None
         size = _HEADER.unpack_from(buffer)[0]
         if size > LARGEST_FRAME:
             raise ImageProtocolError(f"the image announced a frame of {size:,} bytes")
-        end = _HEADER.size + size
+        end = _HEADER_SIZE + size
         if len(buffer) < end:
             return None
-        frame = bytes(buffer[_HEADER.size : end])
+        frame = bytes(buffer[_HEADER_SIZE:end])
         del buffer[:end]
         return frame
 
-    def receive_reply(self, seconds: float | None) -> bytes | None:
-        """Return the reply to the last request; what answers an earlier one is dropped.
+    def receive_reply(self, kind: type[T], seconds: float | None) -> T | None:
+        """Return the reply to the last request, or None; what answers an earlier one is dropped.
 
         There is one request at a time, but a copy of the process that user code forked may answer too.
         """
         deadline = None if seconds is None else monotonic() + seconds
         while True:
-            frame = self.receive(None if deadline is None else max(0.0, deadline - monotonic()))
-            if frame is None or _decode(frame, Numbered).id == self._last_id:
-                return frame
+            frame = self.receive(seconds)
+            if frame is None:
+                return None
+            reply = _decode(frame, kind)
+            if _number_of(reply) == self.last_id:
+                return reply
+            seconds = None if deadline is None else max(0.0, deadline - monotonic())
 
     def request(self, reply: type[T], seconds: float, op: str, **fields: Any) -> T:
         """Send a request and return its reply; a late one raises ImageGoneError, for small requests only."""
         self.send(op, **fields)
-        frame = self.receive_reply(seconds)
-        if frame is None:
+        answer = self.receive_reply(reply, seconds)
+        if answer is None:
             raise ImageGoneError(f"the image did not answer {op} within {seconds:g} s")
-        return _decode(frame, reply)
+        return answer
 
     def has_ended(self) -> bool:
         """Tell whether the process at the other end has hung up, without waiting."""
-        if not self._poll.poll(0):
-            return False
         try:
             return not self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -150,6 +191,13 @@ class Connection:
     def close(self) -> None:
         """Hang up; the process at the other end exits when it notices."""
         self._channel.close()
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+
+def _is_one_frame(chunk: bytes) -> bool:
+    return len(chunk) >= _HEADER_SIZE and _HEADER.unpack_from(chunk)[0] == len(chunk) - _HEADER_SIZE
 
 
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
@@ -165,4 +213,5 @@ def _decode(frame: bytes, kind: type[T]) -> T:
         raise ImageProtocolError(f"the image sent something that is not a {kind.__name__}: {error}") from None
 
 
-decode = _decode
+def _number_of(reply: Any) -> int | None:
+    return reply.get("id") if type(reply) is dict else reply.id

@@ -1,10 +1,12 @@
-"""Say in words why an image ended, from the little that is known."""
+"""Say in words why an image ended: from its status, where that is known, and from what it left in the log."""
 
 from __future__ import annotations
 
-from gramercy.images.base import ImageFault
+import signal
 
-LOG_SHOWN = 2000
+import msgspec
+
+from gramercy.images.base import ImageFault
 
 _SIGNS = (
     ("Heap exhausted", "it ran out of heap"),
@@ -14,13 +16,28 @@ _SIGNS = (
     ("Segmentation fault", "it accessed memory that is not its own"),
     ("fatal error", "its runtime gave up"),
 )
+_SIGNALS: dict[int, str] = {
+    signal.SIGSEGV: "it accessed memory that is not its own",
+    signal.SIGBUS: "it accessed memory that is not there",
+    signal.SIGABRT: "its runtime gave up",
+    signal.SIGKILL: "it was killed, by its own code or from outside",
+    signal.SIGTERM: "it was told to end",
+    signal.SIGSYS: "it made a system call that the sandbox forbids",
+    signal.SIGXCPU: "it used up its processor time",
+}
 
 
-def died(log: str, code: str) -> ImageFault:
+class Fate(msgspec.Struct, frozen=True):
+    """How a process ended, as its parent learned it: `exited`, `signaled`, `running` or `unknown`."""
+
+    kind: str = "unknown"
+    code: int = 0
+    signal: int = 0
+
+
+def died(log: str, fate: Fate) -> ImageFault:
     """Describe a death in the middle of a call."""
-    return ImageFault(
-        type="IMAGE-DIED", message=f"The image ended during this call: {_cause(log, code)}.", backtrace=[]
-    )
+    return ImageFault(type="IMAGE-DIED", message=f"The image ended during this call: {_cause(log, fate)}.")
 
 
 def killed(seconds: float) -> ImageFault:
@@ -30,11 +47,23 @@ def killed(seconds: float) -> ImageFault:
     return ImageFault(type="TIMEOUT", message=message, interrupted=True)
 
 
-def _cause(log: str, code: str) -> str:
-    for sign, words in _SIGNS:
-        if sign in log:
-            return words
-    for word in ("exit", "quit", "_exit", "kill", "abort"):
-        if word in code:
-            return f"the code may have asked for it ({word})"
+def _cause(log: str, fate: Fate) -> str:
+    # A clean exit is told by its status alone: what stands in the log is then older.
+    if fate.kind != "exited" or fate.code != 0:
+        for sign, words in _SIGNS:
+            if sign in log:
+                return f"{words} ({_status(fate)})" if fate.kind in ("exited", "signaled") else words
+    if fate.kind == "exited":
+        return f"its code ended it with {_status(fate)}"
+    if fate.kind == "signaled":
+        return f"{_SIGNALS.get(fate.signal, 'it was ended')} ({_status(fate)})"
     return "it left no word"
+
+
+def _status(fate: Fate) -> str:
+    if fate.kind == "exited":
+        return f"status {fate.code}"
+    try:
+        return signal.Signals(fate.signal).name
+    except ValueError:
+        return f"signal {fate.signal}"

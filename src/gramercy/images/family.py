@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import shutil
 import signal
 import socket
-import tempfile
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +15,16 @@ import msgspec
 
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError, ImageStartError
 from gramercy.images.connection import Connection
+from gramercy.images.deaths import Fate
 from gramercy.images.log import Log
+from gramercy.images.mirror import Mirror
+from gramercy.images.privacy import PrivateDirectory
 from gramercy.images.sandbox import Confinement, Grants
 from gramercy.images.spawning import Spawned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 START_SECONDS = 30.0
 # How often a wait looks up to see whether what it waits for has died.
@@ -32,19 +33,25 @@ FORK_SECONDS = 10.0
 ORPHAN_SECONDS = 0.1
 STOP_SECONDS = 2.0
 END_OF_LOG_SECONDS = 0.5
-# The path of a unix socket has room for 107 bytes.
-LONGEST_DIRECTORY = 100
+# A process hangs up a moment before its parent can learn how it ended.
+FATE_SECONDS = 0.5
+TAGS_AT_ONCE = 64
+TAG_OCTETS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How to start the zygote of a language: the command gets the socket path and a token appended."""
+    """How to start the zygote of a language: the command gets the socket path and a token appended.
+
+    `saved` tells how to start from a file into which a process of the language was written, if it can be.
+    """
 
     language: str
     command: list[str]
     encode: Callable[[dict[str, Any]], bytes]
     grants: Grants = field(default_factory=Grants)
     confinement: Confinement = Confinement.BUBBLEWRAP
+    saved: Callable[[Path], Program] | None = None
 
 
 class Forked(msgspec.Struct, frozen=True):
@@ -53,6 +60,15 @@ class Forked(msgspec.Struct, frozen=True):
     ok: bool
     pid: int = 0
     error: dict[str, Any] | None = None
+    id: int | None = None
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The answer to the question how a process ended."""
+
+    ok: bool = False
+    status: Fate = Fate()
+    id: int | None = None
 
 
 class Family:
@@ -61,20 +77,29 @@ class Family:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.log = Log()
-        self._directory = _private_directory()
+        self.mirror = Mirror.make()
+        self.directory = PrivateDirectory()
         self._token = secrets.token_hex(16)
+        self._tags: list[str] = []
+        self._numbers = count(1)
         self._waiting: dict[str, Connection] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(str(self._directory / "s"))
+        self._listener.bind(str(self.directory.path / "s"))
         self._listener.listen(64)
         self._spawned: Spawned | None = None
         self.zygote = self._start()
 
     def _start(self) -> Connection:
-        command = [*self.program.command, str(self._directory / "s"), self._token]
-        grants = replace(self.program.grants, private=self._directory)
+        command = [*self.program.command, str(self.directory.path / "s"), self._token]
+        inherited: tuple[int, ...] = ()
+        if self.mirror is not None:
+            inherited = (self.mirror.fd,)
+            command += ["--mirror", str(self.mirror.fd)]
+        grants = replace(self.program.grants, private=self.directory.path)
         try:
-            self._spawned = Spawned(command, self.program.confinement, grants, self.log.writer)
+            self._spawned = Spawned(
+                command, self.program.confinement, grants, self.log.writer, inherited=inherited
+            )
             return self.meet(None, START_SECONDS)
         except (OSError, ImageError) as error:
             self.close()
@@ -93,11 +118,16 @@ class Family:
         answer = source.request(Forked, seconds, "fork", role=role, tag=tag)
         if not answer.ok:
             raise ImageError((answer.error or {}).get("message", "the image cannot be forked"))
-        return self.meet(tag, seconds)
+        child = self.meet(tag, seconds)
+        child.parent = source
+        return child
 
     def new_tag(self) -> str:
         """Return a name for a child to come; it cannot be guessed by code inside the image."""
-        return secrets.token_hex(8)
+        if not self._tags:
+            dice = secrets.token_hex(TAG_OCTETS * TAGS_AT_ONCE)
+            self._tags = [dice[place : place + 16] for place in range(0, len(dice), 2 * TAG_OCTETS)]
+        return self._tags.pop()
 
     def meet(self, tag: str | None, seconds: float, *, parent: Connection | None = None) -> Connection:
         """Return the connection of the child with that tag (None: the zygote), waiting for it if needed.
@@ -126,7 +156,7 @@ class Family:
                 raise ImageGoneError("a process of the image did not connect in time") from None
             return
         channel.settimeout(None)
-        connection = Connection(channel, self.program.encode)
+        connection = Connection(channel, self.program.encode, self._numbers)
         with contextlib.suppress(ImageError):
             hello = connection.read_hello(seconds or 1.0)
             if not secrets.compare_digest(hello.token, self._token):
@@ -137,18 +167,23 @@ class Family:
 
     def kill(self, connection: Connection) -> None:
         """End one process at once and hang up."""
-        self.kill_process(connection)
+        connection.signal(signal.SIGKILL)
         connection.close()
 
-    def kill_process(self, connection: Connection) -> None:
-        """End one process at once; whoever waits for it sees its connection end."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(connection.pid, signal.SIGKILL)
-
-    def interrupt(self, connection: Connection) -> None:
-        """Send one process the signal that stops an evaluation."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(connection.pid, signal.SIGINT)
+    def fate(self, connection: Connection) -> Fate:
+        """Find out how a process ended, from its parent or from the zygote, which inherits the orphans."""
+        pid = connection.hello.pid if connection.hello else 0
+        deadline = monotonic() + FATE_SECONDS
+        fate = Fate()
+        for parent in (connection.parent, self.zygote):
+            while parent is not None and monotonic() < deadline:
+                with contextlib.suppress(ImageError):
+                    fate = parent.request(Told, FATE_SECONDS, "fate", pid=pid).status
+                if fate.kind != "running":
+                    break
+            if fate.kind in ("exited", "signaled"):
+                return fate
+        return Fate()
 
     @property
     def is_alive(self) -> bool:
@@ -166,13 +201,6 @@ class Family:
             self.zygote.close()
         self._listener.close()
         self.log.close_writer()
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-
-def _private_directory() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="gramercy-image-"))
-    if len(os.fsencode(directory)) > LONGEST_DIRECTORY:
-        directory.rmdir()
-        directory = Path(tempfile.mkdtemp(prefix="gramercy-image-", dir="/tmp"))
-    (directory / "tmp").mkdir(mode=0o700)
-    return directory
+        self.directory.remove()
+        if self.mirror is not None:
+            self.mirror.close()

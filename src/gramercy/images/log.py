@@ -28,6 +28,14 @@ class Log:
         with self._lock:
             return b"".join(self._chunks)[-most:].decode("utf-8", "replace")
 
+    def take(self, most: int = 4096) -> str:
+        """Return the last characters printed and forget them: the next death has its own."""
+        text = self.tail(most)
+        with self._lock:
+            self._chunks.clear()
+            self._size = 0
+        return text
+
     def keep(self, chunk: bytes) -> None:
         """Remember a chunk and forget the oldest beyond the limit."""
         with self._lock:

@@ -57,7 +57,7 @@ def open_image(  # noqa: PLR0913 - each has a default, and a caller names the on
         raise ImageError(f"there is no image language {chosen!r}: {hint}")
     place = check_project(project) if sandbox else _directory(project)
     settings = ImageSettings(chosen, place, None if sandbox else Confinement.NONE, tuple(paths))
-    return LiveImage(name or chosen, settings.program, timeout=timeout)
+    return LiveImage(name or chosen, settings.program, timeout=timeout, language=chosen)
 
 
 def default_language() -> str:

@@ -42,10 +42,15 @@ def sbcl_version(sbcl: str) -> str:
         raise ImageStartError(f"{sbcl} does not tell its version: {error}") from None
 
 
-def sbcl_program(project: Path | None, *, confinement: Confinement, heap_mb: int = HEAP_MB) -> Program:
-    """Return how to start an SBCL image; builds the core when there is none for this version yet."""
+def sbcl_program(
+    project: Path | None, *, confinement: Confinement, heap_mb: int = HEAP_MB, saved: Path | None = None
+) -> Program:
+    """Return how to start an SBCL image, from a core that was saved or from the one that all share.
+
+    Builds the latter when there is none for this version yet.
+    """
     sbcl = find_sbcl()
-    core = find_core(sbcl, sbcl_version(sbcl))
+    core = saved or find_core(sbcl, sbcl_version(sbcl))
     grants = Grants(
         readable=(*_installation(sbcl), core or SOURCE.resolve()),
         project=project,
@@ -58,7 +63,11 @@ def sbcl_program(project: Path | None, *, confinement: Confinement, heap_mb: int
         toplevel = ["--no-sysinit", "--no-userinit", "--disable-debugger"]
         toplevel += ["--load", str(SOURCE.resolve() / "build.lisp"), "--eval", "(gramercy.image:main)"]
         command = [sbcl, *runtime, *toplevel, "--end-toplevel-options"]
-    return Program("sbcl", command, as_plist, grants, confinement)
+
+    def again(core: Path) -> Program:
+        return sbcl_program(project, confinement=confinement, heap_mb=heap_mb, saved=core)
+
+    return Program("sbcl", command, as_plist, grants, confinement, again)
 
 
 def _installation(sbcl: str) -> tuple[Path, ...]:

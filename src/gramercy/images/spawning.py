@@ -41,13 +41,21 @@ done
 class Spawned:
     """The first process of an image, as this side sees it, and what has to be let go with it."""
 
-    def __init__(self, command: list[str], confinement: Confinement, grants: Grants, log: int) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        confinement: Confinement,
+        grants: Grants,
+        log: int,
+        *,
+        inherited: tuple[int, ...] = (),
+    ) -> None:
         self._is_namespaced = confinement is Confinement.BUBBLEWRAP
         self._process: subprocess.Popen[bytes] | None = None
         self._watch: subprocess.Popen[bytes] | None = None
         self._placeholder = Placeholder(grants.project) if self._is_namespaced and grants.project else None
         try:
-            self._process = _start(command, confinement, grants, log)
+            self._process = _start(command, confinement, grants, log, inherited)
             if not self._is_namespaced:
                 self._watch = _watch(self._process.pid)
         except BaseException:
@@ -89,7 +97,9 @@ class Spawned:
             self._placeholder.close()
 
 
-def _start(command: list[str], confinement: Confinement, grants: Grants, log: int) -> subprocess.Popen[bytes]:
+def _start(
+    command: list[str], confinement: Confinement, grants: Grants, log: int, inherited: tuple[int, ...]
+) -> subprocess.Popen[bytes]:
     limit = "unlimited" if grants.memory_mb is None else str(grants.memory_mb * 1024)
     seccomp = _filter_descriptor() if confinement is Confinement.BUBBLEWRAP else None
     try:
@@ -103,7 +113,7 @@ def _start(command: list[str], confinement: Confinement, grants: Grants, log: in
                 start_new_session=True,
                 env=child_environment(confinement, grants),
                 cwd=grants.project,
-                pass_fds=() if seccomp is None else (seccomp,),
+                pass_fds=inherited if seccomp is None else (*inherited, seccomp),
             )
         )
     finally:

@@ -12,6 +12,7 @@ from gramercy.images.base import CheckpointInfo
 
 if TYPE_CHECKING:
     from gramercy.images.connection import Connection
+    from gramercy.images.replay import Past
 
 MOST_CHECKPOINTS = 16
 
@@ -25,6 +26,7 @@ class Checkpoint:
     label: str
     connection: Connection
     at: float
+    past: Past | None = None
     pinned: bool = False
 
 
@@ -37,10 +39,10 @@ class Timeline:
         self._count = 0
         self.current: str | None = None
 
-    def add(self, connection: Connection, label: str) -> Checkpoint:
-        """Add the state the live image has now; it becomes the current one."""
+    def add(self, connection: Connection, label: str, past: Past | None = None) -> Checkpoint:
+        """Add the state the live image has now, with what led to it; it becomes the current one."""
         self._count += 1
-        checkpoint = Checkpoint(f"c{self._count}", self.current, label, connection, time())
+        checkpoint = Checkpoint(f"c{self._count}", self.current, label, connection, time(), past)
         self._checkpoints[checkpoint.id] = checkpoint
         self.current = checkpoint.id
         self._make_room()

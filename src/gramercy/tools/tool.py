@@ -13,7 +13,7 @@ from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from gramercy.gram.json_schema import Schema
 
@@ -36,6 +36,7 @@ class Tool:
     """A named operation with a schema, a safety level and the function that does it.
 
     `inline` declares a synchronous handler cheap enough to run on an event loop's own thread.
+    `async_handler` does the same for callers on an event loop, where that is better than a thread.
     `deadline` is in seconds. `target_state` tells what state the call acts on (a file's hash, say):
     an approval is void when that state has changed since the person looked.
     """
@@ -51,6 +52,7 @@ class Tool:
     idempotent: bool = False
     target_state: Callable[[Mapping[str, Any]], object] | None = None
     function: Callable[..., Any] | None = None
+    async_handler: Callable[[dict[str, Any]], Awaitable[Any]] | None = None
     is_async: bool = field(init=False)
     is_plain: bool = field(init=False)
     level_word: str = field(init=False, repr=False)

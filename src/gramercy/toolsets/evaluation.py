@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.tools.outcome import ToolOutput
 from gramercy.toolsets.rendering import evaluation_text, fault_text, output_sections
+from gramercy.toolsets.running import Running
 from gramercy.toolsets.source import PACKAGE, text, whole
 
 if TYPE_CHECKING:
@@ -25,14 +26,19 @@ def evaluation_tools(workshop: Workshop) -> list[Tool]:
 
 
 def _eval_form(workshop: Workshop) -> Tool:
-    return workshop.make(
+    running = Running(
+        lambda image, a: image.evaluate(a["form"], package=a.get("package")),
+        lambda image, a, watch: image.aevaluate(a["form"], package=a.get("package"), watch=watch),
+        lambda reply, _: _evaluated(reply),
+    )
+    return running.make(
+        workshop,
         "eval_form",
         "Evaluate code in the running image. Returns what it printed, warnings and the values of the last "
         "form, or the error with its backtrace. Definitions and state are kept for later calls. Use it to "
         "try things out and to check what you have changed. preview_form shows first what an evaluation "
         "would do; undo_last takes one back.",
         {"form": text("The code: one form or several (Lisp), or statements (Python)"), "package": PACKAGE},
-        lambda image, a: _evaluated(image.evaluate(a["form"], package=a.get("package"))),
         required=["form"],
         level="cautious",
         categories=["execution"],
@@ -48,13 +54,18 @@ def _evaluated(reply: Reply) -> Any:
 
 
 def _compile_form(workshop: Workshop) -> Tool:
-    return workshop.make(
+    running = Running(
+        lambda image, a: image.compile(a["form"], package=a.get("package")),
+        lambda image, a, watch: image.acompile(a["form"], package=a.get("package"), watch=watch),
+        lambda reply, _: _compiled(reply),
+    )
+    return running.make(
+        workshop,
         "compile_form",
         "Compile and load definitions in the running image. Returns the compiler's warnings with their line "
         "numbers, not values. Use it for functions, macros and classes: it finds undefined names and "
         "calls with wrong arguments before they fail. The definitions take effect.",
         {"form": text("The code: one definition or several"), "package": PACKAGE},
-        lambda image, a: _compiled(image.compile(a["form"], package=a.get("package"))),
         required=["form"],
         level="cautious",
         categories=["execution"],

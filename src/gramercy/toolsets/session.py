@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 from gramercy.errors import ImageError
 from gramercy.tools.outcome import ToolOutput
 from gramercy.toolsets.rendering import HEADINGS, definitions_text, evaluated, fault_text
+from gramercy.toolsets.running import Running
 from gramercy.toolsets.source import PACKAGE, text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gramercy.images.base import Image, Reply
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.source import Workshop
@@ -37,28 +36,32 @@ def session_tools(workshop: Workshop, language: str = "sbcl") -> list[Tool]:
 
 def _evaluate(workshop: Workshop, language: str) -> Tool:
     word = LANGUAGES.get(language, language)
-    return workshop.make(
+    return _evaluator(language).make(
+        workshop,
         f"evaluate-{word}",
         f"Evaluate {word.capitalize()} code in the running image. Returns what it printed, warnings, and "
         "every value of the last form, or the error with its backtrace. Definitions and variables are "
         "kept for later calls. Use it to try things out, to define functions, and to check that they work.",
         {"code": text("The code: one form or several"), "package": PACKAGE},
-        _evaluator(language),
         required=["code"],
         level="cautious",
         categories=["session"],
     )
 
 
-def _evaluator(language: str) -> Callable[[Image, dict[str, Any]], Any]:
-    def evaluate(image: Image, arguments: dict[str, Any]) -> Any:
+def _evaluator(language: str) -> Running:
+    def checked(image: Image) -> Image:
         if image.language != language:
             raise ImageError(
                 f"{image.name} is an image of {image.language}, not of {language}: name another image"
             )
-        return evaluated(image.evaluate(arguments["code"], package=arguments.get("package")))
+        return image
 
-    return evaluate
+    return Running(
+        lambda image, a: checked(image).evaluate(a["code"], package=a.get("package")),
+        lambda image, a, watch: checked(image).aevaluate(a["code"], package=a.get("package"), watch=watch),
+        lambda reply, _: evaluated(reply),
+    )
 
 
 def _list_definitions(workshop: Workshop) -> Tool:
@@ -105,23 +108,27 @@ def _reset(image: Image, arguments: dict[str, Any]) -> str:
 
 
 def _load_system(workshop: Workshop) -> Tool:
-    return workshop.make(
+    running = Running(
+        lambda image, a: image.load_system(a["system"]),
+        lambda image, a, watch: image.aload_system(a["system"], watch=watch),
+        _loaded,
+    )
+    return running.make(
+        workshop,
         "load-system",
         "Load a library into the running image: a Lisp system, through Quicklisp where it is installed "
         "and else ASDF, or a Python package by import. Use it before you call what the library defines.",
         {"system": text("Name of the system or package, such as alexandria or json", minLength=1)},
-        _load,
         required=["system"],
         level="cautious",
         categories=["session"],
     )
 
 
-def _load(image: Image, arguments: dict[str, Any]) -> Any:
-    system = arguments["system"]
-    reply = image.load_system(system)
+def _loaded(reply: Reply, arguments: dict[str, Any]) -> Any:
     if reply.error is not None:
         return _not_loaded(reply)
+    system = arguments["system"]
     version = f" (version {reply.version})" if reply.version else ""
     loaded = f"Loading system: {system}\nLoaded: {reply.system or system}{version}"
     return "\n\n".join([loaded, *reply.notes])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gramercy.tools.definition import create_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from gramercy.images.base import Image
     from gramercy.tools.safety import Safety
@@ -77,6 +77,7 @@ class Workshop:
         properties: dict[str, Any],
         run: Callable[[Image, dict[str, Any]], Any],
         *,
+        run_async: Callable[[Image, dict[str, Any]], Awaitable[Any]] | None = None,
         required: Sequence[str] = (),
         level: Safety | str = "safe",
         categories: Sequence[str] = (),
@@ -89,11 +90,31 @@ class Workshop:
             "additionalProperties": False,
         }
 
-        def handler(arguments: dict[str, Any]) -> Any:
-            rest = {name: value for name, value in arguments.items() if name != "image"}
-            return run(self.source.get(arguments.get("image")), rest)
+        return create_tool(
+            name,
+            description,
+            schema,
+            self._handler(run),
+            safety_level=level,
+            categories=categories,
+            async_handler=None if run_async is None else self._async_handler(run_async),
+        )
 
-        return create_tool(name, description, schema, handler, safety_level=level, categories=categories)
+    def _handler(self, run: Callable[[Image, dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+        def handler(arguments: dict[str, Any]) -> Any:
+            handle = arguments.pop("image", None)
+            return run(self.source.get(handle), arguments)
+
+        return handler
+
+    def _async_handler(
+        self, run: Callable[[Image, dict[str, Any]], Awaitable[Any]]
+    ) -> Callable[[dict[str, Any]], Awaitable[Any]]:
+        async def handler(arguments: dict[str, Any]) -> Any:
+            handle = arguments.pop("image", None)
+            return await run(self.source.get(handle), arguments)
+
+        return handler
 
     def _handle(self) -> dict[str, Any]:
         handles = self.source.handles()

@@ -50,45 +50,15 @@
   (ignore-errors (finish-output sb-sys:*stdout*))
   (ignore-errors (finish-output sb-sys:*stderr*)))
 
-;;; Reaping
-
-(defun reap-process (process)
-  "Reap PROCESS if it has ended, without waiting. Return its number; 0 while it runs, NIL if it is not ours."
-  (handler-case (sb-posix:waitpid process sb-posix:wnohang)
-    (sb-posix:syscall-error () nil)))
-
-(defconstant +any-process+ 0 "P_ALL of Linux.")
-(defconstant +only-look-for-ended+ #x01000005 "WNOHANG, WEXITED and WNOWAIT of Linux.")
-
-(defun child-ended-p ()
-  "Tell whether any child of this process has ended. One system call, however many children there are."
-  (sb-alien:with-alien ((information (array sb-alien:int 32)))
-    (setf (sb-alien:deref information 0) 0)
-    (sb-alien:alien-funcall
-     (sb-alien:extern-alien "waitid" (function sb-alien:int sb-alien:int sb-alien:int
-                                               sb-sys:system-area-pointer sb-alien:int))
-     +any-process+ 0 (sb-alien:alien-sap information) +only-look-for-ended+)
-    (/= 0 (sb-alien:deref information 0))))
-
-(defun reap-children ()
-  "Reap the ended forks of this process, and only those: others belong to the user's RUN-PROGRAM."
-  (when (and *children* (child-ended-p))
-    (setf *children* (delete-if-not (lambda (process) (eql 0 (reap-process process))) *children*))))
-
-(defun reap-orphans (signal info context)
-  "Reap whatever has ended: the zygote inherits the forks of processes that died."
-  (declare (ignore signal info context))
-  (loop for process = (reap-process -1)
-        while (and process (plusp process))))
-
 ;;; Beginnings
 
 (defun become-zygote ()
   "Set this process up as the one that only forks."
   (setf *role* "zygote" *tag* "" *children* '())
+  (forget-ends)
   (process-control +be-subreaper+ 1)
   (sb-sys:enable-interrupt sb-unix:sigint :ignore)
-  (sb-sys:enable-interrupt sb-unix:sigchld #'reap-orphans))
+  (sb-sys:enable-interrupt sb-unix:sigchld #'on-child-signal))
 
 (defun become-copy (role tag)
   "Set this process, just forked, up for ROLE: its own connection, its own state."
@@ -101,6 +71,7 @@
         *untracked* nil
         *checkpoint-skipped* nil
         *main-thread* sb-thread:*current-thread*)
+  (forget-ends)
   (sb-sys:enable-interrupt sb-unix:sigchld :default)
   (install-interrupt-handler)
   (join-parent))

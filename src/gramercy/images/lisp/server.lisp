@@ -48,7 +48,9 @@ and so, unlike a handler, it cannot come between user code and the handlers of t
       (reply-fault request (condition-members condition)))
     (let ((tag (getf request :then-fork)))
       ;; Where nothing has changed, the last checkpoint is as good as a new one.
-      (when (and (stringp tag) (not *unchanged*) (fork-checkpoint tag)) (rehearse)))))
+      (when (and (stringp tag) (not *unchanged*))
+        (let-reply-arrive)
+        (when (fork-checkpoint tag) (rehearse))))))
 
 (defun serve ()
   "Serve requests until the connection ends, which ends the process."
@@ -77,17 +79,20 @@ and so, unlike a handler, it cannot come between user code and the handlers of t
 (defun main ()
   "Start as the zygote: connect to the socket and serve. The toplevel function of the core."
   (destructuring-bind (&optional path token &rest options) (own-arguments)
-    (declare (ignore options))
     (unless token
-      (format sb-sys:*stderr* "usage: sbcl --core CORE --end-runtime-options SOCKET TOKEN~%")
+      (format sb-sys:*stderr*
+              "usage: sbcl --core CORE --end-runtime-options SOCKET TOKEN [--mirror DESCRIPTOR]~%")
       (finish-output sb-sys:*stderr*)
       (leave 64))
     (setf *socket-path* path
           *token* token
-          *main-thread* sb-thread:*current-thread*))
+          *main-thread* sb-thread:*current-thread*)
+    (let ((mirror (member "--mirror" options :test #'string=)))
+      (open-mirror (and mirror (or (second mirror) "")))))
   ;; What was found out about directories belongs to the machine that built the core.
   (asdf:clear-configuration)
   (uiop/configuration::compute-user-cache)
+  (note-written-pages)
   (become-zygote)
   (join-parent)
   (serve))

@@ -50,7 +50,7 @@
   (let ((name (string-downcase (trimmed-system (request-text request :system))))
         (started (microseconds))
         (*package* (find-package :common-lisp-user)))
-    (with-user-streams ((request-count request :limit +default-limit+))
+    (with-user-streams ((request-count request :limit +default-limit+) (getf request :id))
       (install-interrupt-handler)
       (let ((fault (call-guarded (lambda () (load-quietly name)))))
         (put-reply-start (getf request :id) (null fault))

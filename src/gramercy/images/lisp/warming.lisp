@@ -23,14 +23,6 @@
       (put-evaluation 1 evaluation)
       (reset-outbox))))
 
-(defun rehearse ()
-  "Evaluate something trivial, so that the next evaluation finds its memory ready.
-After a fork every page is shared, and the first to write to a page pays for its copy. Nobody waits now;
-somebody will then. The variables that remember evaluations keep their values."
-  (progv '(+ ++ +++ - * ** *** / // ///)
-      (list + ++ +++ - * ** *** / // ///)
-    (ignore-errors (warm-up-evaluation "(+ 1 2 3)"))))
-
 (defun forget-warm-up ()
   "Leave no trace of the warming up."
   (setf *objects* (make-array +most-objects+ :initial-element nil)

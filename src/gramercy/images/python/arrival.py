@@ -1,6 +1,6 @@
 """Arrive: read the command line, connect, say hello. Light on purpose, since the parent waits for it.
 
-`python -I -S -X utf8 …/images/python/__main__.py SOCKET TOKEN [--path DIRECTORY]…`
+`python -I -S -X utf8 …/images/python/__main__.py SOCKET TOKEN [--path DIRECTORY]… [--mirror DESCRIPTOR]`
 """
 
 import os
@@ -10,6 +10,7 @@ from typing import NamedTuple
 from .frames import Connection
 
 PROTOCOL = 1
+_USAGE = "Expected: SOCKET TOKEN [--path DIRECTORY]... [--mirror DESCRIPTOR]"
 CAPABILITIES = ("fork", "preview", "compile", "xref", "macroexpand", "inspect", "await")
 
 
@@ -26,24 +27,29 @@ class Options(NamedTuple):
 
     address: Address
     paths: tuple[str, ...]
+    mirror: str | None
 
 
 def read_options(arguments: list[str]) -> Options:
     """Read the command line, or end the program with a message on the log."""
     words, paths = [], []
+    mirror = None
     rest = iter(arguments)
     for word in rest:
         if word == "--path":
             paths.append(next(rest, ""))
         elif word.startswith("--path="):
             paths.append(word.partition("=")[2])
+        elif word == "--mirror":
+            mirror = next(rest, "")
         elif word.startswith("--"):
-            sys.exit(f"Unknown option {word}. Expected: SOCKET TOKEN [--path DIRECTORY]...")
+            sys.exit(f"Unknown option {word}. {_USAGE}")
         else:
             words.append(word)
     if len(words) != 2 or "" in paths:  # noqa: PLR2004 - the socket and the token
-        sys.exit("Expected: SOCKET TOKEN [--path DIRECTORY]...")
-    return Options(Address(os.path.abspath(words[0]), words[1]), tuple(paths))  # noqa: PTH100 - pathlib costs 10 ms
+        sys.exit(_USAGE)
+    address = Address(os.path.abspath(words[0]), words[1])  # noqa: PTH100 - pathlib costs 10 ms
+    return Options(address, tuple(paths), mirror)
 
 
 def greet(address: Address, role: str, tag: str | None) -> Connection:

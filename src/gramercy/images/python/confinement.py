@@ -1,13 +1,16 @@
 """Give up rights: to signal outsiders, for a live process; to write, connect and signal, for a preview.
 
 Landlock takes the rights to new files. Descriptors and shared mappings that are open already are beyond it,
-so descriptors are pointed at the null device and a writable shared mapping means: not confined.
+so descriptors are pointed at the null device and a writable shared mapping, but for the mirror of the output,
+means: not confined.
 """
 
 import ctypes
 import fcntl
 import os
 import sys
+
+from .mirror import Device
 
 _CREATE, _RESTRICT = 444, 446
 _NO_NEW_PRIVILEGES = 38
@@ -39,8 +42,8 @@ def landlock_version() -> int:
     return max(int(_syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_ABI_QUESTION))), 0)
 
 
-def confine(keep: int) -> str:
-    """Give up the rights of this process except its connection; return the level, or raise the reason."""
+def confine(keep: int, mirror: Device | None) -> str:
+    """Give up the rights of this process except its connection and its mirror; return the level, or raise."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     sys.dont_write_bytecode = True
     try:
@@ -51,7 +54,7 @@ def confine(keep: int) -> str:
     if not version:
         raise NotConfinedError("This kernel has no Landlock: writes of evaluated code cannot be held back.")
     _restrict(version)
-    shared = _shared_mapping()
+    shared = _shared_mapping(mirror)
     if shared is not None:
         raise NotConfinedError(f"Evaluated code has mapped {shared} for shared writing before the fork.")
     return f"landlock-{version}"
@@ -104,10 +107,12 @@ def _silence_descriptors(null: int, keep: int) -> None:
             os.dup2(null, number, inheritable=number <= 2)  # noqa: PLR2004 - the standard three
 
 
-def _shared_mapping() -> str | None:
+def _shared_mapping(mirror: Device | None) -> str | None:
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 - no pathlib here
         for line in lines:
             words = line.split(None, 5)
-            if len(words) == 6 and words[1].startswith("rw") and words[1].endswith("s"):  # noqa: PLR2004 - a named mapping
+            if len(words) < 6 or not words[1].startswith("rw") or not words[1].endswith("s"):  # noqa: PLR2004 - unnamed
+                continue
+            if mirror is None or (words[3], words[4]) != mirror:
                 return words[5].strip()
     return None

@@ -1,7 +1,7 @@
 """Fork this process and look after the copies.
 
 Only copies made here are reaped, so that user code can wait for children of its own; the zygote, which runs
-no user code, adopts and reaps every orphan.
+no user code, adopts and reaps every orphan. How they ended is remembered for a while.
 """
 
 import _thread
@@ -9,14 +9,17 @@ import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
 _fork, _waitpid, _listdir, _getpid, _exit = os.fork, os.waitpid, os.listdir, os.getpid, os._exit
 _open, _read, _close, _setpgid = os.open, os.read, os.close, os.setpgid
+_signaled, _signal, _code = os.WIFSIGNALED, os.WTERMSIG, os.WEXITSTATUS
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NOHANG = os.WNOHANG
 _SUBREAPER = 36
+_REMEMBERED = 64
 _modules = sys.modules
 
 
@@ -25,10 +28,12 @@ class CannotForkError(Exception):
 
 
 class Family:
-    """The processes this one has forked for the parent."""
+    """The processes this one has forked for the parent, and how the last of them ended."""
 
     def __init__(self) -> None:
         self._copies: set[int] = set()
+        self._ended: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
+        self._adopts = False
 
     def fork(self) -> int:
         """Fork; return 0 in the copy. Refuse while other threads run, since a copy would lose them."""
@@ -47,6 +52,7 @@ class Family:
                 _setpgid(0, 0)
             _restore_random(dice)
             self._copies = set()
+            self._ended.clear()
         else:
             self._copies.add(pid)
         return pid
@@ -54,12 +60,56 @@ class Family:
     def reap(self) -> None:
         """Collect the copies that have ended."""
         for pid in list(self._copies):
-            try:
-                ended = _waitpid(pid, _NOHANG)[0]
-            except OSError:
-                ended = pid
-            if ended:
-                self._copies.discard(pid)
+            self._collect(pid)
+
+    def fate(self, pid: int) -> dict[str, object]:
+        """Say how a child of this process ended, or that it runs, as far as is known."""
+        if self._adopts:
+            self._collect_all()
+        if (pid in self._copies or self._adopts) and self._collect(pid):
+            return {"kind": "running"}
+        # The latest first: numbers are used again. The handler of SIGCHLD may add while this looks.
+        for known, status in reversed(tuple(self._ended)):
+            if known == pid and _signaled(status):
+                return {"kind": "signaled", "signal": _signal(status)}
+            if known == pid:
+                return {"kind": "exited", "code": _code(status)}
+        return {"kind": "unknown"}
+
+    def _collect(self, pid: int) -> bool:
+        """Collect a child if it has ended; tell whether it still runs."""
+        try:
+            ended, status = _waitpid(pid, _NOHANG)
+        except (OSError, OverflowError):
+            # Not a child, or collected already, by the handler of SIGCHLD or by user code.
+            self._copies.discard(pid)
+            return False
+        if ended:
+            self._remember(ended, status)
+        return not ended
+
+    def _collect_all(self) -> None:
+        with suppress(OSError):
+            while True:
+                ended, status = _waitpid(-1, _NOHANG)
+                if not ended:
+                    return
+                self._remember(ended, status)
+
+    def _remember(self, pid: int, status: int) -> None:
+        self._copies.discard(pid)
+        self._ended.append((pid, status))
+
+    def adopt_orphans(self, prctl: Callable[..., int]) -> None:
+        """Make this process the parent of orphans below it and collect whatever ends."""
+        self._adopts = True
+        prctl(_SUBREAPER, 1, 0, 0, 0)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: self._collect_all())
+
+    def stop_adopting(self) -> None:
+        """Leave children alone again: in a live process they belong to user code."""
+        self._adopts = False
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def threads() -> tuple[int, list[str]]:
@@ -108,25 +158,6 @@ def _resident() -> int:
             _close(file)
     except Exception:  # noqa: BLE001 - no /proc, or an audit hook of the user's
         return 0
-
-
-def adopt_orphans(prctl: Callable[..., int]) -> None:
-    """Make this process the parent of orphans below it and reap whatever ends."""
-    prctl(_SUBREAPER, 1, 0, 0, 0)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: _reap_all())
-
-
-def stop_adopting() -> None:
-    """Leave children alone again: in a live process they belong to user code."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-
-
-def _reap_all() -> None:
-    try:
-        while _waitpid(-1, _NOHANG)[0]:
-            continue
-    except OSError:
-        return
 
 
 def end_all() -> None:

@@ -17,12 +17,13 @@ from .effects import Witness
 from .failures import message_of
 from .frames import Connection, decode, encode
 from .interrupts import ignore_interrupts
+from .mirror import open_mirror
 from .names import near
-from .processes import CannotForkError, Family, adopt_orphans, end_all, state, stop_adopting
+from .processes import CannotForkError, Family, end_all, state
 from .requests import Request, RequestError, optional_text
 from .session import Reply, Session
 
-_exit, _gettrace, _getprofile = os._exit, sys.gettrace, sys.getprofile
+_exit, _yield, _gettrace, _getprofile = os._exit, os.sched_yield, sys.gettrace, sys.getprofile
 _ROLES = ("live", "checkpoint", "preview")
 _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "eval": operations.evaluate,
@@ -51,8 +52,9 @@ class Server:
         self._address: Address = options.address
         self._connection = connection
         self._role = "zygote"
-        self._session = Session()
-        self._family = Family()
+        self._mirror = open_mirror(options.mirror)
+        self._session = Session(self._mirror)
+        self.family = Family()
         self._skipped: str | None = None
         self._own: dict[str, Callable[[Request], Reply | None]] = {
             "fork": self._fork,
@@ -61,13 +63,14 @@ class Server:
             "save": self._save,
             "exit": self._exit,
             "confine": self._confine,
+            "fate": self._fate,
         }
 
     def serve(self) -> None:
         """Answer requests until the connection ends; the process ends with it."""
         while True:
             body = self._connection.receive()
-            self._family.reap()
+            self.family.reap()
             try:
                 self._one(body)
             except BaseException:  # noqa: BLE001 - out of memory while answering: nothing left to say
@@ -134,17 +137,23 @@ class Server:
             witness = Witness(lambda: self._session.gate.open)
             heard = witness.install()
             self._session.effects = witness.take
-            level = confine(self._connection.fd)
+            level = confine(self._connection.fd, self._mirror.device if self._mirror else None)
         except (NotConfinedError, OSError) as error:
             return {"ok": True, "confined": False, "reason": str(error)}
         return {"ok": True, "confined": True, "level": level, "effects_seen": heard}
+
+    def _fate(self, request: Request) -> Reply:
+        pid = request.get("pid")
+        if type(pid) is not int or pid < 1:
+            raise RequestError("INVALID-REQUEST", '"pid" must be the number of a process.')
+        return {"ok": True, "status": self.family.fate(pid)}
 
     def _fork(self, request: Request) -> Reply | None:
         role, tag = request.get("role"), optional_text(request, "tag")
         if role not in _ROLES:
             raise RequestError("INVALID-REQUEST", f'"role" must be one of {", ".join(_ROLES)}.')
         try:
-            pid = self._family.fork()
+            pid = self.family.fork()
         except CannotForkError as error:
             raise RequestError("CANNOT-FORK", str(error)) from None
         if pid == 0:
@@ -153,8 +162,10 @@ class Server:
         return {"ok": True, "pid": pid}
 
     def _fork_afterwards(self, tag: str) -> None:
+        # Whoever waits for the reply shall have it before this processor is busy with the fork.
+        _yield()
         try:
-            pid = self._family.fork()
+            pid = self.family.fork()
         except CannotForkError as error:
             self._skipped = str(error)
             return
@@ -179,7 +190,7 @@ class Server:
         self._connection.close()
         self._skipped = None
         if self._role == "zygote":
-            stop_adopting()
+            self.family.stop_adopting()
             shield()
             self._session.begin()
         self._session.loop.forget()
@@ -190,8 +201,9 @@ class Server:
             _exit(2)
 
     def left_by_user_code(self) -> None:
-        """Close the connection in a copy that user code forked."""
+        """Close the connection and leave the mirror, in a copy that user code forked."""
         self._connection.close()
+        self._session.console.leave_mirror()
 
 
 def _internal(error: BaseException) -> Reply:
@@ -205,7 +217,7 @@ def serve(options: Options, connection: Connection) -> None:
     server = Server(options, connection)
     connection.at_end = end_all
     ignore_interrupts()
-    adopt_orphans(prctl)
+    server.family.adopt_orphans(prctl)
     os.register_at_fork(after_in_child=server.left_by_user_code)
     gc.collect()
     gc.freeze()

@@ -18,6 +18,7 @@ from .definitions import Definitions
 from .evaluation import Evaluator, Run
 from .failures import failure
 from .interrupts import Gate, hold
+from .mirror import Mirror
 from .processes import state
 from .sources import Sources
 from .streams import Console
@@ -33,10 +34,10 @@ _BALLAST = 8 * 1024 * 1024
 class Session:
     """One user's module, streams, sources, definitions and objects."""
 
-    def __init__(self) -> None:
+    def __init__(self, mirror: Mirror | None) -> None:
         self.main = ModuleType("__main__")
         self.current = "__main__"
-        self.console = Console()
+        self.console = Console(mirror)
         self.sources = Sources()
         self.cautions = Cautions(self.sources)
         self.loop = Loop()
@@ -67,7 +68,7 @@ class Session:
         run = Run(_size(request, "value_limit", 20_000))
         _modules["__main__"] = self.main
         self.cautions.begin(raw_space(module))
-        self.console.begin(_size(request, "limit", 100_000))
+        self.console.begin(_size(request, "limit", 100_000), request.get("id"))
         started = _clock()
         error = self._guarded(work, run)
         elapsed = (_clock() - started) * 1000

@@ -1,13 +1,16 @@
 """What evaluated code sees as stdin, stdout and stderr.
 
 The three objects live as long as the process. During an evaluation they keep the first characters and count
-the rest; at any other time what threads print goes to the log. They know nothing of forms or replies.
+the rest, and show it to the parent as it comes; at any other time what threads print goes to the log. They
+know nothing of forms or replies.
 """
 
 import codecs
 import io
 import os
 import sys
+
+from .mirror import Area, Mirror
 
 _write = os.write
 _decoder = codecs.getincrementaldecoder("utf-8")
@@ -23,22 +26,29 @@ class CappedText(io.TextIOBase):
         self._fd = fd
         self._parts: list[str] | None = None
         self._room = 0
+        self._area: Area | None = None
         self.total = 0
 
     encoding = "utf-8"
     errors = "backslashreplace"
     line_buffering = True
 
-    def begin(self, limit: int) -> None:
-        """Start keeping what is written."""
+    def begin(self, limit: int, area: Area | None) -> None:
+        """Start keeping what is written, in the area too."""
         self.buffer.reset()
         self._parts, self._room, self.total = [], limit, 0
+        self._area = area
 
     def end(self) -> str:
         """Stop keeping and return what was kept."""
         self.buffer.finish()
         parts, self._parts = self._parts, None
+        self.leave_mirror()
         return "".join(parts or ())
+
+    def leave_mirror(self) -> None:
+        """Show nothing to the parent from now on."""
+        self._area = None
 
     def write(self, text: str) -> int:
         """Keep what there is room for and count all of it."""
@@ -56,6 +66,9 @@ class CappedText(io.TextIOBase):
                 parts[:] = ["".join(parts)]
         else:
             self.total += size
+        area = self._area
+        if area is not None:
+            area.add(text, self.total)
         return size
 
     def _log(self, text: str) -> None:
@@ -158,7 +171,8 @@ class EmptyInput(io.TextIOBase):
 class Console:
     """The three streams of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, mirror: Mirror | None) -> None:
+        self._mirror = mirror
         self.stdin = EmptyInput()
         self.stdout = CappedText(1, "<stdout>")
         self.stderr = CappedText(2, "<stderr>")
@@ -168,11 +182,22 @@ class Console:
         sys.stdin, sys.stdout, sys.stderr = self.stdin, self.stdout, self.stderr
         sys.__stdin__, sys.__stdout__, sys.__stderr__ = self.stdin, self.stdout, self.stderr  # type: ignore[misc,assignment]  # final for others
 
-    def begin(self, limit: int) -> None:
-        """Install the streams and start keeping output."""
+    def begin(self, limit: int, number: object) -> None:
+        """Install the streams and start keeping output; that of a request with a number is mirrored."""
         self.install()
-        self.stdout.begin(limit)
-        self.stderr.begin(limit)
+        mirror = self._mirror
+        if mirror is None or type(number) is not int:
+            self.stdout.begin(limit, None)
+            self.stderr.begin(limit, None)
+        else:
+            mirror.begin(number)
+            self.stdout.begin(limit, mirror.stdout)
+            self.stderr.begin(limit, mirror.stderr)
+
+    def leave_mirror(self) -> None:
+        """Leave the mirror to the process this one is a copy of, until the next request."""
+        self.stdout.leave_mirror()
+        self.stderr.leave_mirror()
 
     def end(self, reply: dict[str, object], truncated: dict[str, object]) -> None:
         """Write what was kept into the reply, and how much there was where some was cut."""

@@ -1,0 +1,112 @@
+"""Wait for the reply to a call: until its deadline, then by interrupts, then by the end of its process."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from gramercy.images.base import Progress, Reply
+from gramercy.images.mirror import Printed
+
+if TYPE_CHECKING:
+    from gramercy.images.base import Watcher
+    from gramercy.images.connection import Connection
+    from gramercy.images.mirror import Mirror
+
+T = TypeVar("T")
+
+# From the first interrupt to the second, and from the second to the end of the process.
+PATIENCE = 1.0
+WATCH_SECONDS = 0.25
+
+
+class EndedByForceError(Exception):
+    """The process heeded no interrupt and has to be ended."""
+
+
+class Wait:
+    """The wait for one call that is under way in one process. Another thread may cut it short."""
+
+    def __init__(
+        self, connection: Connection, mirror: Mirror | None = None, watch: Watcher | None = None
+    ) -> None:
+        self._connection = connection
+        self._mirror = mirror
+        self._watch = watch
+        self._seen = Printed()
+        self._started = monotonic()
+        # An event is made only for whoever wants to wait for it: it would cost every call 2 µs.
+        self._is_over = False
+        self._over: threading.Event | None = None
+
+    def for_reply(self, kind: type[T], seconds: float) -> T:
+        """Return the reply; on time-out interrupt twice, then give up."""
+        try:
+            for patience in (seconds, PATIENCE, PATIENCE):
+                reply = self._within(kind, patience)
+                if reply is not None:
+                    return reply
+                self._connection.signal(signal.SIGINT)
+            raise EndedByForceError
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._over is not None:
+            self._over.set()
+
+    def for_a_moment(self, kind: type[T], seconds: float) -> T | None:
+        """Return the reply if it comes within so short a time; else the wait is still to be done."""
+        reply = self._connection.receive_reply(kind, seconds)
+        if reply is not None:
+            self._end()
+        return reply
+
+    def _within(self, kind: type[T], seconds: float) -> T | None:
+        if self._watch is None:
+            return self._connection.receive_reply(kind, seconds)
+        deadline = monotonic() + seconds
+        while (left := deadline - monotonic()) > 0:
+            reply = self._connection.receive_reply(kind, min(left, WATCH_SECONDS))
+            if reply is not None:
+                return reply
+            self._tell()
+        return None
+
+    def _tell(self) -> None:
+        """Tell the watcher what is new; one that fails is not told again, and the call goes on."""
+        printed, seen = self.printed(), self._seen
+        self._seen = printed
+        news = (printed.stdout[len(seen.stdout) :], printed.stderr[len(seen.stderr) :])
+        if self._watch is not None:
+            try:
+                self._watch(Progress(monotonic() - self._started, *news))
+            except Exception:  # noqa: BLE001 - a stranger's fault must not become the call's
+                self._watch = None
+
+    def printed(self) -> Printed:
+        """Return what the call has printed so far."""
+        return Printed() if self._mirror is None else self._mirror.read(self._connection.last_id)
+
+    def cut_short(self) -> None:
+        """Stop the call: by interrupts, and by the end of its process if it resists."""
+        over = self._over = self._over or threading.Event()
+        for _ in range(2):
+            if self._is_over:
+                return
+            self._connection.signal(signal.SIGINT)
+            if over.wait(PATIENCE):
+                return
+        self._connection.signal(signal.SIGKILL)
+
+
+def with_output(reply: Reply, printed: Printed) -> Reply:
+    """Return a reply that somebody else had to give, with what the call itself had printed."""
+    return msgspec.structs.replace(
+        reply, stdout=printed.stdout, stderr=printed.stderr, truncated=printed.truncated
+    )

@@ -1,0 +1,164 @@
+"""Run calls in the live process, one at a time, and find the way back when it dies."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from functools import partial
+from time import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
+from gramercy.images import deaths
+from gramercy.images.awaiting import EndedByForceError, Wait, with_output
+from gramercy.images.base import HistoryEntry, ImageFault, Reply
+from gramercy.images.handover import on_a_thread
+from gramercy.images.housekeeping import housekeeper
+from gramercy.images.mirror import Printed
+from gramercy.images.replay import extended
+
+if TYPE_CHECKING:
+    from gramercy.images.calls import Call
+    from gramercy.images.family import Family
+    from gramercy.images.lineage import Lineage
+
+# How long an event loop may be held up in the hope that a thread is not needed.
+MOMENT = 0.001
+MOST_HISTORY = 50
+LOG_SHOWN = 1000
+
+
+class Runner:
+    """Runs what changes the state of an image; `lock` lets in one call at a time."""
+
+    def __init__(self, lineage: Lineage) -> None:
+        self._lineage = lineage
+        # Not reentrant, since a call may be begun by one thread and ended by another.
+        self.lock = threading.Lock()
+        # The wait for what runs at this moment, in the live process or in the throw-away copy of a preview.
+        self.wait: Wait | None = None
+        self.history: deque[HistoryEntry] = deque(maxlen=MOST_HISTORY)
+
+    async def arun(self, call: Call) -> Reply:
+        """Run a call without holding up the event loop for longer than a moment."""
+        if not self.lock.acquire(blocking=False):
+            return await on_a_thread(partial(self.run, call), call.cancel)
+        reply = None
+        try:
+            # To start an image takes longer than a moment.
+            if self._lineage.live is not None:
+                reply = self._briefly(call)
+        finally:
+            if reply is not None or call.wait is None:
+                self.lock.release()
+        if reply is not None:
+            return reply
+        rest = partial(self.run, call) if call.wait is None else partial(self._finish_and_release, call)
+        return await on_a_thread(rest, call.cancel)
+
+    def run(self, call: Call) -> Reply:
+        """Run a call and wait for it."""
+        with self.lock:
+            if call.is_cancelled:
+                return Reply(ok=False, error=ImageFault("CANCELLED", "The call was taken back."))
+            return self._begin(call) or self._finish(call)
+
+    def _briefly(self, call: Call) -> Reply | None:
+        """Begin a call, and end it too if that takes but a moment."""
+        refused = self._begin(call)
+        if refused is not None or call.wait is None:
+            return refused
+        try:
+            reply = call.wait.for_a_moment(Reply, MOMENT)
+        except ImageError:
+            return None  # the way back takes longer, and whoever waits for the call sees the same again
+        return None if reply is None else self._finished(call, reply)
+
+    def _finish_and_release(self, call: Call) -> Reply:
+        try:
+            return self._finish(call)
+        finally:
+            self.lock.release()
+
+    def _begin(self, call: Call) -> Reply | None:
+        """Send a call off; return a reply only when that is not possible."""
+        lineage = self._lineage
+        for _attempt in range(2):
+            try:
+                family, live = lineage.ready()
+                call.tag = lineage.new_tag(family)
+                live.send(call.op, **call.fields())
+            except ImageGoneError:
+                # It must have ended after the last call: this one has not reached it.
+                lineage.ended_between_calls()
+                continue
+            except ImageProtocolError as error:
+                return Reply(ok=False, error=ImageFault("INVALID-CODE", str(error)))
+            except ImageError as error:
+                return Reply(ok=False, error=ImageFault("IMAGE-NOT-STARTED", str(error)))
+            call.wait = self.wait = Wait(live, family.mirror, call.watch)
+            return None
+        return Reply(ok=False, error=ImageFault("IMAGE-NOT-STARTED", "the image ends whenever it starts"))
+
+    def _finish(self, call: Call) -> Reply:
+        wait, family = call.wait, self._lineage.family
+        assert wait is not None and family is not None, "a call is finished that was never begun"  # noqa: S101, PT018
+        try:
+            reply = wait.for_reply(Reply, call.seconds)
+        except ImageProtocolError as error:
+            self.wait = None
+            return Reply(ok=False, error=ImageFault("INVALID-REPLY", str(error)))
+        except (ImageGoneError, EndedByForceError) as error:
+            return self._remember(call, self._after_death(family, error, call))
+        return self._finished(call, reply)
+
+    def _finished(self, call: Call, reply: Reply) -> Reply:
+        lineage = self._lineage
+        self.wait = None
+        notes, lineage.notes = lineage.notes, []
+        if notes and reply.checkpoint_skipped:
+            notes.append(f"The reason: {reply.checkpoint_skipped}.")
+        if not reply.unchanged:
+            lineage.past = extended(lineage.past, call.as_step(reply))
+            reason = self._why_not_kept(call, reply)
+            if reason is None:
+                housekeeper.later(self._tidy)
+            else:
+                notes.append(f"No checkpoint was taken after this call: {reason}.")
+        return self._remember(call, msgspec.structs.replace(reply, notes=notes) if notes else reply)
+
+    def _why_not_kept(self, call: Call, reply: Reply) -> str | None:
+        """Expect the checkpoint of a call that changed the state, or tell why there is none."""
+        if reply.state.threads > 1:
+            return f"{reply.state.threads} threads are running"
+        return self._lineage.expect(call.tag, call.code, reply.state.heap_bytes)
+
+    def _remember(self, call: Call, reply: Reply) -> Reply:
+        if call.op != "load_system":
+            self.history.append(HistoryEntry(call.code, reply, time()))
+        return reply
+
+    def _after_death(self, family: Family, error: Exception, call: Call) -> Reply:
+        """Bring the state before back, and say what happened."""
+        lineage = self._lineage
+        self.wait = None
+        fate = deaths.Fate()
+        if lineage.live is not None:
+            if isinstance(error, ImageGoneError):
+                fate = family.fate(lineage.live)
+            family.kill(lineage.live)
+        printed = call.wait.printed() if call.wait is not None else Printed()
+        log = family.log.take()
+        notes = [*lineage.notes, *lineage.restore(family)]
+        lineage.notes = []
+        if log.strip():
+            notes.append(f"The last of its log: {log.strip()[-LOG_SHOWN:]}")
+        fault = deaths.died(log, fate) if isinstance(error, ImageGoneError) else deaths.killed(call.seconds)
+        return with_output(Reply(ok=False, error=fault, elapsed_ms=call.elapsed_ms(), notes=notes), printed)
+
+    def _tidy(self) -> None:
+        """Meet the checkpoint of the last call while nobody waits."""
+        with self.lock:
+            self._lineage.settle()

@@ -1,0 +1,109 @@
+"""Write the state of an image to disk, and take it up again.
+
+A core of SBCL holds everything; for a language without such a thing the forms that led to the state are
+written, and run again.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gramercy.errors import ImageError
+from gramercy.images.replay import Past, differences, read_recording, write_recording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gramercy.images.base import Reply
+    from gramercy.images.connection import Connection
+    from gramercy.images.family import Family, Program
+    from gramercy.images.replay import Step
+
+SAVE_SECONDS = 120.0
+MOST_DIFFERENCES = 10
+CORE_MAGIC = b"LCBS"
+
+
+class Restorable(Protocol):
+    """What it takes to take up a state."""
+
+    def program(self) -> Program:
+        """Return how the image was started."""
+
+    def adopt(self, program: Callable[[], Program]) -> None:
+        """Begin again with another program."""
+
+    def repeat(self, steps: list[Step]) -> list[Reply | None]:
+        """Begin again and run the steps but for those that are left out."""
+
+
+def save_image(path: Path, family: Family, live: Connection, past: Past | None) -> str:
+    """Write the state; return a sentence that says what was written."""
+    path = path.expanduser()
+    if path.is_dir() or not path.parent.is_dir():
+        raise ImageError(f"{path} cannot be written: it is to be a file in a directory that exists")
+    if family.program.saved is None:
+        count = write_recording(path, family.program.language, past)
+        return f"saved to {path}: {count} steps, which are run again to restore the state"
+    return f"saved to {path}: {_save_core(path, family, live):,} bytes"
+
+
+def _save_core(path: Path, family: Family, live: Connection) -> int:
+    """Let the image write a core where it may, and move it to where it may not."""
+    made = family.directory.path / "tmp" / f"{secrets.token_hex(8)}.core"
+    try:
+        answer = live.request(dict[str, Any], SAVE_SECONDS, "save", path=str(made))
+        if not answer.get("ok"):
+            raise ImageError(str((answer.get("error") or {}).get("message", "the image cannot be saved")))
+        return _copy(made, path)
+    except OSError as error:
+        raise ImageError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def _copy(made: Path, path: Path) -> int:
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        # Not through a link that code inside the image may have put there.
+        with (
+            os.fdopen(os.open(made, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as source,
+            partial.open("wb") as target,
+        ):
+            shutil.copyfileobj(source, target, 1 << 20)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return path.stat().st_size
+
+
+def restore_image(path: Path, image: Restorable) -> str:
+    """Take up a state; what was there before is left only when that has worked."""
+    path = path.expanduser().resolve()
+    program = image.program()
+    if program.saved is not None:
+        _check_core(path)
+        with_core = program.saved
+        image.adopt(lambda: with_core(path))
+        return f"restored from {path}"
+    steps = read_recording(path, program.language)
+    told = differences(steps, image.repeat(steps))
+    more = f"\nand {len(told) - MOST_DIFFERENCES} more" if len(told) > MOST_DIFFERENCES else ""
+    listed = "".join(f"\n{each}" for each in told[:MOST_DIFFERENCES])
+    outcome = f"; not as the first time:{listed}{more}" if told else ", all as the first time"
+    return f"restored from {path}: {len(steps)} steps run again{outcome}"
+
+
+def _check_core(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(CORE_MAGIC))
+    except OSError as error:
+        raise ImageError(f"{path} cannot be read: {error.strerror}") from None
+    if magic != CORE_MAGIC:
+        raise ImageError(f"{path} is not a saved image of SBCL")

@@ -1,0 +1,74 @@
+"""Kinds of content beside text that a tool, a resource or a prompt can give. They know no wire format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class TextBlock:
+    """A piece of text."""
+
+    text: str
+    annotations: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageBlock:
+    """A picture as bytes."""
+
+    data: bytes
+    mime_type: str
+    annotations: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AudioBlock:
+    """A sound as bytes."""
+
+    data: bytes
+    mime_type: str
+    annotations: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceBlock:
+    """The content of a resource itself: text or bytes."""
+
+    uri: str
+    content: str | bytes
+    mime_type: str | None = None
+    annotations: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLink:
+    """The address of a resource that can be read later."""
+
+    uri: str
+    name: str
+    description: str = ""
+    mime_type: str | None = None
+    annotations: dict[str, Any] = field(default_factory=dict)
+
+
+Block: TypeAlias = TextBlock | ImageBlock | AudioBlock | ResourceBlock | ResourceLink
+
+
+def blocks_text(blocks: tuple[Block, ...]) -> str:
+    """Say in text what the blocks are, for callers who cannot be shown more."""
+    return "\n".join(map(_block_text, blocks))
+
+
+def _block_text(block: Block) -> str:
+    if isinstance(block, TextBlock):
+        return block.text
+    if isinstance(block, ImageBlock | AudioBlock):
+        kind = "image" if isinstance(block, ImageBlock) else "audio"
+        return f"[{kind}: {block.mime_type}, {len(block.data):,} bytes]"
+    if isinstance(block, ResourceLink):
+        return f"[resource {block.name}: {block.uri}]"
+    if isinstance(block.content, str):
+        return f"[resource {block.uri}]\n{block.content}"
+    return f"[resource {block.uri}: {len(block.content):,} bytes]"

@@ -1,0 +1,100 @@
+"""What a running handler can tell and ask its caller: progress, log lines, questions.
+
+The handler asks for it with `current_call()`. Who calls knows how to bring it to the other side; this module
+knows no protocol, and outside of a conversation every method does nothing.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+
+from gramercy.errors import ExecutionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LogLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+
+class Call:
+    """The call that is being handled, as its handler sees it; this one belongs to nobody in particular."""
+
+    __slots__ = ()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the result any more."""
+        return False
+
+    @property
+    def principal(self) -> str:
+        """Who calls, as the transport has found out."""
+        return "local"
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the caller has declared that it can do."""
+        return {}
+
+    @property
+    def version(self) -> str | None:
+        """The revision of the protocol in which the caller speaks; None when there is no protocol."""
+        return None
+
+    def can(self, capability: str) -> bool:
+        """Tell whether the caller can be asked: `elicitation`, `sampling` or `roots`."""
+        del capability
+        return False
+
+    def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell how far the work is; dropped when nobody asked to know."""
+
+    def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None:
+        """Send a line to the caller's log; dropped below the level that the caller wants."""
+
+    def on_cancel(self, stop: Callable[[], object]) -> None:
+        """Have `stop` called when the call is cancelled while the handler runs; it must not block."""
+
+    def close_stream(self) -> None:
+        """Let the connection go while the work goes on, where the caller can come back for the result."""
+
+    async def detach(self) -> bool:
+        """Say that the rest takes long: a caller that can fetches the result later. Tell whether it will."""
+        return False
+
+    def fail(self, message: str, *, code: int = -32603, data: Any = None) -> NoReturn:
+        """End the request with an error of the protocol; a tool's own failure is simply raised."""
+        del code, data
+        raise ExecutionError(message)
+
+    async def ask(self, message: str, schema: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
+        """Ask the person a form of flat fields; give `{"action": "accept", "content": {…}}` or a refusal."""
+        del message, schema, key
+        raise self._nobody("asked")
+
+    async def sample(self, params: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
+        """Have the caller's model answer; `params` and result are those of sampling/createMessage."""
+        del params, key
+        raise self._nobody("asked for a completion")
+
+    async def roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
+        """Return the folders that the caller works in."""
+        del key
+        raise self._nobody("asked for roots")
+
+    def _nobody(self, what: str) -> ExecutionError:
+        return ExecutionError(
+            f"the caller cannot be {what}: this call has no conversation; look at current_call().can(…) first"
+        )
+
+
+_NOBODY = Call()
+_current: ContextVar[Call] = ContextVar("gramercy-call", default=_NOBODY)
+enter_call = _current.set
+leave_call = _current.reset
+
+
+def current_call() -> Call:
+    """Return the call that is being handled here."""
+    return _current.get()

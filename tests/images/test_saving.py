@@ -1,0 +1,175 @@
+"""States on disk: written whole or not at all, taken up again in another image. Real processes only."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gramercy.errors import ImageError
+from gramercy.images.opening import open_image
+
+
+@pytest.fixture
+def other(words, tmp_path):
+    """Another image of the same language, in a project of its own."""
+    image = open_image(words.language, project=tmp_path)
+    yield image
+    image.close()
+
+
+def test_a_saved_state_is_taken_up_by_another_image(image, other, words, tmp_path):
+    """Images: save, and a saved state starts with all it had."""
+    image.evaluate(words.define)
+    image.evaluate(words.change.format(7))
+    saved = tmp_path / "state"
+    assert str(saved) in image.save(str(saved))
+    image.evaluate(words.change.format(8))
+    other.evaluate(words.six)
+    assert str(saved) in other.restore(str(saved))
+    assert other.evaluate(words.look).values == ["7"]
+    assert image.evaluate(words.look).values == ["8"]
+
+
+def test_a_restored_image_goes_back_and_survives_like_any_other(image, other, words, tmp_path):
+    image.evaluate(words.define)
+    saved = tmp_path / "state"
+    image.save(str(saved))
+    other.restore(str(saved))
+    other.evaluate(words.change.format(9))
+    assert other.evaluate(words.kill_self).error.type == "IMAGE-DIED"
+    other.undo()
+    assert other.evaluate(words.look).values == ["41"]
+    assert other.preview(words.change.format(1)).ok
+    assert other.evaluate(words.look).values == ["41"]
+
+
+def test_a_reset_leaves_the_restored_state_too(image, other, words, tmp_path):
+    image.evaluate(words.define)
+    saved = tmp_path / "state"
+    image.save(str(saved))
+    other.restore(str(saved))
+    other.reset()
+    assert not other.evaluate(words.look).ok
+
+
+def test_a_restored_state_can_be_saved_again(image, other, words, tmp_path):
+    image.evaluate(words.define)
+    image.save(str(tmp_path / "one"))
+    other.restore(str(tmp_path / "one"))
+    other.evaluate(words.change.format(5))
+    other.save(str(tmp_path / "two"))
+    other.restore(str(tmp_path / "two"))
+    assert other.evaluate(words.look).values == ["5"]
+
+
+def test_what_was_undone_is_not_saved(image, other, words, tmp_path):
+    image.evaluate(words.define)
+    image.evaluate(words.change.format(7))
+    image.undo()
+    image.save(str(tmp_path / "state"))
+    other.restore(str(tmp_path / "state"))
+    assert other.evaluate(words.look).values == ["41"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"not a state", b'{"gramercy_journal":99', None])
+def test_what_is_no_saved_state_is_refused_and_the_image_keeps_its_own(image, words, tmp_path, content):
+    image.evaluate(words.define)
+    path = tmp_path / "state"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ImageError, match="state"):
+        image.restore(str(path))
+    assert image.evaluate(words.look).values == ["41"]
+
+
+def test_a_core_that_does_not_start_leaves_the_image_as_it_was(image, words, tmp_path):
+    if words.language != "sbcl":
+        pytest.skip("only SBCL writes cores")
+    image.evaluate(words.define)
+    path = tmp_path / "state"
+    path.write_bytes(b"LCBS" + bytes(4096))
+    with pytest.raises(ImageError, match="does not start"):
+        image.restore(str(path))
+    assert image.evaluate(words.look).values == ["41"]
+
+
+@pytest.mark.parametrize("place", ["missing/state", "."])
+def test_a_place_that_cannot_be_written_is_told(image, tmp_path, place):
+    with pytest.raises(ImageError, match="cannot be written"):
+        image.save(str(tmp_path / place))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_core_is_written_outside_the_project_and_nothing_beside_it(image, words, tmp_path):
+    """The image itself may write nowhere but into its project."""
+    if words.language != "sbcl":
+        pytest.skip("only SBCL writes cores")
+    saved = tmp_path / "state"
+    image.save(str(saved))
+    assert saved.read_bytes()[:4] == b"LCBS"
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_steps_that_go_otherwise_the_second_time_are_told(tmp_path):
+    """A journal is run again: what it depends on may have changed."""
+    note = tmp_path / "note.txt"
+    note.write_text("here")
+    image = open_image("python", project=tmp_path)
+    try:
+        image.evaluate(f"text = open({str(note)!r}).read()")
+        image.evaluate("number = 1")
+        image.save(str(tmp_path / "state"))
+        note.unlink()
+        told = image.restore(str(tmp_path / "state"))
+        assert "2 steps" in told
+        assert "step 1" in told
+        assert "FileNotFoundError" in told
+        assert image.evaluate("number").values == ["1"]
+    finally:
+        image.close()
+
+
+def test_an_interrupted_step_is_left_out_when_the_others_are_run_again(tmp_path):
+    image = open_image("python", project=tmp_path)
+    try:
+        image.evaluate("number = 1\nwhile True: number += 1", timeout=0.2)
+        image.evaluate("other = 2")
+        image.save(str(tmp_path / "state"))
+        assert "had been interrupted" in image.restore(str(tmp_path / "state"))
+        assert image.evaluate("other").values == ["2"]
+    finally:
+        image.close()
+
+
+def test_the_states_before_a_replay_stay_within_reach(tmp_path):
+    image = open_image("python", project=tmp_path)
+    try:
+        image.evaluate("x = 1")
+        image.save(str(tmp_path / "state"))
+        image.evaluate("x = 2")
+        before = image.checkpoint("mine")
+        image.restore(str(tmp_path / "state"))
+        image.rollback(before.id)
+        assert image.evaluate("x").values == ["2"]
+    finally:
+        image.close()
+
+
+def test_a_journal_of_another_language_is_refused(tmp_path):
+    path = tmp_path / "state"
+    path.write_text(json.dumps({"gramercy_journal": 1, "language": "ruby", "steps": []}))
+    image = open_image("python", project=tmp_path)
+    try:
+        with pytest.raises(ImageError, match="ruby"):
+            image.restore(str(path))
+    finally:
+        image.close()
+
+
+def test_a_failed_save_leaves_the_earlier_file(image, tmp_path):
+    saved = Path(tmp_path / "state")
+    saved.mkdir()
+    (saved / "kept").write_text("yes")
+    with pytest.raises(ImageError):
+        image.save(str(saved))
+    assert (saved / "kept").read_text() == "yes"
