@@ -130,6 +130,19 @@ def test_programs_that_evaluated_code_started_end_with_the_image(tmp_path, confi
 
 
 @pytest.mark.parametrize("confinement", CONFINEMENTS)
+def test_programs_that_left_the_session_end_with_the_image_too(tmp_path, confinement):
+    """Images, Process model: without a pid namespace the zygote adopts who tries to get away."""
+    image = LiveImage("test", ImageSettings("python", tmp_path, confinement).program)
+    seconds = f"{os.getpid()}.{time.monotonic_ns()}"
+    started = "import subprocess; p = subprocess.Popen({}, start_new_session=True)"
+    assert image.evaluate(started.format(["sh", "-c", f"sleep {seconds} & setsid sleep {seconds} &"])).ok
+    wait_for(lambda: len(processes_of(seconds)) > 1)
+    assert processes_of(seconds)
+    image.close()
+    assert left_after_a_while(seconds) == []
+
+
+@pytest.mark.parametrize("confinement", CONFINEMENTS)
 def test_a_program_that_does_not_start_is_told_with_its_last_words(confinement):
     """Images: useful start-up errors."""
     program = Program("odd", ["/bin/sh", "-c", "echo it is broken; exit 5"], as_json, confinement=confinement)

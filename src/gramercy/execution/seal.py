@@ -68,9 +68,13 @@ def seal_call(
     )
 
 
+# json.dumps would make a new one for every call.
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def canonical_text(value: Any) -> str:
     """Write JSON values so that equal values have equal texts."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return _CANONICAL.encode(value)
 
 
 def _digest(value: Any) -> str:

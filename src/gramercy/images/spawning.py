@@ -143,9 +143,9 @@ def _filter_descriptor() -> int | None:
 
 
 def _end_session(leader: int) -> None:
-    """End the processes of a session, again and again since they may be forking, but for its leader."""
+    """End what the first process has started, again and again since it may be forking, but for itself."""
     for _ in range(MOST_TURNS):
-        found = _session(leader)
+        found = _kin(leader)
         for process in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
@@ -153,15 +153,31 @@ def _end_session(leader: int) -> None:
             return
 
 
-def _session(leader: int) -> list[int]:
-    found = []
+def _kin(leader: int) -> list[int]:
+    """Return the processes of a leader's session, and those below it that have left the session.
+
+    The leader adopts the orphans below it, so that nobody gets away by losing a parent.
+    """
+    running = _running()
+    found = {process for process, (_, session) in running.items() if session == leader}
+    grown = True
+    while grown:
+        below = {process for process, (parent, _) in running.items() if parent in found or parent == leader}
+        grown = not below <= found
+        found |= below
+    return sorted(found - {leader})
+
+
+def _running() -> dict[int, tuple[int, int]]:
+    """Return the parent and the session of every process that has not ended."""
+    running = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError):
             # The name of the program, in parentheses, may hold anything.
-            state, _, _, session = file.read_text("utf-8", "replace").rpartition(") ")[2].split()[:4]
-            if session == str(leader) and state not in "ZX" and file.parent.name != session:
-                found.append(int(file.parent.name))
-    return found
+            state, parent, _, session = file.read_text("utf-8", "replace").rpartition(") ")[2].split()[:4]
+            if state not in "ZX":
+                running[int(file.parent.name)] = (int(parent), int(session))
+    return running
 
 
 _threads: dict[int, ThreadPoolExecutor] = {}

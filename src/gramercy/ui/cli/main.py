@@ -24,6 +24,10 @@ COMMANDS = {
     ),
     "gram": ("gramercy.ui.cli.gram:group", "Check, format and translate gram files; - is standard input."),
     "repl": ("gramercy.ui.cli.repl:repl", "Work in a live image: evaluate, preview, undo."),
+    "serve": (
+        "gramercy.ui.cli.serve:serve",
+        "Serve the tools of files and live images to MCP clients.",
+    ),
     "tools": (
         "gramercy.ui.cli.tools:group",
         "List, show and call the tools of Python files and of a live image.",

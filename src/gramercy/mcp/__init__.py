@@ -1,0 +1,1 @@
+"""Speak the Model Context Protocol: an engine without I/O, and thin transports around it."""

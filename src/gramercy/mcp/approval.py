@@ -1,0 +1,165 @@
+"""Ask a person for an approval: at the client if it can show a question, else in this process, else nobody.
+
+Nothing is approved because nobody could be asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from itertools import count
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from gramercy.errors import ExecutionError
+from gramercy.execution.approval import Approved, Decision, Denied, read_decision, takes_request
+from gramercy.execution.output import clean
+from gramercy.execution.waiting import LOOP, Limit
+from gramercy.mcp.served import ServedCall, checked_form, form
+from gramercy.tools.context import current_call
+
+if TYPE_CHECKING:
+    from gramercy.execution.approval import ApprovalHandler, ApprovalRequest
+
+LONGEST_SHOWN = 4_000
+MOST_PENDING = 100
+FORM = {
+    "type": "object",
+    "properties": {
+        "decision": {
+            "type": "string",
+            "title": "Decision",
+            "description": "Whether the tool may run with exactly these arguments",
+            "enum": ["approve", "deny"],
+        },
+        "reason": {"type": "string", "title": "Reason", "description": "Told to the model when you deny"},
+    },
+    "required": ["decision"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PendingApproval:
+    """A call that waits for a person."""
+
+    id: str
+    tool: str
+    arguments: dict[str, Any]
+    safety_level: str
+    explanation: str
+    principal: str
+    asked_at: float
+    changes: tuple[str, ...] = ()
+
+
+class ApprovalQueue:
+    """Approvals that wait for somebody in this process: a console, a web page, a test."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._waiting: dict[str, tuple[PendingApproval, asyncio.Future[Any]]] = {}
+
+    def pending(self) -> list[PendingApproval]:
+        """List what waits for a decision, oldest first."""
+        return [pending for pending, _ in list(self._waiting.values())]
+
+    def decide(self, approval_id: str, decision: Any) -> bool:
+        """Decide once, from any thread, in an approval handler's words; tell whether it counts."""
+        found = self._waiting.pop(approval_id, None)
+        if found is None:
+            return False
+        future = found[1]
+        loop = future.get_loop()
+        if loop.is_closed():
+            return False
+        loop.call_soon_threadsafe(lambda: None if future.done() else future.set_result(decision))
+        return True
+
+    async def ask(self, request: ApprovalRequest, patience: float) -> Decision:
+        """Wait for a decision, not longer than `patience` seconds."""
+        if len(self._waiting) >= MOST_PENDING:
+            return Denied(f"{MOST_PENDING} calls already wait for an approval")
+        name = f"approval-{next(self._numbers)}"
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[name] = (_pending(name, request), future)
+        try:
+            async with asyncio.timeout(patience):
+                return read_decision(await future)
+        except TimeoutError:
+            return Denied(f"nobody answered within {patience:g} s")
+        finally:
+            self._waiting.pop(name, None)
+
+
+def _pending(name: str, request: ApprovalRequest) -> PendingApproval:
+    return PendingApproval(
+        name,
+        request.tool.name,
+        request.arguments,
+        request.tool.level_word,
+        request.verdict.explanation,
+        current_call().principal,
+        time(),
+        request.changes,
+    )
+
+
+class Approver:
+    """The approval handler of an executor whose tools are served. `before` is the one that it had."""
+
+    def __init__(self, before: ApprovalHandler | None, queue: ApprovalQueue | None, patience: float) -> None:
+        self._before = before
+        self._queue = queue
+        self._patience = patience
+
+    async def __call__(self, tool: Any, arguments: dict[str, Any], request: ApprovalRequest) -> Any:
+        """Ask whoever can be asked."""
+        call = current_call()
+        if isinstance(call, ServedCall) and call.work is not None and call.can("elicitation"):
+            return await self._elicit(call, request)
+        if self._queue is not None:
+            return await self._queue.ask(request, self._patience)
+        if self._before is not None:
+            given = (tool, arguments, request) if takes_request(self._before) else (tool, arguments)
+            return await LOOP.call(self._before, *given, limit=Limit("the approval", None))
+        return Denied(
+            f"{tool.name} is {tool.level_word} and needs a person's approval, but this client cannot show "
+            "questions (it declares no elicitation) and nobody else can be asked. Use a client that can, "
+            "or have a policy rule allow the call"
+        )
+
+    @staticmethod
+    async def _elicit(call: ServedCall, request: ApprovalRequest) -> Decision:
+        assert call.work is not None  # noqa: S101 - asked only with work; this tells mypy
+        params = form(question_text(request), FORM, call.version)
+        try:
+            # Anew: an approval must answer the question that was shown, so it cannot come before it.
+            answer = await call.work.ask("elicitation/create", params, anew=True)
+            answer = checked_form(answer, FORM)
+        except ExecutionError as error:
+            return Denied(str(error))
+        if answer["action"] != "accept":
+            return Denied(
+                "the person declined" if answer["action"] == "decline" else "the person dismissed it"
+            )
+        content = answer["content"]
+        if content["decision"] == "approve":
+            return Approved(by=call.principal)
+        return Denied(str(content.get("reason", "")))
+
+
+def question_text(request: ApprovalRequest) -> str:
+    """Show a person the call as it would run."""
+    tool = request.tool
+    shown = json.dumps(request.arguments, indent=2, ensure_ascii=False, sort_keys=True)
+    if len(shown) > LONGEST_SHOWN:
+        shown = f"{shown[:LONGEST_SHOWN]}\n… [{len(shown):,} characters]"
+    lines = [f"May {tool.name} ({tool.level_word}) run with these arguments?", shown]
+    lines += [f"Asked again: {change}" for change in request.changes]
+    return _printable("\n".join([*lines, f"Why this is asked: {request.verdict.explanation}"]))
+
+
+def _printable(text: str) -> str:
+    """Take out what could hide or disguise a part of the question."""
+    return clean("".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text))

@@ -1,0 +1,58 @@
+"""What the engine and the transports agree on: a peer, a channel to it, and one function from frame to answer.
+
+Nothing here knows a transport, and nothing a transport needs is missing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from gramercy.tools.safety import Safety
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Answer: TypeAlias = "bytes | None | Awaitable[bytes | None]"
+
+
+class Channel(Protocol):
+    """Where messages go that belong to one request, besides its answer: progress, log, elicitation.
+
+    On stdio it is the one stream there is; over HTTP the response to one POST, or the listening GET.
+    """
+
+    def send(self, message: bytes) -> None:
+        """Send one message without waiting; drops it when the other side is gone."""
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """One client: a connection on stdio, a session over HTTP in the older era, a single request in the newer.
+
+    `channel` takes what belongs to no request; None means that nobody listens. The transport sets
+    `principal` and `ceiling` from what it knows of the caller; the engine sets the rest.
+    """
+
+    channel: Channel | None = None
+    principal: str = "local"
+    ceiling: Safety = Safety.DANGEROUS
+    version: str | None = None
+    client: dict[str, Any] = field(default_factory=dict)
+    capabilities: dict[str, Any] = field(default_factory=dict)
+    on_close: list[Callable[[], None]] = field(default_factory=list)
+
+
+class Receiver(Protocol):
+    """The engine as a transport sees it."""
+
+    def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
+        """Take one frame and return its answer: bytes, None for what has no answer, or something to await.
+
+        Never raises and never blocks for longer than a moment: whatever is wrong with the frame is an
+        answer. What is awaited may be cancelled at any time, which cancels the request.
+        """
+
+    def close(self, peer: Peer) -> None:
+        """Forget a client: cancel its requests, drop its subscriptions."""

@@ -1,0 +1,138 @@
+"""The method tools/call: find the tool, have the guard run it, shape the result."""
+
+from __future__ import annotations
+
+import types
+from itertools import count
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from gramercy.gram.suggestion import suggest
+from gramercy.mcp.listing import approval_of
+from gramercy.mcp.results import CallResult, call_result
+from gramercy.mcp.wire import INVALID_PARAMS, ProtocolError
+from gramercy.tools.context import current_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+
+    from gramercy.execution.calls import ToolResult
+    from gramercy.execution.executor import Executor
+    from gramercy.execution.policy import Policy
+    from gramercy.mcp.eras import Request, Shaper
+    from gramercy.mcp.listing import ToolListing
+    from gramercy.mcp.task_methods import TaskMethods
+    from gramercy.tools.tool import Tool
+
+SUGGESTIONS = 3
+_ANSWERED_AT_ONCE = frozenset({"allow", "deny"})
+
+
+class Calling:
+    """Runs the calls of all clients through one executor."""
+
+    def __init__(
+        self, executor: Executor, listing: ToolListing, shaper: Shaper, *, tasks: TaskMethods, strict: bool
+    ) -> None:
+        self._executor = executor
+        self._tasks = tasks
+        self._listing = listing
+        self._shaper = shaper
+        self._strict = strict
+        # Random enough that calls of two servers never meet in one journal, and cheap to make.
+        self._prefix = token_hex(6)
+        self._numbers = count(1)
+        self._policy: Policy | None = None
+        self._swift: dict[Tool, bool] = {}
+
+    def call(self, request: Request) -> CallResult | Coroutine[Any, Any, CallResult]:
+        """Return the result, or what will give it when the tool has to be waited for."""
+        tool = self.find(request)
+        arguments = request.params.get("arguments", {})
+        if type(arguments) is not dict:
+            raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments must be an object")
+        given = {"id": f"{self._prefix}-{next(self._numbers)}", "name": tool.name, "arguments": arguments}
+        if self._tasks.wants_task(request, tool):
+            current_call().as_task = True  # type: ignore[attr-defined]
+            return self._later(given, request)
+        if not self._is_swift(tool):
+            return self._later(given, request)
+        coroutine = self._executor.aexecute(given)
+        try:
+            waiting = coroutine.send(None)
+        except StopIteration as done:
+            return self._shaped(done.value, request)
+        return self._rest(coroutine, waiting, request)
+
+    def find(self, request: Request) -> Tool:
+        """Return the tool that a request names, or raise what the seed wants: Unknown tool."""
+        name = request.params.get("name")
+        if type(name) is not str or not name:
+            raise ProtocolError(INVALID_PARAMS, "Invalid params: name must be the name of a tool")
+        tool = self._executor.settings.registry.find(name)
+        if tool is not None and self._listing.shows(tool, request.peer.ceiling):
+            return tool
+        raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name[:100]}", self._advice(name, tool, request))
+
+    def _advice(self, name: str, tool: Tool | None, request: Request) -> dict[str, Any]:
+        ceiling = request.peer.ceiling
+        hidden = None if tool is None else self._listing.why_hidden(tool, ceiling)
+        if hidden is not None:
+            return {"reason": hidden}
+        names = [known.name for known in self._listing.visible(ceiling)]
+        near = suggest(name[:100], names, most=SUGGESTIONS)
+        return {"didYouMean": list(near)} if near else {"hint": "tools/list names the tools"}
+
+    def _is_swift(self, tool: Tool) -> bool:
+        """Tell whether a call can be begun here and now: declared cheap or able to wait, and nobody to ask."""
+        settings = self._executor.settings
+        if settings.policy is not self._policy:
+            self._policy = settings.policy
+            self._swift.clear()
+        found = self._swift.get(tool)
+        if found is None:
+            # A deadline or an approval needs a task, and code that knows of none may want one.
+            begun_here = (tool.inline and tool.is_plain) or tool.async_handler is not None
+            plain = begun_here and tool.deadline is None and settings.deadline is None
+            found = self._swift[tool] = plain and approval_of(tool, settings.policy) in _ANSWERED_AT_ONCE
+        return found
+
+    async def _later(self, given: dict[str, Any], request: Request) -> CallResult:
+        result = await self._executor.aexecute(given)
+        # A client that was asked something is answered on another request than the one that began.
+        return self._shaped(result, getattr(current_call(), "request", request))
+
+    async def _rest(
+        self, coroutine: Coroutine[Any, Any, ToolResult], waiting: Any, request: Request
+    ) -> CallResult:
+        return self._shaped(await _resumed(coroutine, waiting), request)
+
+    def _shaped(self, result: ToolResult, request: Request) -> CallResult:
+        if not result.success:
+            self._raise_protocol_errors(result)
+        return call_result(result, request, self._shaper.meta)
+
+    def _raise_protocol_errors(self, result: ToolResult) -> None:
+        fault = getattr(current_call(), "fault", None)
+        if fault is not None:
+            raise fault
+        ran_or_was_denied = "execution_time_ms" in result.metadata or "denied" in result.metadata
+        if self._strict and not ran_or_was_denied:
+            raise ProtocolError(INVALID_PARAMS, result.content)
+
+
+@types.coroutine
+def _resumed(coroutine: Coroutine[Any, Any, Any], waiting: Any) -> Generator[Any, Any, Any]:
+    """Go on with a coroutine that was begun without a task and turned out to wait for something."""
+    while True:
+        try:
+            value = yield waiting
+        except BaseException as error:  # noqa: BLE001 - belongs to the coroutine
+            step: Callable[[Any], Any] = coroutine.throw
+            value = error
+        else:
+            step = coroutine.send
+        try:
+            waiting = step(value)
+        except StopIteration as done:
+            return done.value

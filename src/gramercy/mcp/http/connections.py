@@ -1,0 +1,97 @@
+"""Connections that do not wait for ever: for requests that do not arrive, for readers that do not read.
+
+The one place that knows the insides of uvicorn; what an application cannot see is bounded here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from gramercy.mcp.http.settings import HttpSettings
+
+LONGEST_HEAD = 64 << 10
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """An HTTP connection with limits; `check` is called about once a second."""
+
+    settings: ClassVar[HttpSettings]
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        # When the request that has not arrived yet began, and how much of its head is here.
+        self._awaited_since: float | None = self.loop.time()
+        self._head: int | None = 0
+        # When the reader was last seen reading, and how much it had left to read.
+        self._stalled_since: float | None = None
+        self._unread = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Turn connections away when there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self.settings.connections:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Refuse a head that has no end."""
+        super().data_received(data)
+        if self._head is not None:
+            self._head += len(data)
+            if self._head > LONGEST_HEAD and not self.transport.is_closing():
+                self.send_400_response("The head of the request is too long.")
+
+    def on_message_begin(self) -> None:
+        """Start to wait for a request."""
+        self._awaited_since = self.loop.time()
+        self._head = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Know the head."""
+        self._head = None
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Have the whole request."""
+        self._awaited_since = None
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """See the reader fall behind."""
+        self._stalled_since = self.loop.time()
+        self._unread = self.transport.get_write_buffer_size()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """See the reader catch up."""
+        self._stalled_since = None
+        super().resume_writing()
+
+    def check(self, now: float) -> None:
+        """Abort the connection when its client lets it wait for too long."""
+        if self._awaited_since is not None and now - self._awaited_since > self.settings.request_seconds:
+            self.transport.abort()
+        elif self._stalled_since is not None:
+            self._check_reader(now, self._stalled_since)
+
+    def _check_reader(self, now: float, since: float) -> None:
+        unread = self.transport.get_write_buffer_size()
+        if unread < self._unread:
+            self._stalled_since = now
+        elif now - since > self.settings.write_seconds:
+            self.transport.abort()
+        self._unread = unread
+
+
+def bounded_by(limits: HttpSettings) -> type[BoundedConnection]:
+    """Return the kind of connection that keeps the given limits."""
+
+    class Connection(BoundedConnection):
+        settings = limits
+
+    return Connection

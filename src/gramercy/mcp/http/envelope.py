@@ -1,0 +1,106 @@
+"""The little of a frame that the transport looks at: which method, about what, for which revision.
+
+What a frame means is the engine's business; a frame that is not even JSON is handed to it unseen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from gramercy.mcp.eras import VERSION_KEY
+
+
+class Meta(msgspec.Struct):
+    """The `_meta` of a request."""
+
+    version: Any = msgspec.field(name=VERSION_KEY, default=None)
+
+
+class Params(msgspec.Struct):
+    """Of the parameters of a request: what is mirrored in headers."""
+
+    name: Any = None
+    uri: Any = None
+    task: Any = msgspec.field(name="taskId", default=None)
+    meta: Meta | None = msgspec.field(name="_meta", default=None)
+
+
+class Envelope(msgspec.Struct):
+    """A message without its contents."""
+
+    method: Any = None
+    id: Any = UNSET
+    params: Params | None = None
+
+    @property
+    def is_request(self) -> bool:
+        """Whether an answer is expected."""
+        return self.method is not None and self.id is not UNSET
+
+    @property
+    def version(self) -> Any:
+        """The revision the message declares itself, None when it does not."""
+        params = self.params
+        return None if params is None or params.meta is None else params.meta.version
+
+
+class _Details(msgspec.Struct):
+    missing: Any = None
+
+
+class _Error(msgspec.Struct):
+    data: _Details | None = None
+
+
+class _Failure(msgspec.Struct):
+    error: _Error | None = None
+
+
+_envelopes = msgspec.json.Decoder(Envelope | list[Envelope])
+_failures = msgspec.json.Decoder(_Failure)
+
+
+def read_envelope(frame: bytes) -> Envelope | list[Envelope] | None:
+    """Return what the outside of a frame says; a list for a batch, None for what is not a message."""
+    try:
+        found: Envelope | list[Envelope] = _envelopes.decode(frame)
+    except msgspec.ValidationError:
+        return _read_odd(frame)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found
+
+
+def lacks_metadata(answer: bytes) -> bool:
+    """Tell whether an error is about what every request of the newer era must declare."""
+    try:
+        error = _failures.decode(answer).error
+    except msgspec.DecodeError:
+        return False
+    return error is not None and error.data is not None and error.data.missing is not None
+
+
+def _read_odd(frame: bytes) -> Envelope | list[Envelope] | None:
+    # Well-formed JSON of a wrong shape, as in "params": 3. Era and id are still told, if they are there.
+    try:
+        value = msgspec.json.decode(frame)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if isinstance(value, list):
+        return [Envelope()]
+    return _of_object(value) if isinstance(value, dict) else None
+
+
+def _of_object(value: dict[str, Any]) -> Envelope:
+    params = value.get("params")
+    envelope = Envelope(value.get("method"), value.get("id", UNSET))
+    if isinstance(params, dict):
+        meta = params.get("_meta")
+        version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+        envelope.params = Params(
+            params.get("name"), params.get("uri"), params.get("taskId"), Meta(version) if version else None
+        )
+    return envelope

@@ -1,0 +1,159 @@
+"""OAuth resource-server mode: bearer tokens are JWTs of one authorization server, made for this resource.
+
+Scopes give safety ceilings. The cryptography is PyJWT's; here it is said what must be in a token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from time import time
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gramercy.mcp.http.callers import Caller, Refusal, ServingError, bearer
+from gramercy.mcp.http.keys import Keys, KeysUnavailableError
+from gramercy.tools.safety import Safety
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+# Signatures with public keys only: with a shared secret whoever can check a token could make one.
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+SCOPES: Mapping[str, Safety] = MappingProxyType({f"gramercy:{level}": level for level in Safety})
+REMEMBERED = 1024
+REMEMBERED_SECONDS = 60.0
+LONGEST_TOKEN = 16 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuthSettings:
+    """Whose tokens are taken: `resource` is this server's public address, which they must be made for.
+
+    `keys` is the address or file of the authorization server's key set (JWKS), or the set itself.
+    """
+
+    resource: str
+    issuer: str
+    keys: str | Mapping[str, Any]
+    scopes: Mapping[str, Safety] = field(default_factory=lambda: SCOPES)
+    algorithms: tuple[str, ...] = ALGORITHMS
+    leeway: float = 30.0
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.resource)
+        if parts.scheme not in {"http", "https"} or not parts.netloc or parts.fragment:
+            raise ServingError(f"the resource is {self.resource!r:.100}: expected this server's address")
+        if not set(self.algorithms) <= set(ALGORITHMS):
+            raise ServingError(
+                f"tokens are signed with one of {', '.join(ALGORITHMS)}: no other is safe here"
+            )
+
+
+class OAuthGate:
+    """Lets in who has a token of the authorization server; the scopes say how far."""
+
+    is_open = False
+
+    def __init__(self, settings: OAuthSettings, *, clock: Callable[[], float] = time) -> None:
+        try:
+            import jwt
+        except ImportError:
+            raise ServingError("OAuth needs PyJWT: pip install 'gramercy[oauth]'") from None
+        self._jwt = jwt
+        self._settings = settings
+        self._clock = clock
+        self._keys = Keys(settings.keys, clock)
+        # Checking a signature costs more than everything else about a request.
+        self._seen: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
+        parts = urlsplit(settings.resource)
+        self._metadata = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path.rstrip('/')}"
+        document = self._describe_resource()
+        self.documents: Mapping[str, bytes] = {
+            WELL_KNOWN: document,
+            WELL_KNOWN + parts.path.rstrip("/"): document,
+        }
+
+    async def admit(self, authorization: bytes | None) -> Caller | Refusal:
+        """Check the token and name its subject, with the ceiling of its scopes."""
+        token = bearer(authorization)
+        if token is None:
+            return self._refuse(401, "send a token of the authorization server (Authorization: Bearer ...)")
+        if len(token) > LONGEST_TOKEN:
+            return self._refuse(401, "the token is too long", "invalid_token")
+        digest = hashlib.sha256(token).digest()
+        seen = self._seen.get(digest)
+        if seen is not None and self._clock() < seen[1]:
+            return seen[0]
+        return await self._check(token, digest)
+
+    def describe(self) -> str:
+        """Say whose tokens are taken."""
+        return f"callers need a token of {self._settings.issuer} for {self._settings.resource}"
+
+    async def _check(self, token: bytes, digest: bytes) -> Caller | Refusal:
+        try:
+            claims = await self._verify(token)
+        except KeysUnavailableError:
+            return Refusal(503, "Bearer", "the keys of the authorization server cannot be had now: try later")
+        except (self._jwt.exceptions.PyJWTError, ValueError) as error:
+            return self._refuse(401, f"the token is not valid: {error!s:.200}", "invalid_token")
+        caller = self._caller_of(claims)
+        if isinstance(caller, Caller):
+            until = min(self._clock() + REMEMBERED_SECONDS, float(claims["exp"]))
+            self._seen[digest] = (caller, until)
+            if len(self._seen) > REMEMBERED:
+                self._seen.popitem(last=False)
+        return caller
+
+    async def _verify(self, token: bytes) -> Mapping[str, Any]:
+        name = self._jwt.get_unverified_header(token).get("kid")
+        key = await self._keys.find(name if isinstance(name, str) else None)
+        if key is None:
+            raise self._jwt.exceptions.InvalidKeyError("it is signed with a key that is not known")
+        settings = self._settings
+        resource = settings.resource.rstrip("/")
+        claims: Mapping[str, Any] = self._jwt.decode(
+            token,
+            key=key,
+            algorithms=list(settings.algorithms),
+            audience=[resource, f"{resource}/"],
+            issuer=settings.issuer,
+            leeway=settings.leeway,
+            options={"require": ["exp", "iss", "aud", "sub"]},
+        )
+        return claims
+
+    def _caller_of(self, claims: Mapping[str, Any]) -> Caller | Refusal:
+        given = claims.get("scope", claims.get("scp", ""))
+        words = given.split() if isinstance(given, str) else given if isinstance(given, list) else []
+        scopes = self._settings.scopes
+        ceilings = [scopes[word] for word in words if isinstance(word, str) and word in scopes]
+        subject = claims["sub"]
+        if not ceilings or not isinstance(subject, str) or not subject:
+            return self._refuse(403, "the token has none of the scopes of this server", "insufficient_scope")
+        return Caller(subject[:200], max(ceilings))
+
+    def _refuse(self, status: int, reason: str, error: str = "") -> Refusal:
+        least = min(self._settings.scopes.items(), key=lambda item: item[1].rank)[0]
+        parts = [f'resource_metadata="{self._metadata}"', f'scope="{least}"']
+        if error:
+            quoted = "".join(c for c in reason if c.isascii() and c.isprintable() and c not in '"\\')
+            parts = [f'error="{error}"', f'error_description="{quoted}"', *parts]
+        return Refusal(status, "Bearer " + ", ".join(parts), reason)
+
+    def _describe_resource(self) -> bytes:
+        return msgspec.json.encode(
+            {
+                "resource": self._settings.resource,
+                "authorization_servers": [self._settings.issuer],
+                "scopes_supported": list(self._settings.scopes),
+                "bearer_methods_supported": ["header"],
+                "resource_name": "gramercy",
+            }
+        )

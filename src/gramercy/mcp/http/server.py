@@ -1,0 +1,132 @@
+"""The transport on a socket: uvicorn, started, announced, and stopped within bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+from gramercy.mcp.http.app import HttpApp
+from gramercy.mcp.http.callers import ServingError
+from gramercy.mcp.http.settings import HttpSettings
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from gramercy.mcp.base import Receiver
+    from gramercy.mcp.http.mirrors import SchemaSource
+
+BACKLOG = 512
+IDLE_CONNECTION_SECONDS = 60
+TICKS_PER_CHECK = 10
+
+
+class HttpServer:
+    """A server that listens from the moment it is made; `run` serves, `stop` ends that from any thread."""
+
+    def __init__(
+        self,
+        engine: Receiver,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        settings: HttpSettings | None = None,
+        schema_of: SchemaSource | None = None,
+    ) -> None:
+        self.settings = (settings or HttpSettings()).for_address(host)
+        if schema_of is None:
+            schema_of = getattr(engine, "tool_schema", None)
+        self.app = HttpApp(engine, self.settings, schema_of=schema_of)
+        self._server = _make_server(self.app, self.settings)
+        self._socket = _listen(host, port)
+        self._host = host
+        self.port: int = self._socket.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        """Where the endpoint is."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self.port}{self.settings.path}"
+
+    def announce(self) -> None:
+        """Tell the person at the terminal where the server is and how to get in; never on stdout."""
+        print(f"gramercy serves MCP at {self.url}", file=sys.stderr)  # noqa: T201 - the point of it
+        print(self.settings.gate.describe(), file=sys.stderr, flush=True)  # noqa: T201 - the point of it
+
+    def run(self) -> None:
+        """Serve until a signal or `stop`; then end within bounded time."""
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+
+    def stop(self) -> None:
+        """Ask the server to end; `run` returns soon after."""
+        self._server.should_exit = True
+
+
+def serve_http(
+    engine: Receiver, host: str = "127.0.0.1", port: int = 0, *, settings: HttpSettings | None = None
+) -> None:
+    """Serve MCP over HTTP until SIGINT or SIGTERM; tell URL (with the port taken) and token on stderr."""
+    server = HttpServer(engine, host, port, settings=settings)
+    server.announce()
+    server.run()
+
+
+def _make_server(app: HttpApp, settings: HttpSettings) -> uvicorn.Server:
+    try:
+        import uvicorn
+
+        from gramercy.mcp.http.connections import bounded_by
+    except ImportError:
+        raise ServingError(
+            "serving over HTTP needs uvicorn and httptools: pip install 'gramercy[http]'"
+        ) from None
+
+    class Server(uvicorn.Server):
+        """Ends streams before it waits for connections, and does not repeat the signal that ended it."""
+
+        def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 - given by signal
+            self.force_exit = self.should_exit
+            self.should_exit = True
+
+        async def on_tick(self, counter: int) -> bool:
+            if counter % TICKS_PER_CHECK == 0:
+                now = asyncio.get_running_loop().time()
+                for connection in list(self.server_state.connections):
+                    connection.check(now)  # type: ignore[union-attr]
+            return await super().on_tick(counter)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.close()
+            await super().shutdown(sockets)
+
+    return Server(
+        uvicorn.Config(
+            app,
+            http=bounded_by(settings),
+            loop="auto",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            # Whoever sends nonsense shall not write the log; failures inside are answers.
+            log_config=None,
+            log_level="critical",
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=IDLE_CONNECTION_SECONDS,
+            timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
+        )
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        raise ServingError(
+            f"cannot listen on {host}:{port}: {error}. Take another port (0 takes a free one)"
+        ) from None

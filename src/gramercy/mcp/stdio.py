@@ -1,0 +1,182 @@
+"""Serve one client on standard input and output. Knows frames and descriptors, nothing of what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from gramercy.mcp.base import Peer
+from gramercy.mcp.descriptors import Descriptors, claim_descriptors
+from gramercy.mcp.frames import LARGEST_FRAME, Splitter
+from gramercy.mcp.inbox import Inbox
+from gramercy.mcp.outbox import Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from gramercy.mcp.base import Receiver
+
+MOST_RUNNING = 256
+# After the end of the input: for calls to finish, for cancelled ones to notice, for the rest to be written.
+# Together with what closes the images this must stay below a second.
+LINGER_SECONDS = 0.2
+CANCEL_SECONDS = 0.1
+DRAIN_SECONDS = 0.1
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def run_stdio(receiver: Receiver, wire: Descriptors | None = None) -> None:
+    """Serve until the client leaves or a signal comes, on the fastest event loop there is."""
+    # First: a loop has descriptors of its own, which must not take a place among the standard three.
+    wire = wire or claim_descriptors()
+    loop = _new_loop()
+    try:
+        loop.run_until_complete(serve_stdio(receiver, wire))
+        loop.run_until_complete(_end_tasks())
+    finally:
+        # Not asyncio.run, which would wait without bound for tasks and threads that tools have started.
+        loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = new_event_loop()
+    return loop
+
+
+async def _end_tasks() -> None:
+    """Cancel what goes on without a client, such as a task whose result was to be fetched later."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    if rest:
+        await asyncio.wait(rest, timeout=CANCEL_SECONDS)
+
+
+async def serve_stdio(receiver: Receiver, wire: Descriptors) -> None:
+    """Serve until the client leaves or a signal comes; requests under way are cancelled then."""
+    client = StdioClient(receiver, wire)
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, client.hang_up)
+    try:
+        await client.serve()
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+class StdioClient:
+    """The client at the other end of a wire: its frames, its answers, and the channel of its requests."""
+
+    def __init__(self, receiver: Receiver, wire: Descriptors) -> None:
+        self._receiver = receiver
+        self._peer = Peer(channel=self)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._inbox = Inbox(wire.reader, self._take, on_left=self.hang_up)
+        self._outbox = Outbox(wire.writer, on_room=self._answer, on_broken=self.hang_up)
+        self._splitter = Splitter()
+        self._frames: deque[bytes | None] = deque()
+        self._running: set[asyncio.Future[bytes | None]] = set()
+        self._is_over = asyncio.Event()
+        self._linger = 0.0
+
+    def send(self, message: bytes) -> None:
+        """Send one message, from any thread; dropped when the client has left or reads nothing at all."""
+        if threading.get_ident() == self._thread:
+            self._send(message)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._send, message)
+
+    def _send(self, message: bytes) -> None:
+        if not self._outbox.is_overfull:
+            self._outbox.write(message + b"\n")
+
+    def hang_up(self) -> None:
+        """Stop serving at once."""
+        self._inbox.close()
+        self._frames.clear()
+        self._is_over.set()
+
+    async def serve(self) -> None:
+        """Answer frames until the client leaves, then end what is under way."""
+        self._inbox.resume()
+        try:
+            await self._is_over.wait()
+            await self._settle(self._linger)
+        finally:
+            self._inbox.close()
+            self._receiver.close(self._peer)
+            for future in self._running:
+                future.cancel()
+            await self._settle(CANCEL_SECONDS)
+            await self._outbox.drain(DRAIN_SECONDS)
+
+    async def _settle(self, seconds: float) -> None:
+        """Wait for the answers under way, at most so long."""
+        if self._running and seconds:
+            await asyncio.wait(self._running, timeout=seconds)
+
+    def _take(self, chunk: bytes) -> None:
+        if chunk:
+            self._frames += self._splitter.feed(chunk)
+        else:
+            # Somebody who pipes a few requests in wants to see their answers.
+            self._frames += self._splitter.finish()
+            self._linger = LINGER_SECONDS
+            self._is_over.set()
+        self._answer()
+
+    def _answer(self) -> None:
+        """Answer what has come, as long as the answers are read; whoever does not read is not read from."""
+        frames, outbox = self._frames, self._outbox
+        while frames and not outbox.is_full:
+            answer = self._answer_to(frames.popleft())
+            if type(answer) is bytes:
+                outbox.write(answer + b"\n")
+            elif answer is not None:
+                self._await(answer)  # type: ignore[arg-type]
+        if outbox.is_full:
+            self._inbox.pause()
+        else:
+            self._inbox.resume()
+
+    def _answer_to(self, frame: bytes | None) -> bytes | Awaitable[bytes | None] | None:
+        if frame is None or len(self._running) >= MOST_RUNNING:
+            from gramercy.mcp.refusals import busy, too_long
+
+            refusal = too_long(LARGEST_FRAME) if frame is None else busy(frame, MOST_RUNNING)
+            if refusal is not None or frame is None:
+                return refusal
+        return self._receiver.handle(self._peer, frame, self)
+
+    def _await(self, answer: Awaitable[bytes | None]) -> None:
+        future = asyncio.ensure_future(answer)
+        self._running.add(future)
+        future.add_done_callback(self._finish)
+
+    def _finish(self, future: asyncio.Future[bytes | None]) -> None:
+        self._running.discard(future)
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            _complain(f"an answer was lost: {type(error).__name__}: {error}")
+            return
+        answer = future.result()
+        if answer is not None:
+            self._outbox.write(answer + b"\n")
+
+
+def _complain(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # there need not be anybody who reads it
+        sys.stderr.write(f"gramercy: {text}\n")

@@ -1,0 +1,173 @@
+"""Join everything that serves: the tools of files and images, the guard, and the engine of the protocol.
+
+Knows no transport. Nothing here starts an image, or imports what starting one needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gramercy import __version__
+from gramercy.errors import SourceError
+from gramercy.images.gallery import Gallery
+from gramercy.tools.registry import Registry
+from gramercy.workbench.deferral import close_within, deferred, read_image_names
+from gramercy.workbench.instructions import instructions_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gramercy.images.base import Image
+    from gramercy.images.live import LiveImage
+    from gramercy.mcp.catalogue import Catalog
+    from gramercy.mcp.engine import Engine
+    from gramercy.tools.tool import Tool
+
+NAME = "gramercy"
+TOOLSETS = ("core", "session", "time-travel")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What to serve: images as `LANGUAGE` or `NAME=LANGUAGE`, files with tools, which tools, and how."""
+
+    images: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    project: str = "."
+    sandbox: bool = True
+    timeout: float = 60.0
+    toolsets: tuple[str, ...] = TOOLSETS
+    max_safety: str | None = None
+    categories: tuple[str, ...] = ()
+    strict: bool = False
+    fixtures: bool = False
+
+
+class Server:
+    """An engine, and the images that must end with it."""
+
+    def __init__(self, engine: Engine, images: tuple[Image, ...]) -> None:
+        self.engine = engine
+        self.images = images
+
+    def close(self, seconds: float) -> None:
+        """End the images and wait for that, at most so long."""
+        close_within(seconds, self.images)
+
+
+def open_server(service: Service) -> Server:
+    """Put a server together; without files and without images it has one image of the default language."""
+    names = read_image_names(service.images or _default_images(service))
+    images = tuple(deferred(name, language, _opener(service)) for name, language in names.items())
+    registry = Registry(_image_tools(images, service) if images else ())
+    if service.sources:
+        _add_sources(registry, service.sources)
+    return Server(_engine(registry, names, service), images)
+
+
+def _default_images(service: Service) -> tuple[str, ...]:
+    if service.sources or service.fixtures:
+        return ()
+    from shutil import which
+
+    return ("sbcl" if which("sbcl") else "python",)
+
+
+def _opener(service: Service) -> Callable[[str, str], LiveImage]:
+    from gramercy.images.protection import check_project
+
+    if service.sandbox:
+        # A project that cannot be one is told to the person who starts the server, not to a model later.
+        check_project(service.project)
+
+    def open_named(name: str, language: str) -> LiveImage:
+        from gramercy.images.opening import open_image
+
+        return open_image(
+            language,
+            name=name,
+            project=service.project,
+            sandbox=service.sandbox,
+            timeout=service.timeout,
+        )
+
+    return open_named
+
+
+class Speakers:
+    """The images of one gallery as a tool for one language sees them: those that speak it come first."""
+
+    def __init__(self, gallery: Gallery, language: str) -> None:
+        self._gallery = gallery
+        self._handles = sorted(gallery.handles(), key=lambda name: gallery.get(name).language != language)
+
+    def get(self, handle: str | None = None) -> Image:
+        """Return the image of that handle; without one, the first that speaks the language."""
+        return self._gallery.get(self._handles[0] if handle is None else handle)
+
+    def handles(self) -> list[str]:
+        """List the handles, the default first."""
+        return self._handles
+
+
+def _image_tools(images: tuple[Image, ...], service: Service) -> Iterator[Tool]:
+    from gramercy.toolsets.source import Workshop
+
+    gallery = Gallery(images)
+    workshop = Workshop(gallery)
+    if "core" in service.toolsets:
+        from gramercy.toolsets.core import core_tools
+        from gramercy.toolsets.workspace import Workspace
+
+        yield from core_tools(gallery, Workspace(service.project))
+    if "session" in service.toolsets:
+        from gramercy.toolsets.session import session_tools
+
+        yield from session_tools(workshop, images[0].language)[1:]
+        for language in dict.fromkeys(image.language for image in images):
+            # The one tool that is named after a language.
+            yield session_tools(Workshop(Speakers(gallery, language)), language)[0]
+    if "time-travel" in service.toolsets:
+        from gramercy.toolsets.time_travel import time_travel_tools
+
+        yield from time_travel_tools(workshop)
+
+
+def _add_sources(registry: Registry, sources: tuple[str, ...]) -> None:
+    from gramercy.workbench.loading import load_tools
+
+    loaded = load_tools(*sources)
+    taken = [name for name in loaded.names() if name in registry]
+    if taken:
+        raise SourceError(
+            f"{', '.join(sources)} defines {', '.join(taken)}, which the images have too: rename, "
+            "or leave their set of tools out with --toolset"
+        )
+    registry.register_all(loaded.library().values())
+
+
+def _engine(registry: Registry, names: dict[str, str], service: Service) -> Engine:
+    from gramercy.execution.executor import Executor
+    from gramercy.mcp.engine import Engine
+
+    return Engine(
+        Executor(registry, max_safety_level=service.max_safety),
+        name=NAME,
+        version=__version__,
+        instructions=instructions_for(names, registry.names()),
+        catalog=_fixtures(registry) if service.fixtures else None,
+        strict=service.strict,
+        max_safety=service.max_safety,
+        categories=service.categories or None,
+    )
+
+
+def _fixtures(registry: Registry) -> Catalog:
+    """Add what the conformance suite of the protocol wants to find."""
+    from gramercy.mcp.catalogue import Catalog
+    from gramercy.mcp.fixtures import register_fixtures
+
+    catalog = Catalog()
+    register_fixtures(registry, catalog)
+    return catalog

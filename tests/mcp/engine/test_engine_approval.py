@@ -1,0 +1,227 @@
+"""Dangerous tools over MCP: who is asked, and what every answer means."""
+
+import asyncio
+
+import pytest
+
+from gramercy import Approved, Denied, Modified, tool
+from gramercy.mcp.approval import ApprovalQueue
+
+MODERN, LEGACY = "2026-07-28", "2025-11-25"
+ASKABLE: dict[str, object] = {"elicitation": {}}
+
+
+class Wipe:
+    """A dangerous tool that remembers what it did."""
+
+    def __init__(self):
+        self.done = []
+        self.tool = tool(name="wipe", description="Wipe a file.", safety_level="dangerous")(self.run)
+
+    def run(self, path: str) -> str:
+        """Wipe."""
+        self.done.append(path)
+        return f"wiped {path}"
+
+
+ANSWERS = {
+    "approve": ({"action": "accept", "content": {"decision": "approve"}}, "wiped a", ["a"]),
+    "deny": (
+        {"action": "accept", "content": {"decision": "deny", "reason": "not a"}},
+        "User denied tool execution: not a",
+        [],
+    ),
+    "decline": ({"action": "decline"}, "User denied tool execution: the person declined", []),
+    "cancel": ({"action": "cancel"}, "User denied tool execution: the person dismissed it", []),
+    "empty": ({"action": "accept", "content": {}}, "User denied tool execution: the answer does not fit", []),
+    "none": ({"action": "accept"}, "User denied tool execution: the answer does not fit", []),
+    "odd": (
+        {"action": "accept", "content": {"decision": "yes"}},
+        "User denied tool execution: the answer does not fit",
+        [],
+    ),
+    "nonsense": ({}, "User denied tool execution: the client answered the question with action None", []),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("version", [MODERN, LEGACY, "2025-06-18"])
+def test_a_dangerous_call_runs_only_after_a_clear_yes(serve, desk, text_of, version, answer):
+    """mcp.md, checklist 4: accept, decline, cancel in both eras; decision 6."""
+    reply, said, done = ANSWERS[answer]
+    wipe = Wipe()
+
+    async def main():
+        client = desk(serve(wipe.tool), version, ASKABLE)
+        client.answers = {"elicitation/create": reply}
+        result = await client.call("wipe", {"path": "a"})
+        if version == MODERN:
+            ((key, asked),) = result["inputRequests"].items()
+            question = asked["params"]
+            state = {"inputResponses": {key: reply}, "requestState": result["requestState"]}
+            result = await client.call("wipe", {"path": "a"}, **state)
+        else:
+            question = client.sent[0]["params"]
+        return result, question["message"]
+
+    result, question = asyncio.run(main())
+    assert text_of(result).startswith(said)
+    assert result["isError"] is (not done)
+    assert wipe.done == done
+    assert question.startswith('May wipe (dangerous) run with these arguments?\n{\n  "path": "a"\n}')
+
+
+def test_an_approval_cannot_come_before_its_question(serve, desk):
+    """mcp.md, checklist 4: approvals are single-use and tied to what was shown."""
+    wipe = Wipe()
+    yes = {"action": "accept", "content": {"decision": "approve"}}
+
+    async def main():
+        client = desk(serve(wipe.tool), MODERN, ASKABLE)
+        asked = await client.call("wipe", {"path": "a"})
+        (key,) = asked["inputRequests"]
+        early = await client.call("wipe", {"path": "a"}, inputResponses={key: yes})
+        state = {"inputResponses": {key: yes}, "requestState": asked["requestState"]}
+        other = await client.call("wipe", {"path": "b"}, **state)
+        first = await client.call("wipe", {"path": "a"}, **state)
+        replay = await client.call("wipe", {"path": "a"}, **state)
+        client.engine.shutdown()
+        await asyncio.sleep(0)
+        return early["resultType"], other["error"]["code"], first["isError"], replay["error"]["code"]
+
+    assert asyncio.run(main()) == ("input_required", -32602, False, -32602)
+    assert wipe.done == ["a"]
+
+
+def test_a_client_without_questions_is_told_what_to_do(serve, desk, version, text_of):
+    """mcp.md, checklist 4, no channel; guard.md: nothing is approved because nobody could be asked."""
+    wipe = Wipe()
+
+    async def main():
+        return await desk(serve(wipe.tool), version).call("wipe", {"path": "a"})
+
+    result = asyncio.run(main())
+    assert result["isError"] is True
+    assert "declares no elicitation" in text_of(result)
+    assert wipe.done == []
+
+
+DECISIONS = [
+    (Approved(by="ann"), "wiped a", ["a"]),
+    ("approved", "wiped a", ["a"]),
+    (Denied("no"), "User denied tool execution: no", []),
+    (Modified({"path": "b"}), "[A person changed the arguments", ["b"]),
+    ("perhaps", "User denied tool execution: the approval handler answered", []),
+]
+
+
+async def first_pending(queue):
+    """Wait until somebody is needed."""
+    async with asyncio.timeout(5):
+        while not queue.pending():  # noqa: ASYNC110 - a queue for people has no event
+            await asyncio.sleep(0)
+    return queue.pending()[0]
+
+
+@pytest.mark.parametrize("case", DECISIONS)
+def test_somebody_in_the_process_can_decide_for_clients_that_cannot_ask(serve, desk, version, text_of, case):
+    """guard.md, Channels: the caller's own, then the local console."""
+    decision, said, done = case
+    wipe, queue = Wipe(), ApprovalQueue()
+
+    async def main():
+        client = desk(serve(wipe.tool, approvals=queue), version, principal="eve")
+        answer = client.begin("tools/call", {"name": "wipe", "arguments": {"path": "a"}})
+        pending = await first_pending(queue)
+        assert (pending.tool, pending.arguments, pending.principal) == ("wipe", {"path": "a"}, "eve")
+        assert queue.decide(pending.id, decision) is True
+        assert queue.decide(pending.id, "approved") is False
+        return text_of(client.read("tools/call", await answer))
+
+    assert asyncio.run(main()).startswith(said)
+    assert wipe.done == done
+    assert queue.pending() == []
+
+
+def test_nobody_in_the_process_is_waited_for_without_end(serve, desk, text_of):
+    """Decision 6: a timeout is a denial."""
+    wipe, queue = Wipe(), ApprovalQueue()
+
+    async def main():
+        client = desk(serve(wipe.tool, approvals=queue, patience=0.02), LEGACY)
+        return text_of(await client.call("wipe", {"path": "a"}))
+
+    assert asyncio.run(main()) == "User denied tool execution: nobody answered within 0.02 s"
+    assert (wipe.done, queue.pending()) == ([], [])
+
+
+def test_a_cancelled_call_no_longer_waits_for_an_approval(serve, desk, version):
+    """MCP specification, Cancellation."""
+    wipe, queue = Wipe(), ApprovalQueue()
+
+    async def main():
+        client = desk(serve(wipe.tool, approvals=queue), version)
+        answer = client.begin("tools/call", {"name": "wipe", "arguments": {"path": "a"}}, id=1)
+        await first_pending(queue)
+        client.tell("notifications/cancelled", {"requestId": 1})
+        assert await answer is None
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return queue.pending()
+
+    assert asyncio.run(main()) == []
+    assert wipe.done == []
+
+
+def test_the_handler_that_the_executor_had_is_asked_last(serve, desk, text_of):
+    """guard.md, Channels."""
+    wipe = Wipe()
+    engine_options = {"executor": {"approval_handler": lambda *_: "approved"}}
+
+    async def main():
+        client = desk(serve(wipe.tool, **engine_options), LEGACY)
+        return text_of(await client.call("wipe", {"path": "a"}))
+
+    assert asyncio.run(main()) == "wiped a"
+
+
+def test_a_target_that_changes_while_the_person_looks_is_asked_about_again(serve, desk, text_of):
+    """guard.md, Approval: any drift at dispatch, ask again, showing what changed."""
+    state = iter([1, 2, 3, 3, 3, 3])
+    drifting = tool(
+        name="drifting", description="Drift.", safety_level="dangerous", target_state=lambda _: next(state)
+    )(lambda: "done")
+
+    async def main():
+        client = desk(serve(drifting), MODERN, ASKABLE)
+        result = await client.call("drifting")
+        questions = []
+        while result["resultType"] == "input_required":
+            ((key, asked),) = result["inputRequests"].items()
+            questions.append(asked["params"]["message"])
+            yes = {key: {"action": "accept", "content": {"decision": "approve"}}}
+            result = await client.call("drifting", inputResponses=yes, requestState=result["requestState"])
+        return questions, text_of(result)
+
+    questions, said = asyncio.run(main())
+    assert said == "done"
+    assert ["Asked again: what the call acts on has changed" in text for text in questions] == [False, True]
+
+
+def test_a_question_hides_nothing_behind_control_characters(serve, desk):
+    """mcp.md, checklist 11: control characters stripped from output."""
+    wipe = Wipe()
+
+    async def main():
+        client = desk(serve(wipe.tool), MODERN, ASKABLE)
+        result = await client.call("wipe", {"path": "a\u202eb\x1b[2Jc" + "x" * 9_000})
+        client.engine.shutdown()
+        await asyncio.sleep(0)
+        ((_, asked),) = result["inputRequests"].items()
+        return asked["params"]["message"]
+
+    message = asyncio.run(main())
+    assert "\u202e" not in message
+    assert "\x1b" not in message
+    assert len(message) < 5_000
+    assert "characters]" in message

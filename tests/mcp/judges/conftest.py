@@ -1,0 +1,99 @@
+"""The judges, installed by scripts/judges, and a server with the fixtures for them to judge."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+HOME = ROOT / ".venv-judges"
+SERVE = [sys.executable, "-m", "gramercy", "serve", "--conformance-fixtures"]
+INSTALLING, STARTING, JUDGING = 600, 20, 120
+
+
+@pytest.fixture(scope="session")
+def judges():
+    """Install the judges, which costs nothing when they are there, and return their home."""
+    done = subprocess.run([ROOT / "scripts" / "judges"], capture_output=True, timeout=INSTALLING, check=False)
+    assert done.returncode == 0, f"scripts/judges failed: {done.stderr.decode()[-2000:]}"
+    return HOME
+
+
+@pytest.fixture(scope="session")
+def judge(judges, tmp_path_factory):
+    """Return a function that runs a program from the judges' home and returns what it did."""
+    away = tmp_path_factory.mktemp("judge")
+    # Judges write caches and configurations into the home of whoever runs them.
+    environment = {**os.environ, "PATH": f"{judges / 'bin'}:{os.environ['PATH']}", "HOME": str(away)}
+
+    def run(program, *arguments, stdin=None, bound=JUDGING):
+        # JavaScript from standard input finds its packages from the working directory.
+        return subprocess.run(
+            [judges / program, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=bound,
+            check=False,
+            cwd=judges,
+            env=environment,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def server_url(tmp_path_factory):
+    """Serve the fixtures over HTTP from a process of their own and return the address."""
+    port = _free_port()
+    command = [*SERVE, "--http", f"127.0.0.1:{port}", "--no-auth"]
+    said = tmp_path_factory.mktemp("server") / "stderr"
+    with (
+        said.open("wb") as stderr,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr, cwd=said.parent) as process,
+    ):
+        try:
+            _await_port(process, port, said)
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.terminate()
+            process.wait(STARTING)
+    assert b"Traceback (" not in said.read_bytes()
+
+
+@pytest.fixture(params=["stdio", "http"])
+def target(request):
+    """Return what a client is given to reach the server: a command, or an address."""
+    return SERVE if request.param == "stdio" else [request.getfixturevalue("server_url")]
+
+
+@pytest.fixture(params=["legacy", "modern"])
+def era(request):
+    """Return the era of the protocol: with a handshake, or without a session."""
+    return request.param
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _await_port(process, port, said):
+    end = monotonic() + STARTING
+    while True:
+        assert process.poll() is None, f"the server has gone: {said.read_text()}"
+        assert monotonic() < end, f"the server never listened: {said.read_text()}"
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except ConnectionRefusedError:
+            threading.Event().wait(0.01)
+        else:
+            return
