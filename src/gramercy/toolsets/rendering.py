@@ -17,6 +17,7 @@ MOST_VALUES = 30_000
 MOST_WARNINGS = 50
 LONGEST_MESSAGE = 8_000
 NO_VALUES = "=> ; No values"
+STREAMS = ("stdout", "stderr")
 # What a session shows under each heading, and under which of an image's own words it is found.
 HEADINGS = {
     "functions": ("functions", "generic_functions"),
@@ -54,15 +55,14 @@ def values_text(reply: Reply) -> str:
 
 def output_sections(reply: Reply) -> list[str]:
     """Return the sections for output and warnings; empty ones are left out."""
-    sections = [
-        f"[{stream}]\n{_output(reply, stream)}" for stream in ("stdout", "stderr") if getattr(reply, stream)
-    ]
+    sections = [f"[{stream}]\n{output_text(reply, stream)}" for stream in STREAMS if getattr(reply, stream)]
     if reply.warnings:
         sections.append("[warnings]\n" + "\n".join(_warnings(reply.warnings)))
     return sections
 
 
-def _output(reply: Reply, stream: str) -> str:
+def output_text(reply: Reply, stream: str) -> str:
+    """Return what was printed to one stream, cut where it is long, without its last line end."""
     text = str(getattr(reply, stream)).removesuffix("\n")
     total = max(reply.truncated.get(stream, 0), len(text))
     shown = text[:MOST_OUTPUT]
@@ -103,8 +103,18 @@ def _bounded(message: str) -> str:
     return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
 
 
-def changes_text(changes: list[Change]) -> str:
-    """List definitions that an evaluation makes, replaces or removes."""
+def preview_text(reply: Reply) -> str:
+    """Write what an evaluation would do: as an evaluation, then what it would change and has attempted."""
+    sections = ["[preview] nothing was changed", evaluation_text(reply)]
+    if reply.changed:
+        sections.append(f"[would change]\n{_changes_text(reply.changed)}")
+    if reply.effects:
+        lines = (f"- {effect.kind} {effect.target}: {effect.outcome}" for effect in reply.effects)
+        sections.append("[attempted effects]\n" + "\n".join(lines))
+    return "\n\n".join(sections)
+
+
+def _changes_text(changes: list[Change]) -> str:
     return "\n".join(f"- {change.kind} {change.name} {change.change}" for change in changes)
 
 

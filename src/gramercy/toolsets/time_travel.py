@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
 from gramercy.tools.outcome import ToolOutput
-from gramercy.toolsets.rendering import answered, changes_text, evaluation_text
+from gramercy.toolsets.rendering import answered, preview_text
 from gramercy.toolsets.source import PACKAGE, text, whole
 
 if TYPE_CHECKING:
@@ -44,13 +44,7 @@ def _previewed(image: Image, arguments: dict[str, Any]) -> Any:
         reply = image.preview(arguments["form"], package=arguments.get("package"))
     except ImageError as error:
         return ToolOutput(None, error=f"No preview, and nothing was evaluated: {error}")
-    sections = ["[preview] nothing was changed", evaluation_text(reply)]
-    if reply.changed:
-        sections.append(f"[would change]\n{changes_text(reply.changed)}")
-    if reply.effects:
-        lines = (f"- {effect.kind} {effect.target}: {effect.outcome}" for effect in reply.effects)
-        sections.append("[attempted effects]\n" + "\n".join(lines))
-    return "\n\n".join(sections)
+    return preview_text(reply)
 
 
 def _looking(workshop: Workshop) -> list[Tool]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
+
+import click
 
 
 def visible(text: str) -> str:
@@ -16,3 +19,8 @@ def visible(text: str) -> str:
 def json_text(value: Any) -> str:
     """Write a value as indented JSON that is safe to show."""
     return visible(json.dumps(value, indent=2, ensure_ascii=False, default=repr))
+
+
+def show(text: str, *, ends_line: bool = True) -> None:
+    """Write to standard output; a terminal is protected from what evaluated code prints."""
+    click.echo(visible(text) if sys.stdout.isatty() else text, nl=ends_line)

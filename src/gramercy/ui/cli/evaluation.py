@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from gramercy.toolsets.rendering import changes_text, evaluation_text
-from gramercy.ui.cli.display import json_text, visible
-from gramercy.ui.cli.options import language_option, place_options, timeout_option
+from gramercy.toolsets.rendering import evaluation_text, preview_text
+from gramercy.ui.cli.display import json_text, show, visible
+from gramercy.ui.cli.options import (
+    language_option,
+    place_options,
+    restore_option,
+    save_option,
+    timeout_option,
+)
 from gramercy.workbench.assembly import live_image
 
 if TYPE_CHECKING:
@@ -33,28 +39,41 @@ UNHURRIED_SECONDS = 1.0
 @timeout_option
 @click.option("--package", help="Package (Lisp) or module (Python) to evaluate in.")
 @click.option("--preview", is_flag=True, help="Only show what would happen.")
+@restore_option
+@save_option
 @click.option("--json", "as_json", is_flag=True, help="Print all that is known about the evaluation as JSON.")
 def evaluate(  # noqa: PLR0913 - one parameter per option
     code: str,
     language: str | None,
     project: str,
     timeout: float,
-    package: str | None,
     *,
+    package: str | None,
+    restore: str | None,
+    save: str | None,
     sandbox: bool,
     preview: bool,
     as_json: bool,
 ) -> int:
     """Evaluate code in a fresh live image; - is standard input."""
+    if preview and save is not None:
+        raise click.UsageError("a preview changes nothing that could be saved: leave out --preview or --save")
     text = _standard_input() if code == "-" else code
     with live_image(language, project=project, sandbox=sandbox, timeout=timeout) as image:
-        start(image)
+        start(image, restore)
         reply = (image.preview if preview else image.evaluate)(text, package=package)
-    if as_json:
-        click.echo(json_text(msgspec.to_builtins(reply)))
-    else:
-        show(preview_text(reply) if preview else evaluation_text(reply))
+        if as_json:
+            click.echo(json_text(msgspec.to_builtins(reply)))
+        else:
+            show(preview_text(reply) if preview else evaluation_text(reply))
+        if save is not None:
+            _save(image, save, reply)
     return 0 if reply.ok else FAILED
+
+
+def _save(image: LiveImage, path: str, reply: Reply) -> None:
+    told = image.save(path) if reply.ok else f"nothing was saved to {path}: the evaluation failed"
+    click.echo(visible(told), err=True)
 
 
 def _standard_input() -> str:
@@ -67,11 +86,15 @@ def _standard_input() -> str:
         raise click.UsageError(f"standard input is not UTF-8: byte {error.start} is wrong") from None
 
 
-def start(image: LiveImage) -> None:
-    """Start an image; one that cannot start raises, and one that takes its time says so."""
+def start(image: LiveImage, restore: str | None = None) -> None:
+    """Start an image, from a saved state where one is given; raise what goes wrong and tell what is slow."""
     with _told_if_slow("starting the image; the very first time this takes a few seconds …"):
         # Unlike an evaluation this raises when the image does not start.
         image.checkpoints()
+    if restore is not None:
+        with _told_if_slow("restoring the state …"):
+            told = image.restore(restore)
+        click.echo(visible(told), err=True)
 
 
 @contextmanager
@@ -83,19 +106,3 @@ def _told_if_slow(words: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def show(text: str) -> None:
-    """Write to standard output; a terminal is protected from what evaluated code prints."""
-    click.echo(visible(text) if sys.stdout.isatty() else text)
-
-
-def preview_text(reply: Reply) -> str:
-    """Write what an evaluation would do."""
-    sections = ["[preview] nothing was changed", evaluation_text(reply)]
-    if reply.changed:
-        sections.append(f"[would change]\n{changes_text(reply.changed)}")
-    if reply.effects:
-        lines = (f"- {effect.kind} {effect.target}: {effect.outcome}" for effect in reply.effects)
-        sections.append("[attempted effects]\n" + "\n".join(lines))
-    return "\n\n".join(sections)

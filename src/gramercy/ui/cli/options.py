@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -90,3 +91,31 @@ def timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="SECONDS",
         help="After this an evaluation is interrupted; what it did not change stays.",
     )(command)
+
+
+def restore_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that names a saved state to begin with."""
+    return click.option(
+        "--restore",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="Begin with a saved state; the language must be the one it was saved from.",
+    )(command)
+
+
+def save_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that names where to save the state."""
+    return click.option(
+        "--save",
+        type=click.Path(dir_okay=False, writable=True),
+        callback=_in_a_directory,
+        metavar="FILE",
+        help="Write the state after the evaluation, unless that failed.",
+    )(command)
+
+
+def _in_a_directory(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    """Refuse at once what would fail only after the evaluation."""
+    if path is not None and not Path(path).parent.is_dir():
+        raise click.BadParameter(f"there is no directory {Path(path).parent}", context, parameter)
+    return path

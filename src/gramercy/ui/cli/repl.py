@@ -7,9 +7,10 @@ import sys
 
 import click
 
+from gramercy.ui.cli.completion import Completer, offer_names
 from gramercy.ui.cli.entries import Entries, piped_line, remembered, typed_line
 from gramercy.ui.cli.evaluation import start
-from gramercy.ui.cli.options import language_option, place_options, timeout_option
+from gramercy.ui.cli.options import language_option, place_options, restore_option, timeout_option
 from gramercy.ui.cli.session import Session
 from gramercy.workbench.assembly import image_registry, live_image
 
@@ -18,11 +19,12 @@ from gramercy.workbench.assembly import image_registry, live_image
 @language_option
 @place_options
 @timeout_option
-def repl(language: str | None, project: str, timeout: float, *, sandbox: bool) -> int:
+@restore_option
+def repl(language: str | None, project: str, timeout: float, restore: str | None, *, sandbox: bool) -> int:
     """Work in a live image: evaluate, preview, undo."""
     is_interactive = sys.stdin.isatty()
     with live_image(language, project=project, sandbox=sandbox, timeout=timeout) as image:
-        start(image)
+        start(image, restore)
         chosen = image.language
         session = Session(image, chosen, image_registry(image, chosen, project), interactive=is_interactive)
         line = typed_line if is_interactive else piped_line
@@ -31,6 +33,7 @@ def repl(language: str | None, project: str, timeout: float, *, sandbox: bool) -
             _converse(session, entries)
             return int(session.has_failed)
         click.echo(f"{chosen} image; :help lists the commands, Ctrl-D leaves", err=True)
+        offer_names(Completer(image, chosen, lambda: session.package), chosen)
         with remembered(chosen):
             _chat(session, entries)
     return 0

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,26 +10,30 @@ from gramercy.errors import GramercyError
 from gramercy.execution.calls import ToolCall
 from gramercy.execution.executor import Executor
 from gramercy.gram.suggestion import suggest
-from gramercy.toolsets.rendering import evaluation_text
-from gramercy.ui.cli.display import visible
-from gramercy.ui.cli.evaluation import preview_text, show
+from gramercy.toolsets.rendering import preview_text
+from gramercy.ui.cli.background import stoppable
+from gramercy.ui.cli.display import show, visible
 from gramercy.ui.cli.tools import summary_line
+from gramercy.ui.cli.transcript import Transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from gramercy.images.base import Reply
     from gramercy.images.live import LiveImage
     from gramercy.tools.registry import Registry
 
-RETRY_SECONDS = 0.05
+T = TypeVar("T")
+
 HELP = """\
-Code is evaluated in the image and its state is kept. Ctrl-C stops an evaluation, Ctrl-D leaves.
+Code is evaluated in the image and its state is kept. Ctrl-C stops an evaluation, Ctrl-D leaves,
+Tab completes names.
   :undo               take back the last evaluation
   :preview CODE       show what an evaluation would do, without doing it
   :checkpoints        list the states that can be gone back to
   :checkpoint LABEL   name the present state so that it is kept
   :rollback ID        go back to a state
+  :save FILE          write the state to a file
+  :restore FILE       go on with the state in a file instead of this one
   :why TOOL JSON      tell what the guard would say to a call, and by which rule
   :tools              list the tools a model would have
   :help               this text
@@ -48,14 +49,17 @@ class Session:
         self._registry = registry
         self._executor = Executor(registry)
         self._interactive = interactive
-        self._package = ""
+        # Not known where a state was taken up that an evaluation has told nothing about yet.
+        self._package: str | None = None
         self.has_failed = False
         self._commands: dict[str, Callable[[str], None]] = {
-            ":undo": lambda _: self._call("undo_last"),
+            ":undo": lambda _: self._go("undo_last"),
             ":preview": self._preview,
             ":checkpoints": lambda _: self._call("list_checkpoints"),
             ":checkpoint": lambda rest: self._call("checkpoint_image", label=rest),
-            ":rollback": lambda rest: self._call("rollback_image", checkpoint=rest),
+            ":rollback": lambda rest: self._go("rollback_image", checkpoint=rest),
+            ":save": self._save,
+            ":restore": self._restore,
             ":why": self._why,
             ":tools": self._tools,
             ":help": lambda _: click.echo(HELP),
@@ -64,7 +68,19 @@ class Session:
     @property
     def prompt(self) -> str:
         """The prompt: of Lisp it names the package."""
-        return ">>> " if self._language == "python" else f"{visible(self._package) or 'CL-USER'}> "
+        if self._language == "python" or not self._interactive:
+            return ">>> "
+        return f"{visible(self.package)}> "
+
+    @property
+    def package(self) -> str:
+        """The package that code is evaluated in."""
+        if self._package is None:
+            try:
+                self._package = self._image.ask("definitions").data.get("package", "")
+            except GramercyError:
+                self._package = ""
+        return self._package or "CL-USER"
 
     def handle(self, entry: str) -> bool:
         """Do what an entry says and tell whether to go on; a failure is shown, never raised."""
@@ -94,35 +110,15 @@ class Session:
         click.echo(visible(message), err=True)
 
     def _evaluate(self, code: str) -> None:
-        reply = self._stoppable(code) if self._interactive else self._image.evaluate(code)
+        transcript = Transcript()
+        watch = transcript.watch if self._interactive else None
+        reply = self._run(lambda: self._image.evaluate(code, watch=watch))
         self._package = reply.package or self._package
-        self._present(reply, evaluation_text(reply))
-
-    def _present(self, reply: Reply, text: str) -> None:
         self.has_failed |= not reply.ok
-        show(text)
+        transcript.close(reply)
 
-    def _stoppable(self, code: str) -> Reply:
-        """Evaluate on another thread, so that Ctrl-C here can stop it and nothing of it is lost."""
-        replies: list[Reply] = []
-        has_ended = threading.Event()
-
-        def work() -> None:
-            try:
-                replies.append(self._image.evaluate(code))
-            finally:
-                has_ended.set()
-
-        with _interrupts() as is_unwanted:
-            threading.Thread(target=work, daemon=True).start()
-            while not has_ended.wait(RETRY_SECONDS):
-                if is_unwanted.is_set():
-                    self._image.interrupt()
-        if not replies:
-            raise GramercyError(
-                "the evaluation ended without an answer; its state may be found by :checkpoints"
-            )
-        return replies[0]
+    def _run(self, work: Callable[[], T]) -> T:
+        return stoppable(work, self._image.interrupt) if self._interactive else work()
 
     def _preview(self, code: str) -> None:
         if not code:
@@ -130,7 +126,25 @@ class Session:
             return
         # On this thread: Ctrl-C ends the throw-away copy and leaves the image alone.
         reply = self._image.preview(code)
-        self._present(reply, preview_text(reply))
+        self.has_failed |= not reply.ok
+        show(preview_text(reply))
+
+    def _save(self, path: str) -> None:
+        if not path:
+            self._fail(":save needs the file to write, such as :save work.state")
+            return
+        show(self._run(lambda: self._image.save(path)))
+
+    def _restore(self, path: str) -> None:
+        if not path:
+            self._fail(":restore needs a file that :save has written, such as :restore work.state")
+            return
+        show(self._run(lambda: self._image.restore(path)))
+        self._package = None
+
+    def _go(self, name: str, **arguments: Any) -> None:
+        self._call(name, **arguments)
+        self._package = None
 
     def _call(self, name: str, **arguments: Any) -> None:
         result = self._executor.execute(ToolCall("repl", name, arguments))
@@ -151,14 +165,3 @@ class Session:
         del rest
         for tool in self._registry.select():
             show(summary_line(tool))
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Give an event that Ctrl-C sets instead of raising, which might happen anywhere."""
-    pressed = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda *_: pressed.set())
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, before)
