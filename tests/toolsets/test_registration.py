@@ -224,6 +224,7 @@ def test_only_what_changes_nothing_is_safe_among_the_session_and_time_tools(sess
         "checkpoint_image",
         "list_checkpoints",
         "inspect_object",
+        "read_output",
     }
 
 

@@ -154,7 +154,7 @@ def test_listing_starts_no_image_and_loads_no_code_for_one(tmp_path):
     client = raw_client.RawClient(*words, cwd=tmp_path)
     try:
         client.shake_hands()
-        assert len(names_of(client.ask("tools/list"))) == 28
+        assert len(names_of(client.ask("tools/list"))) == 29
         assert children_of(client.process.pid) == set()
         loaded = {line.rpartition("|")[2].strip() for line in client.errors().splitlines()}
     finally:

@@ -46,7 +46,7 @@ def _eval_form(workshop: Workshop) -> Tool:
 
 
 def _evaluated(reply: Reply) -> Any:
-    rendered = evaluation_text(reply)
+    rendered = evaluation_text(reply, can_read_on=True)
     if not reply.ok:
         return ToolOutput(None, error=rendered)
     ids = [f"value {n} is object {known}" for n, known in enumerate(reply.objects, 1) if known is not None]
@@ -74,9 +74,9 @@ def _compile_form(workshop: Workshop) -> Tool:
 
 def _compiled(reply: Reply) -> Any:
     if reply.error is not None or not reply.ok:
-        return ToolOutput(None, error=evaluation_text(reply))
+        return ToolOutput(None, error=evaluation_text(reply, can_read_on=True))
     verdict = [] if reply.warnings else ["Compiled without warnings."]
-    return "\n\n".join([*output_sections(reply), *verdict, *reply.notes])
+    return "\n\n".join([*output_sections(reply, can_read_on=True), *verdict, *reply.notes])
 
 
 def _last_error(workshop: Workshop) -> Tool:

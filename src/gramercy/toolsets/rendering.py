@@ -32,15 +32,16 @@ FURTHER = {
 }
 
 
-def evaluation_text(reply: Reply) -> str:
+def evaluation_text(reply: Reply, *, can_read_on: bool = False) -> str:
     """Write an evaluation: output sections, then one `=> value` per value of the last form.
 
-    A failed one begins with its error: whoever cuts a long text must not cut that.
+    A failed one begins with its error: whoever cuts a long text must not cut that. A reader who can read on
+    is told how.
     """
     if reply.error is not None:
-        sections = [fault_text(reply.error), *output_sections(reply)]
+        sections = [fault_text(reply.error), *output_sections(reply, can_read_on=can_read_on)]
     else:
-        sections = [*output_sections(reply), values_text(reply)]
+        sections = [*output_sections(reply, can_read_on=can_read_on), values_text(reply)]
     return "\n\n".join([*sections, *reply.notes])
 
 
@@ -53,24 +54,29 @@ def values_text(reply: Reply) -> str:
     return f"{text[:MOST_VALUES]}\n… [values cut: {MOST_VALUES:,} of {len(text):,} characters shown]"
 
 
-def output_sections(reply: Reply) -> list[str]:
+def output_sections(reply: Reply, *, can_read_on: bool = False) -> list[str]:
     """Return the sections for output and warnings; empty ones are left out."""
-    sections = [f"[{stream}]\n{output_text(reply, stream)}" for stream in STREAMS if getattr(reply, stream)]
+    sections = [
+        f"[{stream}]\n{output_text(reply, stream, can_read_on=can_read_on)}"
+        for stream in STREAMS
+        if getattr(reply, stream)
+    ]
     if reply.warnings:
         sections.append("[warnings]\n" + "\n".join(_warnings(reply.warnings)))
     return sections
 
 
-def output_text(reply: Reply, stream: str) -> str:
+def output_text(reply: Reply, stream: str, *, can_read_on: bool = False) -> str:
     """Return what was printed to one stream, cut where it is long, without its last line end."""
     text = str(getattr(reply, stream)).removesuffix("\n")
     total = max(reply.truncated.get(stream, 0), len(text))
     shown = text[:MOST_OUTPUT]
     if len(shown) == total or (len(shown) == len(text) and stream not in reply.truncated):
         return shown
-    return (
-        f"{shown}\n… [{stream} cut: {len(shown):,} of {total:,} characters shown; print less of it at a time]"
-    )
+    more = "print less of it at a time"
+    if can_read_on and len(shown) < len(text):
+        more = f"read_output with stream {stream} and offset {len(shown)} shows more"
+    return f"{shown}\n… [{stream} cut: {len(shown):,} of {total:,} characters shown; {more}]"
 
 
 def _warnings(notices: list[Notice]) -> list[str]:
@@ -152,5 +158,5 @@ def answered(answer: Answer) -> ToolOutput | str:
 
 def evaluated(reply: Reply) -> ToolOutput | str:
     """Return an evaluation as a handler's result; a failed one is a failure that carries all its output."""
-    rendered = evaluation_text(reply)
+    rendered = evaluation_text(reply, can_read_on=True)
     return rendered if reply.ok else ToolOutput(None, error=rendered)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
 from gramercy.tools.outcome import ToolOutput
+from gramercy.toolsets.output import output_tool
 from gramercy.toolsets.rendering import answered, preview_text
 from gramercy.toolsets.source import PACKAGE, text, whole
 
@@ -21,8 +22,8 @@ NOT_UNDONE = "Files, connections and other processes that evaluated code has tou
 
 
 def time_travel_tools(workshop: Workshop) -> list[Tool]:
-    """Make the six tools."""
-    return [_preview(workshop), *_looking(workshop), *_going(workshop)]
+    """Make the tools: six that look at states and objects or go to them, one that reads on in output."""
+    return [_preview(workshop), *_looking(workshop), output_tool(workshop), *_going(workshop)]
 
 
 def _preview(workshop: Workshop) -> Tool:
