@@ -372,3 +372,12 @@ def test_a_name_that_files_and_images_share_is_refused(gramercy, tmp_path):
     )
     done = gramercy("serve", "--from", "mine.py", "--image", "python")
     assert (done.returncode, "defines eval_form" in done.stderr) == (3, True)
+
+
+def test_callers_can_open_images_of_their_own_where_that_is_served(serve):
+    """MCP, item 7: images are addressed by an explicit optional handle."""
+    client = serve("--image", "python", "--toolset", "session", "--toolset", "images")
+    handle = client.call("open_image", language="python")["content"][0]["text"]
+    client.call("evaluate-python", code="x = 5", image=handle)
+    assert client.call("evaluate-python", code="x", image=handle)["content"][0]["text"] == "=> 5"
+    assert client.call("evaluate-python", code="x")["isError"]

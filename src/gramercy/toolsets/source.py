@@ -118,6 +118,9 @@ class Workshop:
 
     def _handle(self) -> dict[str, Any]:
         handles = self.source.handles()
+        if getattr(self.source, "accepts_more", False):
+            described = f"Handle of the image to use: {', '.join(handles)} or one from open_image"
+            return {"image": text(f"{described}; by default {handles[0]}", minLength=1)}
         if len(handles) < 2:  # noqa: PLR2004 - one image leaves no choice
             return {}
         return {"image": text(f"Handle of the image to use; by default {handles[0]}", enum=handles)}

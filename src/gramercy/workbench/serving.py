@@ -12,7 +12,7 @@ from gramercy import __version__
 from gramercy.errors import SourceError
 from gramercy.images.gallery import Gallery
 from gramercy.tools.registry import Registry
-from gramercy.workbench.deferral import close_within, deferred, read_image_names
+from gramercy.workbench.deferral import LANGUAGES, close_within, deferred, read_image_names
 from gramercy.workbench.instructions import instructions_for
 
 if TYPE_CHECKING:
@@ -23,9 +23,13 @@ if TYPE_CHECKING:
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.engine import Engine
     from gramercy.tools.tool import Tool
+    from gramercy.toolsets.source import ImageSource
+    from gramercy.toolsets.studio import Studio
 
 NAME = "gramercy"
 TOOLSETS = ("core", "session", "time-travel")
+# Those that are not there unless they are asked for.
+FURTHER_TOOLSETS = ("images",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +51,26 @@ class Service:
 class Server:
     """An engine, and the images that must end with it."""
 
-    def __init__(self, engine: Engine, images: tuple[Image, ...]) -> None:
+    def __init__(self, engine: Engine, images: tuple[Image, ...], studio: Studio | None = None) -> None:
         self.engine = engine
         self.images = images
+        self._studio = studio
 
     def close(self, seconds: float) -> None:
         """End the images and wait for that, at most so long."""
-        close_within(seconds, self.images)
+        opened = self._studio.opened() if self._studio is not None else ()
+        close_within(seconds, (*self.images, *opened))
 
 
 def open_server(service: Service) -> Server:
     """Put a server together; without files and without images it has one image of the default language."""
     names = read_image_names(service.images or _default_images(service))
     images = tuple(deferred(name, language, _opener(service)) for name, language in names.items())
-    registry = Registry(_image_tools(images, service) if images else ())
+    studio = _studio(images, service)
+    registry = Registry(_image_tools(images, service, studio) if images else ())
     if service.sources:
         _add_sources(registry, service.sources)
-    return Server(_engine(registry, names, service), images)
+    return Server(_engine(registry, names, service), images, studio)
 
 
 def _default_images(service: Service) -> tuple[str, ...]:
@@ -98,8 +105,9 @@ def _opener(service: Service) -> Callable[[str, str], LiveImage]:
 class Speakers:
     """The images of one gallery as a tool for one language sees them: those that speak it come first."""
 
-    def __init__(self, gallery: Gallery, language: str) -> None:
+    def __init__(self, gallery: ImageSource, language: str) -> None:
         self._gallery = gallery
+        self.accepts_more = getattr(gallery, "accepts_more", False)
         self._handles = sorted(gallery.handles(), key=lambda name: gallery.get(name).language != language)
 
     def get(self, handle: str | None = None) -> Image:
@@ -111,11 +119,23 @@ class Speakers:
         return self._handles
 
 
-def _image_tools(images: tuple[Image, ...], service: Service) -> Iterator[Tool]:
+def _studio(images: tuple[Image, ...], service: Service) -> Studio | None:
+    if not images or "images" not in service.toolsets:
+        return None
+    from gramercy.toolsets.studio import Studio
+
+    return Studio(Gallery(images), _opener(service))
+
+
+def _image_tools(images: tuple[Image, ...], service: Service, studio: Studio | None) -> Iterator[Tool]:
     from gramercy.toolsets.source import Workshop
 
-    gallery = Gallery(images)
+    gallery = studio or Gallery(images)
     workshop = Workshop(gallery)
+    if studio is not None:
+        from gramercy.toolsets.studio import studio_tools
+
+        yield from studio_tools(studio)
     if "core" in service.toolsets:
         from gramercy.toolsets.core import core_tools
         from gramercy.toolsets.workspace import Workspace
@@ -125,7 +145,8 @@ def _image_tools(images: tuple[Image, ...], service: Service) -> Iterator[Tool]:
         from gramercy.toolsets.session import session_tools
 
         yield from session_tools(workshop, images[0].language)[1:]
-        for language in dict.fromkeys(image.language for image in images):
+        spoken = LANGUAGES if studio is not None else (image.language for image in images)
+        for language in dict.fromkeys(spoken):
             # The one tool that is named after a language.
             yield session_tools(Workshop(Speakers(gallery, language)), language)[0]
     if "time-travel" in service.toolsets:

@@ -13,7 +13,7 @@ import click
 
 from gramercy.ui.cli.listening import http_options, http_settings, refuse_http_options, take_http_options
 from gramercy.ui.cli.options import place_options, timeout_option
-from gramercy.workbench.serving import TOOLSETS, Service, open_server
+from gramercy.workbench.serving import FURTHER_TOOLSETS, TOOLSETS, Service, open_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,8 +35,9 @@ def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--toolset",
             "toolsets",
             multiple=True,
-            type=click.Choice(TOOLSETS),
-            help="Only these sets of the tools of images; may be given several times.",
+            type=click.Choice([*TOOLSETS, *FURTHER_TOOLSETS]),
+            help="Only these sets of the tools of images; may be given several times. With images, callers "
+            "can open more of them.",
         ),
         click.option(
             "--categories",
