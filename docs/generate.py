@@ -1,7 +1,7 @@
 """Write the generated pages of docs/reference from the program itself; --check only compares.
 
 api.md comes from `gramercy.__all__`, cli.md from the commands, errors.md from the error tree, lint-codes.md
-from the linter's table. Everything that can be run is run: the messages shown are real.
+from the linter's table, tools.md from the tools. Everything that can be run is run: the messages are real.
 """
 
 # ruff: noqa: INP001 - documentation is not a package
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 from interface import describe_name
+from listing import tools_page
 from samples import ERROR_IMPORTS, ERRORS, GRAM, GRAM_OF_NOTES, RESULTS
 
 import gramercy
@@ -202,6 +203,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "errors.md": errors_page,
     "lint-codes.md": lint_page,
+    "tools.md": tools_page,
 }
 
 if __name__ == "__main__":

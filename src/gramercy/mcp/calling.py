@@ -84,7 +84,7 @@ class Calling:
         return {"didYouMean": list(near)} if near else {"hint": "tools/list names the tools"}
 
     def _is_swift(self, tool: Tool) -> bool:
-        """Tell whether a call can be begun here and now: declared cheap or able to wait, and nobody to ask."""
+        """Tell whether a call can be begun here and now: cheap or able to wait, and nobody to ask."""
         settings = self._executor.settings
         if settings.policy is not self._policy:
             self._policy = settings.policy
@@ -94,7 +94,8 @@ class Calling:
             # A deadline or an approval needs a task, and code that knows of none may want one.
             begun_here = (tool.inline and tool.is_plain) or tool.async_handler is not None
             plain = begun_here and tool.deadline is None and settings.deadline is None
-            found = self._swift[tool] = plain and approval_of(tool, settings.policy) in _ANSWERED_AT_ONCE
+            found = plain and approval_of(tool, settings.policy) in _ANSWERED_AT_ONCE
+            self._swift[tool] = found
         return found
 
     async def _later(self, given: dict[str, Any], request: Request) -> CallResult:
@@ -105,7 +106,8 @@ class Calling:
     async def _rest(
         self, coroutine: Coroutine[Any, Any, ToolResult], waiting: Any, request: Request
     ) -> CallResult:
-        return self._shaped(await _resumed(coroutine, waiting), request)
+        result = await _resumed(coroutine, waiting)
+        return self._shaped(result, getattr(current_call(), "request", request))
 
     def _shaped(self, result: ToolResult, request: Request) -> CallResult:
         if not result.success:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
@@ -99,7 +100,7 @@ class Conversations:
         self._clients.depart(request.peer, request.id, work)
         work.call.request = request
         turn = work.take_turn()
-        if work.task.done():
+        if work.is_over:
             self._ended(work)
         return turn
 
@@ -112,13 +113,12 @@ class Conversations:
         work.give(self._outcome(work))
 
     def _outcome(self, work: Work) -> bytes | None:
-        request, task = work.call.request, work.task
-        if task.cancelled():
+        request, error = work.call.request, work.error
+        if isinstance(error, asyncio.CancelledError):
             return None
-        error = task.exception()
         if error is None:
             try:
-                return self.finished(request, task.result())
+                return self.finished(request, work.result)
             except Exception as problem:  # noqa: BLE001 - a result that cannot be written
                 error = problem
         if isinstance(error, ProtocolError):

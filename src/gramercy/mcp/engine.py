@@ -162,6 +162,7 @@ class Engine:
             handler = methods.legacy_waiting.get(request.method)
         if handler is not None:
             return self._conversations.converse(request, handler)
+        self.notice_changes()
         result = methods.find(request)(request)
         # A stream is what a listener waits for, not a result.
         if isinstance(result, asyncio.Future):

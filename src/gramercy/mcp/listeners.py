@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.clients import Clients
-    from gramercy.mcp.work import Turn
 
 MOST_URIS = 1_000
 _FIELDS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
@@ -27,7 +26,7 @@ class Listener:
 
     __slots__ = ("request", "turn", "wanted")
 
-    def __init__(self, request: Request, wanted: dict[str, Any], turn: Turn) -> None:
+    def __init__(self, request: Request, wanted: dict[str, Any], turn: asyncio.Future[bytes | None]) -> None:
         self.request = request
         self.wanted = wanted
         self.turn = turn
@@ -63,10 +62,10 @@ class Listeners:
         if catalog is not None:
             catalog.watch(self._catalog_changed)
 
-    def listen(self, request: Request) -> Turn:
+    def listen(self, request: Request) -> asyncio.Future[bytes | None]:
         """Open a stream; it stays open until somebody ends it."""
         wanted = self._agreed(request)
-        turn: Turn = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         listener = Listener(request, wanted, turn)
         self._clients.depart(request.peer, request.id, listener)
         self.remember_loop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections import Counter
 from dataclasses import dataclass
 from secrets import token_bytes, token_urlsafe
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from gramercy.mcp.work import Question, Work
 
 MOST_PARKED = 1_000
+MOST_PARKED_OF_ONE = 200
 # What a retry may have that its first try had not.
 _CHANGING = frozenset({"_meta", "inputResponses", "requestState"})
 
@@ -44,19 +46,20 @@ class Parking:
         self._patience = patience
         self._key = token_bytes(32)
         self._parked: dict[str, _Parked] = {}
+        self._owned: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._parked)
 
     def asked(self, work: Work, question: Question) -> None:
         """Answer the request with this question, and with all others that are asked at the same time."""
-        if len(self._parked) >= MOST_PARKED:
-            raise ExecutionError(f"{MOST_PARKED} calls already wait for an answer: try again later")
+        if len(self._parked) >= MOST_PARKED or self._owned[work.call.principal] >= MOST_PARKED_OF_ONE:
+            raise ExecutionError("too many calls already wait for an answer: try again later")
         del question  # it is among the work's
         work.loop.call_soon(self._flush, work)
 
     def _flush(self, work: Work) -> None:
-        if work.turn is None or not work.questions or work.task.done():
+        if work.turn is None or not work.questions or work.is_over:
             return
         request = work.call.request
         result = {
@@ -71,13 +74,23 @@ class Parking:
         name = token_urlsafe(16)
         timer = work.loop.call_later(self._patience, self._expire, name)
         self._parked[name] = _Parked(work, digest_of(request), request.peer.principal, timer)
+        self._owned[request.peer.principal] += 1
         return f"{name}.{self._signature(name)}"
 
     def _expire(self, name: str) -> None:
-        parked = self._parked.pop(name, None)
+        parked = self._unpark(name)
         if parked is not None:
             for question in list(parked.work.questions.values()):
                 question.give_up(f"nobody answered within {self._patience:g} s")
+
+    def _unpark(self, name: str) -> _Parked | None:
+        parked = self._parked.pop(name, None)
+        if parked is not None:
+            parked.timer.cancel()
+            self._owned[parked.principal] -= 1
+            if not self._owned[parked.principal]:
+                del self._owned[parked.principal]
+        return parked
 
     def _signature(self, name: str) -> str:
         return hmac.digest(self._key, name.encode(), "sha256").hex()
@@ -97,8 +110,7 @@ class Parking:
             )
         if parked.principal != request.peer.principal or parked.digest != digest_of(request):
             raise ProtocolError(INVALID_PARAMS, "Invalid params: requestState belongs to another request")
-        del self._parked[name]
-        parked.timer.cancel()
+        self._unpark(name)
         self._take(parked.work, answers)
         return parked.work
 
@@ -113,10 +125,9 @@ class Parking:
 
     def close(self) -> None:
         """Give up everything."""
-        for parked in list(self._parked.values()):
-            parked.timer.cancel()
+        for name, parked in list(self._parked.items()):
+            self._unpark(name)
             parked.work.cancel()
-        self._parked.clear()
 
 
 def digest_of(request: Request) -> str:

@@ -39,6 +39,7 @@ class ServedCall(Call):
         "_progress",
         "_reported_at",
         "_reports",
+        "_thread",
         "as_task",
         "cancelled",
         "detacher",
@@ -59,6 +60,7 @@ class ServedCall(Call):
         self._client = client
         self._progress: float | None = None
         self._reports = 0
+        self._thread = get_ident()
         self._reported_at = 0.0
 
     @property
@@ -142,9 +144,9 @@ class ServedCall(Call):
     def _on_loop(self, action: Callable[[], object]) -> None:
         """Do it on the thread of the event loop, where everything but plain handlers runs."""
         work = self.work
-        if work is None or work.thread == get_ident():
+        if self._thread == get_ident():
             action()
-        elif not work.loop.is_closed():
+        elif work is not None and not work.loop.is_closed():
             work.loop.call_soon_threadsafe(action)
 
     def on_cancel(self, stop: Callable[[], object]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -109,10 +111,7 @@ class TaskMethods:
 
     async def _result(self, request: Request, task: Task) -> Any:
         if not task.is_over and task.work is not None:
-            self._bring_questions(request, task)
-            waiter = task.work.loop.create_future()
-            task.waiters.append(waiter)
-            await waiter
+            await self._wait(request, task)
         if task.status == "cancelled":
             raise ProtocolError(INTERNAL_ERROR, "The task was cancelled")
         if isinstance(task.outcome, ProtocolError):
@@ -120,20 +119,30 @@ class TaskMethods:
         related = {RELATED_TASK_KEY: {"taskId": task.id}}
         return msgspec.structs.replace(task.outcome, meta=related)
 
-    def _bring_questions(self, request: Request, task: Task) -> None:
-        """Send the task's questions to the client that waits for its result."""
-        channel = request.channel
-        if channel is None:
-            return
+    async def _wait(self, request: Request, task: Task) -> None:
+        """Wait for the end of a task; meanwhile its questions go to this client, if to no other."""
+        waiter = asyncio.get_running_loop().create_future()
+        task.waiters.append(waiter)
+        brings = task.sender is None and request.channel is not None
+        if brings:
+            self._bring_questions(request, task)
+        try:
+            await waiter
+        finally:
+            if brings:
+                task.sender = None
+            with suppress(ValueError):
+                task.waiters.remove(waiter)
 
+    def _bring_questions(self, request: Request, task: Task) -> None:
         def send(question: Question) -> None:
             question.params["_meta"] = {RELATED_TASK_KEY: {"taskId": task.id}}
-            self._clients.of(request.peer).ask(channel, question, self._patience)
+            assert request.channel is not None  # noqa: S101 - asked only with one; this tells mypy
+            self._clients.of(request.peer).ask(request.channel, question, self._patience)
 
-        open_before, task.sender = task.sender is None, send
-        if open_before:
-            for question in list(task.open_questions.values()):
-                send(question)
+        task.sender = send
+        for question in list(task.open_questions.values()):
+            send(question)
 
     def _described(self, task: Task) -> dict[str, Any]:
         return {
@@ -162,17 +171,17 @@ class TaskMethods:
 
 def _finish(task: Task, work: Work) -> None:
     """Note in the task how its call has ended."""
-    if work.task.cancelled():
+    error = work.error
+    if isinstance(error, asyncio.CancelledError):
         task.finish("cancelled")
         return
-    error = work.task.exception()
     if error is None:
         try:
-            wire.encode(work.task.result())
+            wire.encode(work.result)
         except Exception as problem:  # noqa: BLE001 - a result that cannot be written
             error = problem
     if error is None:
-        task.finish("completed", work.task.result())
+        task.finish("completed", work.result)
     elif isinstance(error, ProtocolError):
         task.finish("failed", error)
     else:

@@ -148,6 +148,8 @@ class TaskStore:
     def _expire(self, task: Task) -> None:
         if self._tasks.pop(task.id, None) is not None:
             self._owned[task.principal] -= 1
+            if not self._owned[task.principal]:
+                del self._owned[task.principal]
             task.cancel()
 
     def close(self) -> None:

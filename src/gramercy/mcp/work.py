@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import get_ident
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from inspect import CORO_CREATED, getcoroutinestate
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gramercy.errors import ExecutionError
 
@@ -16,8 +16,22 @@ if TYPE_CHECKING:
     from gramercy.mcp.eras import Request
     from gramercy.mcp.served import ServedCall
 
-Turn: TypeAlias = "asyncio.Future[bytes | None]"
 MOST_QUESTIONS = 100
+
+
+class Turn(asyncio.Future[bytes | None]):
+    """The answer to one request, still to come. Whoever waits for it may cancel it, which ends the work."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, abandoned: Callable[[Turn], None]) -> None:
+        super().__init__(loop=loop)
+        self._abandoned = abandoned
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Wait no longer."""
+        is_cancelled = super().cancel(msg)
+        if is_cancelled:
+            self._abandoned(self)
+        return is_cancelled
 
 
 @dataclass(slots=True, eq=False)
@@ -59,19 +73,25 @@ class Flight(Protocol):
 
 
 class Work:
-    """A handler under way. Whoever waits for it holds its `turn`; cancelling that cancels the work."""
+    """A handler under way. Whoever waits for it holds its `turn`; cancelling that cancels the work.
+
+    `ended` is called on the handler's own task: another callback of the loop would cost as much as the rest.
+    """
 
     __slots__ = (
         "_asked",
+        "_coroutine",
         "call",
         "ended",
+        "error",
+        "is_over",
         "landed",
         "loop",
         "manner",
         "questions",
+        "result",
         "supplied",
         "task",
-        "thread",
         "turn",
     )
 
@@ -88,26 +108,43 @@ class Work:
         self.ended = ended
         self.landed = landed
         self.loop = asyncio.get_running_loop()
-        self.thread = get_ident()
         self.turn: Turn | None = None
         self.questions: dict[str, Question] = {}
         # Answers that came with the request itself, before anything was asked.
         self.supplied: dict[str, Any] = {}
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.is_over = False
         self._asked = 0
         call.work = self
 
     def begin(self, coroutine: Coroutine[Any, Any, Any]) -> Turn:
         """Start; return what will be the answer to the request."""
-        self.task: asyncio.Task[Any] = self.loop.create_task(coroutine)
-        self.task.add_done_callback(self._over)
+        self._coroutine = coroutine
+        self.task: asyncio.Task[Any] = self.loop.create_task(self._run(coroutine))
         return self.take_turn()
+
+    async def _run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        try:
+            self.result = await coroutine
+        except Exception as error:  # noqa: BLE001 - told to whoever waits
+            self.error = error
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self.is_over = True
+            # What the handler left behind must not wait for answers that nobody will bring.
+            for question in self.questions.values():
+                question.answer.cancel()
+            self.ended(self)
+            # The task's context holds the call: without this every call would be left to the collector.
+            self.call.work = None
 
     def take_turn(self) -> Turn:
         """Return a new answer to wait for; the one before has been given."""
-        turn: Turn = self.loop.create_future()
-        turn.add_done_callback(self._given)
-        self.turn = turn
-        return turn
+        self.turn = Turn(self.loop, self._abandoned)
+        return self.turn
 
     def give(self, answer: bytes | None) -> bool:
         """Answer the request that waits now, if there is one."""
@@ -124,6 +161,8 @@ class Work:
         self, method: str, params: dict[str, Any], key: str | None = None, *, anew: bool = False
     ) -> dict[str, Any]:
         """Ask the client; with `anew`, an answer that came before the question does not count."""
+        if self.call.cancelled:
+            raise ExecutionError("nobody can be asked: the call is cancelled")
         if self._asked >= MOST_QUESTIONS:
             raise ExecutionError(f"one call may ask at most {MOST_QUESTIONS} questions")
         self._asked += 1
@@ -142,27 +181,21 @@ class Work:
 
     def cancel(self) -> None:
         """Stop the handler: its task is cancelled, and whoever it told to be stopped is stopped."""
-        if self.task.done() or self.call.cancelled:
+        if self.is_over or self.call.cancelled:
             return
         self.call.cancelled = True
         for stop in self.call.stops or ():
             with suppress(Exception):
                 stop()
         self.task.cancel()
+        if getcoroutinestate(self._coroutine) == CORO_CREATED:
+            self._coroutine.close()  # it will never be awaited
 
     def withdraw(self) -> None:
         """Stop because the client wants no answer: it gets none."""
         self.cancel()
         self.give(None)
 
-    def _over(self, task: asyncio.Task[Any]) -> None:
-        del task
-        # What the handler left behind must not wait for answers that nobody will bring.
-        for question in self.questions.values():
-            question.answer.cancel()
-        self.ended(self)
-
-    def _given(self, turn: Turn) -> None:
-        if turn.cancelled() and turn is self.turn:
-            self.cancel()
-            self.give(None)
+    def _abandoned(self, turn: Turn) -> None:
+        if turn is self.turn:
+            self.withdraw()

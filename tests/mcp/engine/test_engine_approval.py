@@ -225,3 +225,32 @@ def test_a_question_hides_nothing_behind_control_characters(serve, desk):
     assert "\x1b" not in message
     assert len(message) < 5_000
     assert "characters]" in message
+
+
+async def leaving(client, task, *statuses):
+    """Wait until a task is no longer in one of these."""
+    async with asyncio.timeout(5):
+        while True:
+            found = client.now("tasks/get", task)
+            if found["status"] not in statuses:
+                return found
+            await asyncio.sleep(0)
+
+
+def test_a_dangerous_task_waits_for_its_approval(serve, desk):
+    """mcp.md, checklist 4: tasks and input_required."""
+    wipe = Wipe()
+    tasks = "io.modelcontextprotocol/tasks"
+    slow = tool(name="wipe", description="Wipe.", safety_level="dangerous", categories=["task"])(wipe.run)
+
+    async def main():
+        client = desk(serve(slow), MODERN, {"elicitation": {}, "extensions": {tasks: {}}})
+        task = {"taskId": client.now("tools/call", {"name": "wipe", "arguments": {"path": "a"}})["taskId"]}
+        (key,) = (await leaving(client, task, "working"))["inputRequests"]
+        assert wipe.done == []
+        yes = {"action": "accept", "content": {"decision": "approve"}}
+        client.now("tasks/update", {**task, "inputResponses": {key: yes}})
+        return await leaving(client, task, "working", "input_required")
+
+    found = asyncio.run(main())
+    assert (found["status"], found["result"]["isError"], wipe.done) == ("completed", False, ["a"])

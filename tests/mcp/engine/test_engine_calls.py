@@ -283,3 +283,60 @@ def test_text_cannot_steer_the_terminal_of_whoever_reads_it(serve, desk, version
         text_of(desk(serve(paint), version).now("tools/call", {"name": "paint"}))
         == "ab]0;titlec\td\r\ne\x0cfg"
     )
+
+
+def test_a_plain_handler_is_interrupted_too(serve, desk, version):
+    """mcp.md, checklist 9: cancellation that really interrupts."""
+    running, ended = threading.Event(), threading.Event()
+
+    @tool
+    def spin() -> str:
+        """Spin until interrupted."""
+        running.set()
+        try:
+            while True:
+                pass
+        finally:
+            ended.set()
+
+    async def main():
+        client = desk(serve(spin), version)
+        answer = client.begin("tools/call", {"name": "spin"}, id=1)
+        assert await asyncio.to_thread(running.wait, 5)
+        client.tell("notifications/cancelled", {"requestId": 1})
+        assert await answer is None
+        return await asyncio.to_thread(ended.wait, 5)
+
+    assert asyncio.run(main()) is True
+
+
+def test_nobody_can_be_asked_after_the_end(serve, desk, version):
+    """A handler that cleans up talks to nobody."""
+    problems: list[str] = []
+
+    @tool
+    async def cling() -> str:
+        """Ask while being cancelled."""
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            try:
+                await current_call().ask("why?", {"type": "object", "properties": {}})
+            except Exception as error:  # noqa: BLE001 - whatever it is, it must not wait
+                problems.append(str(error))
+            raise
+        return ""
+
+    async def main():
+        client = desk(serve(cling), version, {"elicitation": {}})
+        answer = client.begin("tools/call", {"name": "cling"}, id=1)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        client.engine.close(client.peer)
+        assert await answer is None
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return client.engine._clients.all()
+
+    assert asyncio.run(main()) == []
+    assert problems == ["nobody can be asked: the call is cancelled"]

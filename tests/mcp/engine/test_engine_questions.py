@@ -6,7 +6,7 @@ import pytest
 
 from gramercy import tool
 from gramercy.mcp.catalogue import Catalog
-from gramercy.mcp.parking import MOST_PARKED
+from gramercy.mcp.parking import MOST_PARKED_OF_ONE
 from gramercy.tools.context import current_call
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
@@ -249,9 +249,11 @@ def test_the_number_of_parked_calls_is_bounded(serve, desk, text_of):
 
     async def main():
         client = desk(serve(greet), MODERN, EVERYTHING)
-        for _ in range(MOST_PARKED):
+        for _ in range(MOST_PARKED_OF_ONE):
             assert (await client.call("greet"))["resultType"] == "input_required"
         refused = await client.call("greet")
+        other = desk(client.engine, MODERN, EVERYTHING, principal="somebody else")
+        assert (await other.call("greet"))["resultType"] == "input_required"
         client.engine.shutdown()
         await asyncio.sleep(0)
         return text_of(refused)

@@ -34,6 +34,7 @@ class Toy:
     """A receiver of few words, which remembers what happened to it."""
 
     def __init__(self) -> None:
+        self.now = 0.0
         self.started = threading.Event()
         self.cancelled = threading.Event()
         self.closed: list[Peer] = []

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from gramercy.mcp.http import OAuthGate, OAuthSettings, ServingError
 from gramercy.mcp.http.callers import Caller
+from gramercy.tools.safety import Safety
 
 RESOURCE = "https://tools.example.com/mcp"
 ISSUER = "https://login.example.com"
@@ -81,7 +82,7 @@ def test_scopes_give_ceilings(gate, make, scope, ceiling):
 
 def test_scopes_may_come_as_a_list(gate, make):
     """Some authorization servers write scp."""
-    assert admit(gate, make(scope=None, scp=["gramercy:safe"])) == Caller("ada", "safe")
+    assert admit(gate, make(scope=None, scp=["gramercy:safe"])) == Caller("ada", Safety.SAFE)
 
 
 @pytest.mark.parametrize("scope", ["", "other", "gramercy", "Gramercy:Safe", None, 7])
@@ -120,11 +121,8 @@ def test_an_unsigned_token_is_refused(gate, make):
     """Algorithm none."""
     head = base64.urlsafe_b64encode(b'{"alg":"none","kid":"one"}').rstrip(b"=").decode()
     body = make().split(".")[1]
-    for token in (
-        f"{head}.{body}.",
-        jwt.encode({"sub": "ada"}, None, algorithm="none", headers={"kid": "one"}),
-    ):
-        assert admit(gate, token).status == 401
+    for end in (".", "", "." + make().split(".")[2]):
+        assert admit(gate, f"{head}.{body}{end}").status == 401
 
 
 def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(gate, make, rsa_key):
@@ -168,7 +166,7 @@ def test_a_remembered_token_expires(key_set, make):
     assert len(gate._seen) == 1
     gate._seen[next(iter(gate._seen))] = (Caller("ada"), NOW + 5)
     now[0] += 10
-    assert admit(gate, token) == Caller("ada", "cautious")
+    assert admit(gate, token) == Caller("ada", Safety.CAUTIOUS)
 
 
 class Issuer:

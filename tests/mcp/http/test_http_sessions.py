@@ -77,11 +77,7 @@ def test_an_idle_session_ends_by_itself(start, tools):
 @pytest.fixture
 def sessions(tools):
     """Return sessions with a clock of their own, and the receiver they tell."""
-
-    class Watch(tools.Toy):  # type: ignore[name-defined, misc] - a class that comes as a fixture
-        now = 0.0
-
-    watch = Watch()
+    watch = tools.Toy()
     settings = HttpSettings(gate=OpenGate(), session_seconds=100.0, sessions=3)
     return Sessions(watch, settings, lambda: watch.now), watch
 

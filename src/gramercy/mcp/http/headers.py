@@ -38,7 +38,7 @@ LISTS = frozenset({b"accept", b"accept-encoding", b"accept-language", b"cache-co
 
 def collect(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     """Return headers by lower-case name; raise RefusedError for one that comes twice and must not."""
-    pairs = list(raw)
+    pairs = raw if isinstance(raw, list) else list(raw)
     found = dict(pairs)
     return found if len(found) == len(pairs) else _join(pairs)
 
