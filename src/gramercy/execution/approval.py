@@ -47,13 +47,17 @@ Decision: TypeAlias = Approved | Denied | Modified
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """Everything a person should see before deciding. `changes` says why the question comes again."""
+    """Everything a person should see before deciding.
+
+    `changes` says why the question comes again, `effect` what the call would do, where the tool can tell.
+    """
 
     tool: Tool
     arguments: dict[str, Any]
     verdict: Verdict
     seal: Seal
     changes: tuple[str, ...] = ()
+    effect: str = ""
 
 
 def read_decision(answer: Any) -> Decision:

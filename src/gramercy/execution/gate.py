@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import DeadlineExceededError, ExecutionError, GramercyError
 from gramercy.execution.approval import (
@@ -15,7 +15,7 @@ from gramercy.execution.approval import (
     takes_request,
 )
 from gramercy.execution.journal import State
-from gramercy.execution.output import error_text
+from gramercy.execution.output import clean, error_text
 from gramercy.execution.policy import Action
 from gramercy.execution.seal import Seal, seal_call
 from gramercy.execution.waiting import Limit, ends_pipeline
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # A target that changes between every look and every answer is not something a person can approve.
 MOST_QUESTIONS = 3
+EFFECT_SECONDS = 20.0
+LONGEST_EFFECT = 20_000
 
 
 class _RefusalError(Exception):
@@ -99,8 +101,10 @@ class Gate:
         handler = self.settings.approval_handler
         assert handler is not None  # noqa: S101 - admitted only with a handler; this tells mypy
         shown = attempt.given()
-        request = ApprovalRequest(attempt.tool, shown, attempt.verdict, seal, changes)
-        question = (attempt.tool, shown, request) if takes_request(handler) else (attempt.tool, shown)
+        question: tuple[Any, ...] = (attempt.tool, shown)
+        if takes_request(handler):
+            effect = await self._effect(attempt, caller)
+            question += (ApprovalRequest(attempt.tool, shown, attempt.verdict, seal, changes, effect),)
         limit = Limit("the approval", self.settings.approval_deadline)
         try:
             return read_decision(await caller.call(handler, *question, limit=limit))
@@ -110,6 +114,20 @@ class Gate:
             if ends_pipeline(error):
                 raise
             return Denied(f"the approval handler failed: {error_text(error)}")
+
+    async def _effect(self, attempt: Attempt, caller: Caller) -> str:
+        """Have the tool tell what the call would do; that it cannot is told too, and decides nothing."""
+        if attempt.tool.effect is None:
+            return ""
+        limit = Limit("the preview", EFFECT_SECONDS)
+        try:
+            told = str(await caller.call(attempt.tool.effect, attempt.given(), limit=limit))
+        except BaseException as error:
+            if ends_pipeline(error):
+                raise
+            return f"What it would do cannot be told: {error_text(error)}"
+        cut = f"\n… [{len(told):,} characters]" if len(told) > LONGEST_EFFECT else ""
+        return clean(told[:LONGEST_EFFECT]) + cut
 
     def _edit(self, attempt: Attempt, decision: Modified) -> None:
         """Take over edited arguments; they must fit the schema and must not meet a rule that denies."""

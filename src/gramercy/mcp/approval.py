@@ -6,15 +6,13 @@ Nothing is approved because nobody could be asked.
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from itertools import count
 from time import time
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ExecutionError
-from gramercy.execution.approval import Approved, Decision, Denied, read_decision, takes_request
-from gramercy.execution.output import clean
+from gramercy.execution.approval import Decision, Denied, read_decision, takes_request
 from gramercy.execution.waiting import LOOP, Limit
 from gramercy.mcp.served import ServedCall, checked_form, form
 from gramercy.tools.context import current_call
@@ -22,21 +20,7 @@ from gramercy.tools.context import current_call
 if TYPE_CHECKING:
     from gramercy.execution.approval import ApprovalHandler, ApprovalRequest
 
-LONGEST_SHOWN = 4_000
 MOST_PENDING = 100
-FORM = {
-    "type": "object",
-    "properties": {
-        "decision": {
-            "type": "string",
-            "title": "Decision",
-            "description": "Whether the tool may run with exactly these arguments",
-            "enum": ["approve", "deny"],
-        },
-        "reason": {"type": "string", "title": "Reason", "description": "Told to the model when you deny"},
-    },
-    "required": ["decision"],
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +35,7 @@ class PendingApproval:
     principal: str
     asked_at: float
     changes: tuple[str, ...] = ()
+    effect: str = ""
 
 
 class ApprovalQueue:
@@ -102,6 +87,7 @@ def _pending(name: str, request: ApprovalRequest) -> PendingApproval:
         current_call().principal,
         time(),
         request.changes,
+        request.effect,
     )
 
 
@@ -132,34 +118,19 @@ class Approver:
     @staticmethod
     async def _elicit(call: ServedCall, request: ApprovalRequest) -> Decision:
         assert call.work is not None  # noqa: S101 - asked only with work; this tells mypy
-        params = form(question_text(request), FORM, call.version)
+        # Imported here: a server lists its tools long before it asks, and the reader of edits takes time.
+        from gramercy.mcp.questions import ApprovalQuestion
+
+        question = ApprovalQuestion(request)
+        params = form(question.text, question.schema, call.version)
         try:
             # Anew: an approval must answer the question that was shown, so it cannot come before it.
             answer = await call.work.ask("elicitation/create", params, anew=True)
-            answer = checked_form(answer, FORM)
+            answer = checked_form(answer, question.schema)
         except ExecutionError as error:
             return Denied(str(error))
         if answer["action"] != "accept":
             return Denied(
                 "the person declined" if answer["action"] == "decline" else "the person dismissed it"
             )
-        content = answer["content"]
-        if content["decision"] == "approve":
-            return Approved(by=call.principal)
-        return Denied(str(content.get("reason", "")))
-
-
-def question_text(request: ApprovalRequest) -> str:
-    """Show a person the call as it would run."""
-    tool = request.tool
-    shown = json.dumps(request.arguments, indent=2, ensure_ascii=False, sort_keys=True)
-    if len(shown) > LONGEST_SHOWN:
-        shown = f"{shown[:LONGEST_SHOWN]}\n… [{len(shown):,} characters]"
-    lines = [f"May {tool.name} ({tool.level_word}) run with these arguments?", shown]
-    lines += [f"Asked again: {change}" for change in request.changes]
-    return _printable("\n".join([*lines, f"Why this is asked: {request.verdict.explanation}"]))
-
-
-def _printable(text: str) -> str:
-    """Take out what could hide or disguise a part of the question."""
-    return clean("".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text))
+        return question.decide(answer["content"], call.principal)

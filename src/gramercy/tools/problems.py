@@ -19,7 +19,7 @@ Problems: TypeAlias = "list[str]"
 SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*")
 GRAM_SYMBOL = re.compile(r"[a-zA-Z_][0-9a-zA-Z_.\-@]*")
 DEEPEST_SCHEMA = 100
-OPTIONS = ("deadline", "inline", "idempotent", "target_state", "async_handler")
+OPTIONS = ("deadline", "inline", "idempotent", "target_state", "effect", "async_handler")
 
 
 def hint(word: object, candidates: Iterable[str], otherwise: str = "") -> str:
@@ -108,7 +108,7 @@ def check_options(options: Mapping[str, Any], problems: Problems) -> None:
     for key in ("inline", "idempotent"):
         if not isinstance(options.get(key, False), bool):
             problems.append(f"{key} is {options[key]!r:.50}: expected True or False")
-    for key in ("target_state", "async_handler"):
+    for key in ("target_state", "effect", "async_handler"):
         function = options.get(key)
         if function is not None and not (callable(function) and _takes_one(function)):
             problems.append(f"{key} must be a function of one argument, the dictionary of arguments")

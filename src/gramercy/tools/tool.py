@@ -38,7 +38,8 @@ class Tool:
     `inline` declares a synchronous handler cheap enough to run on an event loop's own thread.
     `async_handler` does the same for callers on an event loop, where that is better than a thread.
     `deadline` is in seconds. `target_state` tells what state the call acts on (a file's hash, say):
-    an approval is void when that state has changed since the person looked.
+    an approval is void when that state has changed since the person looked. `effect` tells, without doing
+    it, what the call would do: a difference, say, for the person who decides.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Tool:
     inline: bool = False
     idempotent: bool = False
     target_state: Callable[[Mapping[str, Any]], object] | None = None
+    effect: Callable[[dict[str, Any]], str] | None = None
     function: Callable[..., Any] | None = None
     async_handler: Callable[[dict[str, Any]], Awaitable[Any]] | None = None
     is_async: bool = field(init=False)

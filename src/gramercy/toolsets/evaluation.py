@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.tools.outcome import ToolOutput
 from gramercy.toolsets.rendering import evaluation_text, fault_text, output_sections
-from gramercy.toolsets.running import Running
+from gramercy.toolsets.running import Running, dry_run
 from gramercy.toolsets.source import PACKAGE, text, whole
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def _eval_form(workshop: Workshop) -> Tool:
         required=["form"],
         level="cautious",
         categories=["execution"],
+        effect=dry_run("form"),
     )
 
 

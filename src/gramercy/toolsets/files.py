@@ -183,7 +183,16 @@ def _write_file(workspace: Workspace) -> Tool:
         safety_level="dangerous",
         categories=["buffer", "filesystem"],
         target_state=lambda a: workspace.state(a["path"]),
+        effect=lambda a: _difference(workspace, a["path"], a["content"]),
     )
+
+
+def _difference(workspace: Workspace, path: str, content: str) -> str:
+    """Tell a person how a file would change."""
+    if not workspace.resolve(path).exists():
+        return f"{path} is a new file.\n{hunks.diff('', content, path)}"
+    document = workspace.read(path)
+    return hunks.diff(document.text, document.script.shown(content), path) or f"{path} already has that text."
 
 
 def _propose_file_edit(workspace: Workspace) -> Tool:
@@ -203,6 +212,7 @@ def _propose_file_edit(workspace: Workspace) -> Tool:
         safety_level="dangerous",
         categories=["diff"],
         target_state=lambda a: _fresh(workspace, a).digest,
+        effect=lambda a: hunks.diff(a["original"], a["modified"], a["path"]) or "Nothing would change.",
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gramercy.tools.context import current_call
+from gramercy.toolsets.rendering import preview_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from gramercy.toolsets.source import Workshop
 
 LONGEST_MESSAGE = 500
+# A person waits for what would happen, but not for ever.
+TRIED = 10.0
 
 
 class Running:
@@ -45,6 +48,15 @@ class Running:
     ) -> Tool:
         """Make the tool; the options are those of `Workshop.make`."""
         return workshop.make(name, description, properties, self.blocking, run_async=self.awaited, **options)
+
+
+def dry_run(field: str) -> Callable[[Image, dict[str, Any]], str]:
+    """Return what tells a person what the code under an argument would do, by trying it on a copy."""
+
+    def tried(image: Image, arguments: dict[str, Any]) -> str:
+        return preview_text(image.preview(arguments[field], package=arguments.get("package"), timeout=TRIED))
+
+    return tried
 
 
 def _reporter() -> Watcher:

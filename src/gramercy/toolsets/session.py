@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.errors import ImageError
 from gramercy.tools.outcome import ToolOutput
 from gramercy.toolsets.rendering import HEADINGS, definitions_text, evaluated, fault_text
-from gramercy.toolsets.running import Running
+from gramercy.toolsets.running import Running, dry_run
 from gramercy.toolsets.source import PACKAGE, text
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def _evaluate(workshop: Workshop, language: str) -> Tool:
         required=["code"],
         level="cautious",
         categories=["session"],
+        effect=dry_run("code"),
     )
 
 

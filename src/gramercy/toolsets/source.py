@@ -78,6 +78,7 @@ class Workshop:
         run: Callable[[Image, dict[str, Any]], Any],
         *,
         run_async: Callable[[Image, dict[str, Any]], Awaitable[Any]] | None = None,
+        effect: Callable[[Image, dict[str, Any]], str] | None = None,
         required: Sequence[str] = (),
         level: Safety | str = "safe",
         categories: Sequence[str] = (),
@@ -98,6 +99,7 @@ class Workshop:
             safety_level=level,
             categories=categories,
             async_handler=None if run_async is None else self._async_handler(run_async),
+            effect=None if effect is None else self._handler(effect),
         )
 
     def _handler(self, run: Callable[[Image, dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:

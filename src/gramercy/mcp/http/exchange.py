@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from gramercy.mcp.http.envelope import Envelope
     from gramercy.mcp.http.responses import Receive, Send
 
+LONGEST_NUMBER = 18
+
 
 @dataclass(slots=True, eq=False)
 class Exchange:
@@ -60,7 +62,7 @@ class Exchange:
         length = self.headers.get(b"content-length", b"0")
         if not length.isdigit():
             raise RefusedError(400, f"Content-Length is {length.decode('latin-1')!r:.40}: expected a number")
-        if len(length) > len(str(limit)) + 1 or int(length) > limit:
+        if len(length) > LONGEST_NUMBER or int(length) > limit:
             raise _too_long(limit)
 
 

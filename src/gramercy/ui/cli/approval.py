@@ -59,6 +59,8 @@ def _show(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> No
     click.secho(f"{tool.name} ({tool.safety_level.value})", err=True, bold=True)
     click.echo(visible(tool.description), err=True)
     click.echo(json_text(arguments), err=True)
+    if request.effect:
+        click.echo(visible(request.effect), err=True)
     click.echo(f"asks because {visible(request.verdict.explanation)}", err=True)
 
 
