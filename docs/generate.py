@@ -91,7 +91,7 @@ def cli_page() -> str:
         "| 0 | done |",
         "| 1 | a tool failed; for `gramercy gram`: something was found |",
         "| 2 | wrong usage, an unknown tool; for `gramercy gram` also: an unreadable file |",
-        "| 3 | a file or module with tools cannot be loaded, or an image cannot start |",
+        "| 3 | a file or module with tools cannot be loaded, or an image or client cannot be used |",
         "| 4 | the call was denied |",
         "| 130 | interrupted |\n",
         "`GRAMERCY_TOOLS` stands in for `--from` in `gramercy tools`. With `GRAMERCY_DEBUG=1` an unexpected",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,9 @@ PAGES = {page.name: page for page in pages.all_pages() if page.blocks}
 def test_every_block_does_what_the_page_says(name: str, tmp_path: Path) -> None:
     """Style: every code block in README and docs is executed by a test."""
     page = PAGES[name]
+    missing = {block.options["needs"] for block in page.blocks if not which(block.options.get("needs", "sh"))}
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
     assert walkthrough.Walkthrough(page, tmp_path).run() == len(page.blocks)
 
 

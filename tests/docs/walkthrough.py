@@ -5,7 +5,7 @@
   must be followed by `$ echo $?`. `answers="a|b"` runs the commands on a terminal and types the answers.
 - `gram`: must have no errors, or exactly the findings that `finds="A105, …"` names.
 - `json`, `toml`: must parse.
-- `title="name"` also writes the block into that file.
+- `title="name"` also writes the block into that file. `needs="program"` leaves the page out without it.
 
 `…` stands for anything within a line, and alone in a line for any number of lines.
 """

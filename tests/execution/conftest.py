@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from time import monotonic
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from gramercy.execution.worker import BUSY, RESTING
 
 settings.register_profile("rooms", database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rooms")
@@ -35,10 +38,11 @@ def run(request):
 
 @pytest.fixture
 def no_workers_left():
-    """Check after the test that no worker thread is left behind; waits only as long as one takes to end."""
+    """Check after the test that no worker is left at work; waits only as long as one takes to end."""
     before = set(threading.enumerate())
     yield
+    until = monotonic() + 5
     for thread in set(threading.enumerate()) - before:
-        if thread.name.startswith("gramercy"):
-            thread.join(5)
-            assert not thread.is_alive(), thread
+        while thread.name == BUSY and thread.is_alive() and monotonic() < until:
+            thread.join(0.01)
+        assert thread.name == RESTING or not thread.is_alive(), thread

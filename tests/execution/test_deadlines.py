@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import subprocess
+import sys
 import threading
 import time
+import weakref
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -13,7 +17,7 @@ import pytest
 from gramercy import Executor, Registry, define_tool
 from gramercy.execution.journal import State
 from gramercy.execution.waiting import BLOCKING, Limit, drive
-from gramercy.execution.worker import Worker
+from gramercy.execution.worker import RESTING, Worker
 
 CALL = {"id": "call_1", "name": "it", "arguments": {}}
 # Far beyond any deadline here, far below what would make the suite slow: an answer after this is a hang.
@@ -208,7 +212,7 @@ def test_a_worker_that_is_given_up_before_it_begins_does_not_begin():
     worker = Worker(ran.append, (1,))
     worker.give_up()
     worker.start()
-    worker._thread.join(PATIENCE)
+    assert worker.wait(PATIENCE)
     assert ran == []
 
 
@@ -216,9 +220,56 @@ def test_giving_up_a_finished_worker_disturbs_nobody():
     """The thread may be gone, or its number used again."""
     worker = Worker(lambda: "done", ()).start()
     assert worker.wait(PATIENCE)
-    worker._thread.join(PATIENCE)
     worker.give_up()
     assert worker.result() == "done"
+
+
+def test_a_thread_that_has_done_its_work_is_used_again():
+    """Performance: a thread hop is what a plain tool costs; to start a thread would cost as much again."""
+    threads = []
+    for _ in range(5):
+        worker = Worker(lambda: threads.append(threading.current_thread()), ()).start()
+        assert worker.wait(PATIENCE)
+        resting(threads[-1])
+    assert len(set(threads)) == 1
+
+
+def test_a_resting_thread_holds_on_to_nothing():
+    class Big:
+        pass
+
+    big = Big()
+    gone = weakref.ref(big)
+    worker = Worker(lambda _: threading.current_thread(), (big,)).start()
+    assert worker.wait(PATIENCE)
+    resting(worker.result())
+    del big, worker
+    assert gone() is None
+
+
+def test_a_copy_of_the_process_does_not_wait_for_threads_it_does_not_have():
+    # In a program of its own: newer Pythons warn of a fork beside threads.
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKING], timeout=30, check=False)
+    assert done.returncode == 0
+
+
+FORKING = """
+import os
+from gramercy.execution.worker import Worker
+
+assert Worker(lambda: 1, ()).start().wait(5)
+child = os.fork()
+if child == 0:
+    os._exit(0 if Worker(lambda: 1, ()).start().wait(5) else 1)
+raise SystemExit(os.waitpid(child, 0)[1])
+"""
+
+
+def resting(thread):
+    until = monotonic() + PATIENCE
+    while thread.name != RESTING and monotonic() < until:
+        thread.join(0.001)
+    assert thread.name == RESTING
 
 
 def test_the_blocking_caller_never_suspends():

@@ -1,14 +1,17 @@
-"""Run a plain function on a thread of its own so that whoever waits can stop waiting on time.
+"""Run a plain function on another thread so that whoever waits can stop waiting on time.
 
 Python cannot kill a thread. A function that is given up is interrupted at its next step of Python code; one
-that blocks inside C goes on until it returns, on a daemon thread that keeps no program alive.
+that blocks inside C goes on until it returns, on a daemon thread that keeps no program alive. A thread that
+has done its work waits a while for more, since to start one costs more than most functions.
 """
 
 from __future__ import annotations
 
 import contextvars
 import ctypes
+import os
 import threading
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ExecutionError
@@ -17,12 +20,97 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+IDLE_SECONDS = 10.0
+MOST_IDLE = 32
+BUSY, RESTING = "gramercy-worker", "gramercy-resting"
+
+
 class _GivenUpError(BaseException):
     """Raised inside a function that nobody waits for any more."""
 
 
+class _Hand:
+    """A daemon thread that does one piece of work after another."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[Worker] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=BUSY, daemon=True)
+        self._thread.start()
+
+    @property
+    def ident(self) -> int | None:
+        return self._thread.ident
+
+    def take(self, worker: Worker) -> None:
+        self._work.put(worker)
+
+    def _run(self) -> None:
+        try:
+            while self._one():
+                continue
+        except _GivenUpError:
+            return
+
+    def _one(self) -> bool:
+        """Do one piece of work, and hold on to nothing of it; tell whether to wait for another."""
+        worker = self._next()
+        self._thread.name = BUSY
+        # A hand whose work was given up may be interrupted a moment later: it does nothing more.
+        if worker is None or not worker.run():
+            return False
+        self._thread.name = RESTING
+        return _rest(self)
+
+    def _next(self) -> Worker | None:
+        while True:
+            try:
+                return self._work.get(timeout=IDLE_SECONDS)
+            except Empty:
+                # Whoever found it idle at the last moment is about to give it something.
+                if _retire(self):
+                    return None
+
+
+_idle: list[_Hand] = []
+_idle_lock = threading.Lock()
+
+
+def _rest(hand: _Hand) -> bool:
+    with _idle_lock:
+        if len(_idle) >= MOST_IDLE:
+            return False
+        _idle.append(hand)
+        return True
+
+
+def _retire(hand: _Hand) -> bool:
+    with _idle_lock:
+        if hand not in _idle:
+            return False
+        _idle.remove(hand)
+        return True
+
+
+def _hire() -> _Hand:
+    with _idle_lock:
+        if _idle:
+            return _idle.pop()
+    return _Hand()
+
+
+def _forget_hands() -> None:
+    """Begin anew in a copy of this process, which has none of its threads."""
+    global _idle_lock  # noqa: PLW0603 - another thread may have held it at the fork
+    _idle_lock = threading.Lock()
+    _idle.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_hands)
+
+
 class Worker:
-    """One function call on one daemon thread."""
+    """One function call on another thread."""
 
     def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
         self._function = function
@@ -34,12 +122,13 @@ class Worker:
         self._on_finish: Callable[[], None] | None = None
         self._value: Any = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="gramercy-worker", daemon=True)
+        self._hand: _Hand | None = None
 
     def start(self, on_finish: Callable[[], None] | None = None) -> Worker:
         """Begin; `on_finish` is called on the worker's thread unless it was given up before."""
         self._on_finish = on_finish
-        self._thread.start()
+        self._hand = _hire()
+        self._hand.take(self)
         return self
 
     def wait(self, seconds: float | None) -> bool:
@@ -61,20 +150,24 @@ class Worker:
         with self._lock:
             self._on_finish = None
             self._given_up = True
-            if self._running and self._thread.ident is not None:
-                ident = ctypes.c_ulong(self._thread.ident)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(_GivenUpError))
+            ident = self._hand.ident if self._running and self._hand is not None else None
+            if ident is not None:
+                found = ctypes.c_ulong(ident)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(found, ctypes.py_object(_GivenUpError))
 
-    def _run(self) -> None:
+    def run(self) -> bool:
+        """Call the function, on the thread of a hand; tell whether that may do something else afterwards."""
         try:
             with self._lock:
                 # Interrupted from here on, where it is caught; before, the function is simply not called.
                 self._running = not self._given_up
             if self._running:
                 self._call()
-                self._finish()
+            self._finish()
         except _GivenUpError:
             self._finished.set()
+            return False
+        return not self._given_up
 
     def _call(self) -> None:
         try:

@@ -1,9 +1,10 @@
-"""`gramercy doctor`: try for real all that live images need here, and say what to do where it fails."""
+"""`gramercy doctor`: try for real all that live images and the server need, and say what to do."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+import tempfile
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from time import monotonic, perf_counter
@@ -19,6 +20,8 @@ from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
 from gramercy.images.sbcl import INSTALL, find_sbcl, sbcl_version
 from gramercy.ui.cli.display import json_text, visible
+from gramercy.ui.cli.handshake import ERAS, Conversation, HandshakeError, converse
+from gramercy.ui.clients.launch import own_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 # No image is begun with after this; what was begun is bounded by the time of each call.
 LATEST_START_SECONDS = 20.0
 CALL_SECONDS = 5.0
+# For a client of the server: to start it, and to call a tool that starts an image.
+SERVER_SECONDS = 8.0
 OLDEST_PYTHON = (3, 11)
 
 
@@ -73,7 +78,7 @@ PROBES = {
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Write the checks as JSON.")
 def doctor(*, as_json: bool) -> int:
-    """Check what live images need, by starting, crashing and attacking them."""
+    """Check live images by starting, crashing and attacking them, and the server by being its client."""
     checks = []
     for check in examine():
         checks.append(check)
@@ -104,6 +109,8 @@ def examine() -> Iterator[Check]:
             yield Check(f"{language} image", Status.WARNING, "not tried: the checks before took too long")
             continue
         yield from _image(language, confinement)
+    for era in ERAS:
+        yield _server(era)
 
 
 def _python() -> Check:
@@ -210,3 +217,22 @@ def _escapes(image: LiveImage, arena: Arena, language: str, confinement: Confine
     let = sum(result.escaped for result in results)
     allowed = f", {let} are known not to be" if let else ""
     return Check(name, Status.OK, f"{len(results) - let} of {len(results)} attempts were refused{allowed}")
+
+
+def _server(era: str) -> Check:
+    """Start the server as a client would, and have it evaluate something."""
+    name = f"server {era}"
+    with tempfile.TemporaryDirectory(prefix="gramercy-doctor-") as project:
+        command = [*own_command(), "serve", "--image", "python", "--project", project]
+        started = perf_counter()
+        try:
+            conversation = Conversation(command, project, SERVER_SECONDS)
+            try:
+                count = converse(conversation, era, ("evaluate-python", {"code": "6 * 7"}), "=> 42")
+                spent = (perf_counter() - started) * 1000
+            finally:
+                conversation.close()
+        except (HandshakeError, OSError, KeyError, TypeError) as error:
+            advice = f"see what it says: {' '.join(command[:-2])} </dev/null"
+            return Check(name, Status.FAILED, str(error), advice)
+    return Check(name, Status.OK, f"started, has {count} tools and ran one, within {spent:.0f} ms")

@@ -16,13 +16,21 @@ from gramercy.errors import GramercyError, ImageError, SourceError, UnknownToolE
 COMMANDS = {
     "doctor": (
         "gramercy.ui.cli.doctor:doctor",
-        "Check what live images need, by starting, crashing and attacking them.",
+        "Check live images and the server, by starting, crashing and attacking them.",
     ),
     "eval": (
         "gramercy.ui.cli.evaluation:evaluate",
         "Evaluate code in a fresh live image; - is standard input.",
     ),
+    "foreign": (
+        "gramercy.ui.cli.foreign:group",
+        "Look at the tools of other MCP servers, and say which may be used.",
+    ),
     "gram": ("gramercy.ui.cli.gram:group", "Check, format and translate gram files; - is standard input."),
+    "install": (
+        "gramercy.ui.cli.install:install",
+        "Tell an MCP client of this server: show what to add, or add it.",
+    ),
     "repl": ("gramercy.ui.cli.repl:repl", "Work in a live image: evaluate, preview, undo."),
     "serve": (
         "gramercy.ui.cli.serve:serve",

@@ -1,0 +1,207 @@
+"""`gramercy install`: tell an MCP client of this server, by showing what to add or by adding it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gramercy.ui.cli.display import visible
+from gramercy.ui.clients.base import Machine, SettingsError
+from gramercy.ui.clients.known import CLIENTS
+from gramercy.ui.clients.launch import is_fleeting, own_command, uvx_command
+from gramercy.ui.clients.storage import read_settings, write_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gramercy.ui.clients.base import Client
+
+CONFIGURATION = 3
+LEVELS = click.Choice(["safe", "cautious", "dangerous"])
+# What all clients take, and short enough for them to make names of tools with it.
+NAME = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
+
+
+class UnusableSettings(click.ClickException):
+    """The settings of a client cannot be used; nothing was written."""
+
+    exit_code = CONFIGURATION
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person asked for."""
+
+    client: Client
+    scope: str
+    name: str
+    images: tuple[str, ...]
+    project: str | None
+    max_safety: str | None
+    uvx: bool
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether the file is meant to be the same on every machine."""
+        return self.uvx and self.scope == "project"
+
+    def file(self, machine: Machine) -> Path:
+        """Find the file of the client."""
+        if self.scope == "user":
+            return self.client.user_file(machine)
+        if self.client.project_file is None:
+            raise click.UsageError(f"{self.client.title} has no settings for one project: use --scope user")
+        return Path(self.project or ".").resolve() / self.client.project_file
+
+    def entry(self) -> dict[str, Any]:
+        """Say how the server is started."""
+        command = uvx_command(is_shared=self.is_shared) if self.uvx else own_command()
+        place = self._place()
+        words = [*command, "serve"]
+        words += [word for image in self.images for word in ("--image", image)]
+        words += ["--project", place] if place else []
+        words += ["--max-safety", self.max_safety] if self.max_safety else []
+        return self.client.entry(words)
+
+    def _place(self) -> str:
+        """Return the project as the client should name it; nothing where it starts servers in it."""
+        workspace = self.client.workspace
+        if self.is_shared and workspace is not None:
+            return workspace
+        if self.project is not None or self.scope == "project":
+            return _checked(self.project or ".")
+        if workspace is None:
+            raise click.UsageError(
+                f"{self.client.title} does not open projects: say where the server works with --project DIR"
+            )
+        return workspace
+
+
+def _name(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if not NAME.match(value):
+        raise click.BadParameter("expected 1 to 32 letters, digits, - and _", context, parameter)
+    return value
+
+
+def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how the server is started."""
+    for option in (
+        click.option(
+            "--uvx", is_flag=True, help="Start the published gramercy with uvx, not the one that runs now."
+        ),
+        click.option("--max-safety", type=LEVELS, help="Only tools at or below this level."),
+        click.option(
+            "--project",
+            type=click.Path(exists=True, file_okay=False),
+            metavar="DIR",
+            help="The directory images work in; by default the project that is open in the client.",
+        ),
+        click.option(
+            "--image",
+            "images",
+            multiple=True,
+            metavar="LANGUAGE|NAME=LANGUAGE",
+            help="A live image of sbcl or python; may be given several times.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.option("--client", required=True, type=click.Choice(list(CLIENTS)), help="Which client.")
+@click.option(
+    "--scope",
+    type=click.Choice(["user", "project"]),
+    default="user",
+    show_default=True,
+    help="The client's settings for you, or those in the project directory.",
+)
+@click.option("--write", is_flag=True, help="Change the file, and keep it as it was in FILE.gramercy.bak.")
+@click.option("--remove", is_flag=True, help="Take the server out again.")
+@click.option(
+    "--name", default="gramercy", show_default=True, callback=_name, help="What the client calls the server."
+)
+@_server_options
+def install(*, client: str, write: bool, remove: bool, **options: Any) -> None:
+    """Show what an MCP client needs to use this server, or write it into the client's settings."""
+    if is_fleeting():
+        options["uvx"] = True
+    wish = Wish(CLIENTS[client], **options)
+    _check_images(wish.images)
+    path = wish.file(Machine(sys.platform, Path.home(), os.environ))
+    try:
+        if remove:
+            _remove(wish, path, write=write)
+        elif write:
+            _write(wish, path)
+        else:
+            _show(wish, path)
+    except SettingsError as error:
+        raise UnusableSettings(visible(f"{path}: {error}\nNothing was written.")) from None
+
+
+def _show(wish: Wish, path: Path) -> None:
+    snippet = wish.client.format.snippet(wish.name, wish.entry())
+    _tell(f"Add this to {path}, or run this again with --write:")
+    click.echo(visible(snippet), nl=False)
+    _tell(wish.client.advice)
+
+
+def _write(wish: Wish, path: Path) -> None:
+    _check_text(entry := wish.entry())
+    old = read_settings(path)
+    new = wish.client.format.put(old or "", wish.name, entry)
+    if new == old:
+        click.echo(visible(f"{path} has it already; nothing was changed"))
+        return
+    _replace(path, old, new)
+    _tell(wish.client.advice)
+
+
+def _remove(wish: Wish, path: Path, *, write: bool) -> None:
+    old = read_settings(path)
+    there = None if old is None else wish.client.format.get(old, wish.name)
+    if old is None or there is None:
+        click.echo(visible(f"{path} has no server {wish.name}; nothing was changed"))
+    elif write:
+        _replace(path, old, wish.client.format.drop(old, wish.name))
+    else:
+        click.echo(visible(f"{path} has the server {wish.name}; --write takes it out"))
+
+
+def _replace(path: Path, old: str | None, new: str) -> None:
+    backup = write_settings(path, old, new)
+    click.echo(visible(f"{path} is written"))
+    if backup is not None:
+        click.echo(visible(f"{backup} is what it was before"))
+
+
+def _tell(text: str) -> None:
+    click.echo(visible(text), err=True)
+
+
+def _checked(project: str) -> str:
+    """Refuse now what the server would refuse whenever the client starts it."""
+    from gramercy.images.protection import check_project
+
+    return str(check_project(project))
+
+
+def _check_images(images: tuple[str, ...]) -> None:
+    if images:
+        from gramercy.workbench.deferral import read_image_names
+
+        read_image_names(images)
+
+
+def _check_text(entry: dict[str, Any]) -> None:
+    for word in (entry["command"], *entry["args"]):
+        if any("\ud800" <= sign <= "\udfff" for sign in word):
+            raise SettingsError(f"{word!a} is not UTF-8, so no settings can name it: choose another path")

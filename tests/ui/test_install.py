@@ -1,0 +1,367 @@
+"""`gramercy install` as people use it: what is shown, what is written, and what is left alone."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from gramercy import __version__
+from gramercy.ui.cli.serve import serve
+from gramercy.ui.clients.base import Machine, SettingsError
+from gramercy.ui.clients.known import CLIENTS
+from gramercy.ui.clients.launch import is_fleeting
+from gramercy.ui.clients.storage import write_settings
+
+# Test folders are not packages; the client lies beside the tests of the transport.
+sys.path.insert(0, str(Path(__file__).parents[1] / "mcp"))
+raw_client = importlib.import_module("raw_client")
+
+FILES = {
+    "claude-code": (".claude.json", ".mcp.json"),
+    "claude-desktop": (".config/Claude/claude_desktop_config.json", None),
+    "cursor": (".cursor/mcp.json", ".cursor/mcp.json"),
+    "vscode": (".config/Code/User/mcp.json", ".vscode/mcp.json"),
+    "codex": (".codex/config.toml", ".codex/config.toml"),
+    "gemini": (".gemini/settings.json", ".gemini/settings.json"),
+    "zed": (".config/zed/settings.json", ".zed/settings.json"),
+}
+SECTIONS = {"vscode": "servers", "codex": "mcp_servers", "zed": "context_servers"}
+OTHER_PLACES = ("CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME", "CODEX_HOME", "GEMINI_CLI_HOME")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """Return an empty home directory, beside a project named `garden`."""
+    for variable in OTHER_PLACES:
+        monkeypatch.delenv(variable, raising=False)
+    place = tmp_path / "home"
+    place.mkdir()
+    (tmp_path / "garden").mkdir()
+    monkeypatch.setenv("HOME", str(place))
+    return place
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request):
+    """Return the name of a client."""
+    return request.param
+
+
+def servers_in(client, text):
+    """Read the servers out of a file of a client."""
+    data = tomllib.loads(text) if client == "codex" else json.loads(text)
+    return data[SECTIONS.get(client, "mcpServers")]
+
+
+def install(gramercy, client, *options, status=0):
+    done = gramercy("install", "--client", client, *options)
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def test_by_default_it_is_only_shown(gramercy, home, client):
+    """MCP checklist 13: writes or prints the config."""
+    done = install(gramercy, client, "--project", "garden")
+    entry = servers_in(client, done.stdout)["gramercy"]
+    assert entry["args"][-2:] == ["--project", str(home.parent / "garden")]
+    assert str(home / FILES[client][0]) in done.stderr
+    assert list(home.iterdir()) == []
+
+
+def test_it_is_written_where_the_client_looks(gramercy, home, client):
+    """MCP checklist 13."""
+    done = install(gramercy, client, "--write", "--project", "garden", "--image", "python")
+    path = home / FILES[client][0]
+    assert done.stdout == f"{path} is written\n"
+    entry = servers_in(client, path.read_text())["gramercy"]
+    assert entry["args"][-5:] == ["serve", "--image", "python", "--project", str(home.parent / "garden")]
+    assert entry.get("type") == ("stdio" if client in ("claude-code", "cursor", "vscode") else None)
+    assert [file.name for file in path.parent.iterdir() if file.is_file()] == [path.name]
+
+
+@pytest.mark.parametrize("client", ["codex", "zed"])
+def test_what_is_written_starts_a_server_that_answers(gramercy, home, client, tmp_path):
+    """MCP checklist 13: the command must work on the user's machine."""
+    install(gramercy, client, "--write", "--project", "garden", "--image", "python")
+    entry = servers_in(client, (home / FILES[client][0]).read_text())["gramercy"]
+    # Clients start it elsewhere, and programs with windows have another PATH.
+    server = raw_client.RawClient(entry["command"], *entry["args"], cwd="/", PATH="/usr/bin:/bin")
+    try:
+        assert server.shake_hands()["serverInfo"]["name"] == "gramercy"
+        assert server.call("evaluate-python", code="open('seen', 'w').write('x')")["content"]
+    finally:
+        server.close()
+    assert (tmp_path / "garden" / "seen").exists()
+
+
+def test_a_project_has_settings_of_its_own(gramercy, home, client):
+    """MCP checklist 13: user and project scope where the client has both."""
+    place = FILES[client][1]
+    words = ("--scope", "project", "--project", "garden", "--write")
+    done = install(gramercy, client, *words, status=0 if place else 2)
+    if place is None:
+        assert "use --scope user" in done.stderr
+        return
+    garden = home.parent / "garden"
+    arguments = servers_in(client, (garden / place).read_text())["gramercy"]["args"]
+    assert arguments[-3:] == ["serve", "--project", str(garden)]
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("client", [name for name, (_, place) in FILES.items() if place])
+def test_a_file_that_is_shared_names_nothing_of_this_machine(gramercy, home, client):
+    """A project's file is for everybody who has the project."""
+    install(gramercy, client, "--scope", "project", "--uvx", "--write")
+    text = (home.parent / (FILES[client][1] or "")).read_text()
+    assert str(home.parent) not in text
+    assert servers_in(client, text)["gramercy"]["command"] == "uvx"
+
+
+def test_for_a_user_the_open_project_is_left_to_the_client(gramercy, home, client):
+    """A server for all projects works in the one that is open."""
+    assert home.is_dir()
+    if client == "claude-desktop":
+        done = install(gramercy, client, status=2)
+        assert "--project DIR" in done.stderr
+        return
+    arguments = servers_in(client, install(gramercy, client).stdout)["gramercy"]["args"]
+    expected = ["serve", "--project", "${workspaceFolder}"] if client in ("cursor", "vscode") else ["serve"]
+    assert arguments[-len(expected) :] == expected
+
+
+def test_written_twice_changes_nothing_the_second_time(gramercy, home, client):
+    """MCP checklist 13: idempotent, a backup only if the file changed."""
+    install(gramercy, client, "--write", "--project", "garden")
+    path = home / FILES[client][0]
+    before = (path.read_bytes(), path.stat().st_mtime_ns)
+    done = install(gramercy, client, "--write", "--project", "garden")
+    assert "nothing was changed" in done.stdout
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    assert not path.with_name(path.name + ".gramercy.bak").exists()
+
+
+OTHERS = {
+    "json": '{\n    "theme": "dark",\n    "KEY": {\n        "other": {"a": "x"}\n    },\n    "z": 1.50\n}\n',
+    "toml": 'model = "o" # mine\n\n[mcp_servers.other]\ncommand = "x"\n\n# the end\n[tui]\ntheme = "dark"\n',
+}
+
+
+def others_for(client):
+    """Return settings of somebody who has much else."""
+    if client == "codex":
+        return OTHERS["toml"]
+    text = OTHERS["json"].replace("KEY", SECTIONS.get(client, "mcpServers"))
+    return text.replace("{\n", "{ // mine\n", 1) if client in ("vscode", "zed", "gemini", "cursor") else text
+
+
+def test_removing_gives_back_the_very_file(gramercy, home, client):
+    """MCP checklist 13: --remove takes only our entry out again, order and comments stay."""
+    path = home / FILES[client][0]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    original = others_for(client)
+    path.write_text(original)
+    path.chmod(0o600)
+    done = install(gramercy, client, "--write", "--project", "garden")
+    backup = path.with_name(path.name + ".gramercy.bak")
+    assert f"{backup} is what it was before" in done.stdout
+    assert backup.read_text() == original
+    assert [oct(file.stat().st_mode & 0o777) for file in (path, backup)] == ["0o600", "0o600"]
+    assert path.read_text() != original
+    assert "--write takes it out" in install(gramercy, client, "--remove").stdout
+    install(gramercy, client, "--remove", "--write")
+    assert path.read_text() == original
+    assert "has no server gramercy" in install(gramercy, client, "--remove", "--write").stdout
+
+
+def test_settings_of_our_entry_that_a_person_added_are_kept(gramercy, home):
+    """MCP checklist 13: unknown keys stay."""
+    path = home / ".gemini" / "settings.json"
+    path.parent.mkdir()
+    path.write_text('{"mcpServers": {"gramercy": {"trust": true, "command": "old", "timeout": 9000}}}')
+    install(gramercy, "gemini", "--write", "--max-safety", "safe")
+    entry = json.loads(path.read_text())["mcpServers"]["gramercy"]
+    assert list(entry) == ["trust", "command", "timeout", "args"]
+    assert (entry["timeout"], entry["args"][-2:]) == (9000, ["--max-safety", "safe"])
+
+
+def test_a_link_is_followed_and_stays_a_link(gramercy, home):
+    """People keep their settings in a repository and link to them."""
+    real = home / "dotfiles.json"
+    real.write_text("{}")
+    (home / ".claude.json").symlink_to(real)
+    install(gramercy, "claude-code", "--write")
+    assert (home / ".claude.json").is_symlink()
+    assert "gramercy" in real.read_text()
+
+
+BROKEN = {
+    "claude-code": ('{\n  "a": 1,\n  // mine\n}', "line 3, column 3: comments are not allowed here"),
+    "claude-desktop": ('{"mcpServers": {}', "line 1, column 18: expecting ',' delimiter"),
+    "cursor": ('{\n  "mcpServers": []\n}', "line 2, column 17: expected an object"),
+    "vscode": (
+        '{"servers": {"gramercy": {}, "gramercy": {}}}',
+        "column 30: gramercy is there twice: remove one",
+    ),
+    "codex": ("a = 1\n[mcp_servers.x]\ncommand = 3 3\n", "(at line 3, column 13)"),
+    "gemini": ('["mcpServers"]', "line 1, column 1: expected an object"),
+    "zed": ('{"context_servers": {"gramercy": "x"}}', "gramercy is there already, but is not a server"),
+}
+
+
+def test_a_broken_file_is_told_with_its_place_and_left_alone(gramercy, home, client):
+    """Brief: line and column, and nothing written."""
+    text, words = BROKEN[client]
+    path = home / FILES[client][0]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    done = install(gramercy, client, "--write", "--project", "garden", status=3)
+    assert words in done.stderr
+    assert str(path) in done.stderr
+    assert "Nothing was written." in done.stderr
+    assert (done.stdout, path.read_text()) == ("", text)
+    assert [file.name for file in path.parent.iterdir() if file.is_file()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\xff\xfe{}", "not UTF-8 text (byte 0)"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"a": NaN}', "line 1, column 7: NaN is not JSON"),
+        (b'{"mcpServers": {"gramercy": {"url": "http://x"}}}', "reached by its url"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_explained(gramercy, home, data, words):
+    """Brief: bad input never ends in a traceback."""
+    (home / ".claude.json").write_bytes(data)
+    assert words in install(gramercy, "claude-code", "--write", status=3).stderr
+    assert (home / ".claude.json").read_bytes() == data
+
+
+def test_a_file_that_is_read_only_is_respected(gramercy, home):
+    """Settings that another program manages are often links to files without the right to write."""
+    path = home / ".claude.json"
+    path.write_text("{}")
+    path.chmod(0o444)
+    assert "it is read-only" in install(gramercy, "claude-code", "--write", status=3).stderr
+    assert [file.name for file in home.iterdir()] == [".claude.json"]
+
+
+def test_a_place_that_cannot_be_is_explained(gramercy, home):
+    """Brief: directories are made, but not out of files."""
+    (home / ".cursor").write_text("a file")
+    assert "cannot be read: not a directory" in install(gramercy, "cursor", "--write", status=3).stderr
+    (home / ".claude.json").mkdir()
+    assert "not a regular file" in install(gramercy, "claude-code", "--write", status=3).stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "words"),
+    [
+        (["--name", "my server"], 2, "letters, digits"),
+        (["--name", ""], 2, "letters, digits"),
+        (["--image", "sblc"], 3, "did you mean 'sbcl'?"),
+        (["--project", "missing"], 2, "does not exist"),
+        (["--project", "/"], 3, "choose a directory below it"),
+        (["--max-safety", "harmless"], 2, "is not one of"),
+    ],
+)
+def test_what_the_server_would_refuse_is_refused_at_once(gramercy, home, options, status, words):
+    """A mistake is told to the person, not to the client later."""
+    for write in ([], ["--write"]):
+        done = install(gramercy, "claude-code", *options, *write, status=status)
+        assert words in done.stderr
+        assert (done.stdout, list(home.iterdir())) == ("", [])
+
+
+def test_a_project_whose_name_is_no_text_is_refused(gramercy, home):
+    """No settings could name it."""
+    odd = home.parent / "\udcff"
+    odd.mkdir()
+    done = install(gramercy, "codex", "--project", str(odd), "--write", status=3)
+    assert "is not UTF-8" in done.stderr
+    assert list(home.iterdir()) == []
+
+
+def test_several_servers_live_side_by_side(gramercy, home):
+    """One for each language or project."""
+    install(gramercy, "zed", "--write", "--name", "lisp", "--image", "sbcl")
+    install(gramercy, "zed", "--write", "--name", "snake", "--image", "python")
+    install(gramercy, "zed", "--write", "--name", "lisp", "--remove")
+    assert list(servers_in("zed", (home / ".config/zed/settings.json").read_text())) == ["snake"]
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "environ", "expected"),
+    [
+        ("claude-desktop", "darwin", {}, "Library/Application Support/Claude/claude_desktop_config.json"),
+        ("claude-desktop", "win32", {}, "AppData/Roaming/Claude/claude_desktop_config.json"),
+        ("claude-desktop", "win32", {"APPDATA": "/r"}, "/r/Claude/claude_desktop_config.json"),
+        ("vscode", "darwin", {}, "Library/Application Support/Code/User/mcp.json"),
+        ("vscode", "linux", {"XDG_CONFIG_HOME": "/x"}, "/x/Code/User/mcp.json"),
+        ("zed", "darwin", {"XDG_CONFIG_HOME": "/x"}, ".config/zed/settings.json"),
+        ("zed", "linux", {"XDG_CONFIG_HOME": "/x"}, "/x/zed/settings.json"),
+        ("zed", "win32", {}, "AppData/Roaming/Zed/settings.json"),
+        ("claude-code", "linux", {"CLAUDE_CONFIG_DIR": "/c"}, "/c/.claude.json"),
+        ("codex", "darwin", {"CODEX_HOME": "/c"}, "/c/config.toml"),
+        ("gemini", "win32", {"GEMINI_CLI_HOME": "/g"}, "/g/.gemini/settings.json"),
+        ("cursor", "win32", {}, ".cursor/mcp.json"),
+    ],
+)
+def test_every_system_has_its_places(name, platform, environ, expected):
+    """MCP checklist 13: Linux, macOS and Windows."""
+    home = Path("/home/me")
+    assert CLIENTS[name].user_file(Machine(platform, home, environ)) == home / expected
+
+
+def test_the_program_that_was_called_is_the_one_that_is_named(home):
+    """MCP checklist 13: the absolute path of the entry point."""
+    script = Path(sys.executable).parent / "gramercy"
+    done = subprocess.run(
+        [os.path.relpath(script, home), "install", "--client", "codex"],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    command = Path(servers_in("codex", done.stdout)["gramercy"]["command"])
+    assert command.is_absolute()
+    assert command.resolve() == script.resolve()
+
+
+def test_a_program_that_may_be_gone_tomorrow_is_not_named(monkeypatch):
+    """The cache of uv is fleeting: it removes the environments of uvx when it likes."""
+    assert not is_fleeting()
+    monkeypatch.setattr(sys, "prefix", "/home/me/.cache/uv/archive-v0/x1y2")
+    assert is_fleeting()
+
+
+def test_settings_that_change_meanwhile_are_not_overwritten(tmp_path):
+    """A running client writes its settings too."""
+    path = tmp_path / "settings.json"
+    path.write_text('{"new": true}')
+    with pytest.raises(SettingsError, match="somebody else has just changed it"):
+        write_settings(path, "{}", '{"mcpServers": {}}')
+    assert path.read_text() == '{"new": true}'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_entry_for_the_registry_is_that_of_this_version():
+    """MCP checklist 13: server.json and the mcp-name marker."""
+    root = Path(__file__).parents[2]
+    entry = json.loads((root / "server.json").read_text())
+    (package,) = entry["packages"]
+    assert f"mcp-name: {entry['name']} " in (root / "README.md").read_text()
+    assert (entry["version"], package["version"]) == (__version__, __version__)
+    assert len(entry["description"]) <= 100
+    known = {name for option in serve.params for name in option.opts}
+    named = {argument["name"] for argument in package["packageArguments"] if argument["type"] == "named"}
+    assert named <= known
