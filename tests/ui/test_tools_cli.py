@@ -242,3 +242,14 @@ def test_a_person_at_a_terminal_edits_the_arguments(tmp_path, monkeypatch):
     code, screen = at_terminal("e\n", "tools", "call", "save_notes", f"path={asked}", "--from", NOTES)
     assert (code, asked.exists(), chosen.exists()) == (0, False, True)
     assert "changed the arguments before approving" in screen
+
+
+def test_rules_from_a_file_decide_about_a_call(tmp_path):
+    """Guard, Policy: first match wins, and the reason is told."""
+    target, rules = tmp_path / "notes.md", tmp_path / "policy.toml"
+    rules.write_text('[[rules]]\naction = "deny"\ntools = ["save_*"]\nreason = "not on Sundays"\n')
+    words = ["save_notes", f"path={target}", "--approve", "--policy", str(rules), "--from", NOTES]
+    done = gramercy("tools", "call", *words)
+    assert done.returncode != 0
+    assert "not on Sundays" in done.stderr
+    assert not target.exists()

@@ -93,6 +93,16 @@ def timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def policy_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that names a file with rules."""
+    return click.option(
+        "--policy",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE.toml",
+        help="Rules that allow, ask or deny; without any, dangerous tools ask.",
+    )(command)
+
+
 def restore_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option that names a saved state to begin with."""
     return click.option(

@@ -16,8 +16,9 @@ from gramercy.tools.safety import Safety
 from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.display import visible
-from gramercy.ui.cli.options import origin_options
+from gramercy.ui.cli.options import origin_options, policy_option
 from gramercy.workbench.assembly import assembled
+from gramercy.workbench.policies import load_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,6 +109,7 @@ def _description(tool: Tool) -> str:
 @click.argument("arguments", nargs=-1, metavar="[JSON | - | key=value ...]")
 @click.option("--approve", is_flag=True, help="Approve this very call, as the person who types it.")
 @click.option("--max-safety", type=LEVELS, help="Refuse tools above this level.")
+@policy_option
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0, min_open=True),
@@ -123,6 +125,7 @@ def call_tool(  # noqa: PLR0913 - one parameter per option
     *,
     approve: bool,
     max_safety: str | None,
+    policy: str | None,
     deadline: float,
     as_json: bool,
 ) -> int:
@@ -131,7 +134,7 @@ def call_tool(  # noqa: PLR0913 - one parameter per option
     with assembled(origin, timeout=deadline) as registry:
         tool = registry.resolve(name)
         limits: dict[str, Any] = {"max_safety_level": max_safety, "deadline": origin.patience(deadline)}
-        executor = Executor(registry, handler, **limits)
+        executor = Executor(registry, handler, policy=load_policy(policy) if policy else None, **limits)
         result = executor.execute(ToolCall("cli", tool.name, _read_arguments(tool, arguments)))
     return _report(result, as_json=as_json)
 
