@@ -121,7 +121,8 @@ class Executor:
         attempt = self._prepare(call)
         if type(attempt) is ToolResult:
             return attempt
-        if not (attempt.tool.inline and self._is_direct(attempt)):
+        tool = attempt.tool
+        if not ((tool.inline or tool.async_handler) and self._is_direct(attempt)):
             return await self._run(attempt, LOOP)
         result = self._run_directly(attempt, LOOP)
         return result if type(result) is ToolResult else await result
@@ -250,7 +251,7 @@ class Executor:
         try:
             self._recorder.started(attempt)
             started = perf_counter()
-            value = attempt.tool.handler(attempt.given())
+            value = _handler(attempt.tool, caller)(attempt.given())
         except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
             return self._rescued(attempt, error, started, must_pass)
         return self._conclude(attempt, value, started, caller)
@@ -290,8 +291,7 @@ class Executor:
             limit = Limit(tool.name, self.settings.deadline if tool.deadline is None else tool.deadline)
             started = perf_counter()
             given = attempt.given()
-            handler = tool.async_handler if tool.async_handler and caller is LOOP else tool.handler
-            value = await caller.call(handler, given, limit=limit, inline=tool.inline)
+            value = await caller.call(_handler(tool, caller), given, limit=limit, inline=tool.inline)
         except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
             return self._rescued(attempt, error, started, ends_pipeline)
         return self._recorder.returned(attempt, value, perf_counter() - started)
@@ -312,6 +312,10 @@ class Executor:
         if any(tool.safety_level is not Safety.SAFE or self.policy.may_ask(tool) for tool in tools):
             return False
         return not all(tool.inline for tool in tools)
+
+
+def _handler(tool: Tool, caller: Caller) -> Callable[[dict[str, Any]], Any]:
+    return tool.async_handler if tool.async_handler is not None and caller is LOOP else tool.handler
 
 
 def _batch(calls: Any) -> list[Any]:

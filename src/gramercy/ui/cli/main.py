@@ -16,7 +16,7 @@ from gramercy.errors import GramercyError, ImageError, SourceError, UnknownToolE
 COMMANDS = {
     "doctor": (
         "gramercy.ui.cli.doctor:doctor",
-        "Check live images and the server, by starting, crashing and attacking them.",
+        "Check live images by starting, crashing and attacking them, and the server by being its client.",
     ),
     "eval": (
         "gramercy.ui.cli.evaluation:evaluate",
@@ -29,7 +29,7 @@ COMMANDS = {
     "gram": ("gramercy.ui.cli.gram:group", "Check, format and translate gram files; - is standard input."),
     "install": (
         "gramercy.ui.cli.install:install",
-        "Tell an MCP client of this server: show what to add, or add it.",
+        "Show what an MCP client needs to use this server, or write it into the client's settings.",
     ),
     "repl": ("gramercy.ui.cli.repl:repl", "Work in a live image: evaluate, preview, undo."),
     "serve": (
