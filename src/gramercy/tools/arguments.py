@@ -122,11 +122,31 @@ class ArgumentChecker:
         if not plain.faults and type(plain.value) is dict and self.validator.is_valid(plain.value):
             for name, default in self._defaults.items():
                 plain.value.setdefault(name, copy_json(default))
-            return plain.value
+            return whole_numbers(plain.value, self.schema)  # type: ignore[no-any-return]  # as it came: a dict
         # Imported here: a program whose calls all fit never needs to explain one.
         from gramercy.tools.faults import explain_faults
 
         raise explain_faults(self.validator, self.schema, plain, tool=self.tool)
+
+
+def whole_numbers(value: Any, schema: Any) -> Any:
+    """Write whole numbers as Python does where a schema asks for them: for JSON 3.0 and 3 are the same.
+
+    Changes the value, which is nobody else's, and returns it.
+    """
+    if type(value) is float:
+        wanted = schema.get("type") if isinstance(schema, dict) else None
+        return int(value) if wanted == "integer" and value.is_integer() else value
+    if not isinstance(schema, dict):
+        return value
+    if type(value) is dict:
+        described = schema.get("properties")
+        properties = described if isinstance(described, dict) else {}
+        for name in value.keys() & properties.keys():
+            value[name] = whole_numbers(value[name], properties[name])
+    elif type(value) is list and "items" in schema:
+        value[:] = [whole_numbers(item, schema["items"]) for item in value]
+    return value
 
 
 # What a property may say beside its type without asking anything more of the value.
@@ -174,6 +194,8 @@ def validate_tool_args(schema: Schema, arguments: Any) -> dict[str, Any]:
 
 def check_definition(schema: Schema) -> list[str]:
     """List what is wrong with a tool's schema: not a schema, or a default that does not fit."""
+    if _is_plainly_right(schema):
+        return []
     try:
         validator = compile_schema(schema)
     except InvalidSchemaError as error:
@@ -183,6 +205,23 @@ def check_definition(schema: Schema) -> list[str]:
         for name, default in _defaults_of(schema).items()
         if not _default_fits(validator, name, default)
     ]
+
+
+def _is_plainly_right(schema: Schema) -> bool:
+    """Tell whether a schema is so plain that nothing can be wrong with it; False says nothing.
+
+    So are the schemas of most functions, and whoever has no others need not load the validator to start.
+    """
+    types = _plain_types_of(schema) if isinstance(schema, dict) else None
+    if types is None or not isinstance(schema.get("additionalProperties", False), bool):
+        return False
+    required, parts = schema.get("required", []), [schema, *schema.get("properties", {}).values()]
+    return (
+        len(set(required)) == len(required)
+        and all(isinstance(part.get(word, ""), str) for part in parts for word in ("description", "title"))
+        and all(isinstance(part.get("examples", []), list) for part in parts)
+        and all(type(default) is types[name] for name, default in _defaults_of(schema).items())
+    )
 
 
 def _default_fits(validator: Draft202012Validator, name: str, default: Any) -> bool:

@@ -1,0 +1,1 @@
+"""Servers with the same tool `echo`: one small program for each contender."""

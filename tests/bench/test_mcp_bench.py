@@ -1,0 +1,48 @@
+"""The tables about MCP in a quick run: every contender that is here has figures, every other one a reason."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+contenders = importlib.import_module("bench.mcp_contenders").contenders
+GRAMERCY = "gramercy"
+BOUND = 120
+
+
+def quick_run(table: str) -> dict[str, Any]:
+    """Run a table as scripts/bench does, in whatever environment this is."""
+    command = [sys.executable, "-m", "bench", table, "--child", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=BOUND, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    section: dict[str, Any] = json.loads(done.stdout)
+    return section
+
+
+@pytest.mark.parametrize("table", ["mcp-stdio", "mcp-http"])
+def test_every_server_has_figures_or_a_reason_to_have_none(table: str) -> None:
+    """Benchmark: peers are measured beside us, and one that cannot be installed is told, never fatal."""
+    section = quick_run(table)
+    rows = {row[0]: row[1:] for row in section["rows"]}
+    here, absent = contenders()
+    assert float(rows[GRAMERCY][0].replace(",", "")) > 0
+    assert {name for name, cells in rows.items() if cells[0] == "not installed"} == set(absent)
+    told = "\n".join(section["notes"])
+    assert all(f"{name} is missing: " in told for name in absent)
+    assert all(f"{server.name}: " in told for server in here if server.name in rows)
+
+
+def test_evaluating_over_mcp_is_measured_beside_the_least_it_could_cost() -> None:
+    """Benchmark: evaluate-lisp over MCP against the raw loop; where it cannot be, the reason is told."""
+    section = quick_run("mcp-images")
+    targets = [target for target in section["targets"] if target["text"].startswith("evaluate-lisp")]
+    assert len(targets) == 1
+    assert targets[0]["met"] is not None or targets[0]["measured"] in section["notes"]
