@@ -73,6 +73,11 @@ class DeferredImage:
                 self._image = self._open(self.name, self.language)
             return self._image
 
+    @property
+    def was_used(self) -> bool:
+        """Whether somebody has used the image."""
+        return self._image is not None
+
     def interrupt(self) -> bool:
         """Stop the evaluation under way, if any."""
         return self._image is not None and self._image.interrupt()

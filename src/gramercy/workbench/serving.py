@@ -18,6 +18,8 @@ from gramercy.workbench.instructions import instructions_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gramercy.execution.executor import Executor
+    from gramercy.execution.journal import Journal
     from gramercy.images.base import Image
     from gramercy.images.live import LiveImage
     from gramercy.mcp.catalogue import Catalog
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.source import ImageSource
     from gramercy.toolsets.studio import Studio
+    from gramercy.workbench.foreign import ForeignServers
 
 NAME = "gramercy"
 TOOLSETS = ("core", "session", "time-travel")
@@ -46,10 +49,16 @@ class Service:
     categories: tuple[str, ...] = ()
     strict: bool = False
     fixtures: bool = False
+    foreign: tuple[str, ...] = ()
+    foreign_pins: str | None = None
+    foreign_rules: tuple[str, ...] = ()
+    foreign_env: tuple[str, ...] = ()
 
 
 class Server:
-    """An engine, and the images that must end with it."""
+    """An engine, and the images and other servers that must end with it."""
+
+    foreign: ForeignServers | None = None
 
     def __init__(self, engine: Engine, images: tuple[Image, ...], studio: Studio | None = None) -> None:
         self.engine = engine
@@ -59,7 +68,7 @@ class Server:
     def close(self, seconds: float) -> None:
         """End the images and wait for that, at most so long."""
         opened = self._studio.opened() if self._studio is not None else ()
-        close_within(seconds, (*self.images, *opened))
+        close_within(seconds, (*self.images, *opened, *([self.foreign] if self.foreign else ())))
 
 
 def open_server(service: Service) -> Server:
@@ -70,11 +79,14 @@ def open_server(service: Service) -> Server:
     registry = Registry(_image_tools(images, service, studio) if images else ())
     if service.sources:
         _add_sources(registry, service.sources)
-    return Server(_engine(registry, names, service), images, studio)
+    foreign = _add_foreign(registry, service) if service.foreign else None
+    server = Server(_engine(registry, images, service), images, studio)
+    server.foreign = foreign
+    return server
 
 
 def _default_images(service: Service) -> tuple[str, ...]:
-    if service.sources or service.fixtures:
+    if service.sources or service.fixtures or service.foreign:
         return ()
     from shutil import which
 
@@ -168,20 +180,49 @@ def _add_sources(registry: Registry, sources: tuple[str, ...]) -> None:
     registry.register_all(loaded.library().values())
 
 
-def _engine(registry: Registry, names: dict[str, str], service: Service) -> Engine:
+def _add_foreign(registry: Registry, service: Service) -> ForeignServers:
+    from gramercy.workbench.foreign import ForeignServers, name_server
+
+    named = [
+        name_server(word, variables=service.foreign_env, timeout=service.timeout) for word in service.foreign
+    ]
+    foreign = ForeignServers(named, service.foreign_pins, service.foreign_rules)
+    foreign.register(registry)
+    return foreign
+
+
+def _engine(registry: Registry, images: tuple[Image, ...], service: Service) -> Engine:
     from gramercy.execution.executor import Executor
     from gramercy.mcp.engine import Engine
 
+    executor = Executor(registry, max_safety_level=service.max_safety, journal=_journal(images))
     return Engine(
-        Executor(registry, max_safety_level=service.max_safety),
+        executor,
         name=NAME,
         version=__version__,
-        instructions=instructions_for(names, registry.names()),
-        catalog=_fixtures(registry) if service.fixtures else None,
+        instructions=instructions_for({image.name: image.language for image in images}, registry.names()),
+        catalog=_fixtures(registry) if service.fixtures else _offers(images, executor, service),
         strict=service.strict,
         max_safety=service.max_safety,
         categories=service.categories or None,
     )
+
+
+def _journal(images: tuple[Image, ...]) -> Journal | None:
+    """Return a journal that callers may read, where they are offered it."""
+    if not images:
+        return None
+    from gramercy.workbench.audit import AuditJournal
+
+    return AuditJournal()
+
+
+def _offers(images: tuple[Image, ...], executor: Executor, service: Service) -> Catalog | None:
+    if not images:
+        return None
+    from gramercy.workbench.offers import offers_of
+
+    return offers_of(images, executor, service.categories)
 
 
 def _fixtures(registry: Registry) -> Catalog:

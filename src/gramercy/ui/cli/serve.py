@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gramercy.ui.cli.joining import foreign_options, tell_about_foreign
 from gramercy.ui.cli.listening import http_options, http_settings, refuse_http_options, take_http_options
 from gramercy.ui.cli.options import place_options, timeout_option
 from gramercy.workbench.serving import FURTHER_TOOLSETS, TOOLSETS, Service, open_server
@@ -62,7 +63,7 @@ def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="LANGUAGE|NAME=LANGUAGE",
             help="A live image of sbcl or python, started when it is first used; may be given several times. "
-            "By default one, of SBCL where it is installed, unless --from is given.",
+            "By default one, of SBCL where it is installed, unless --from or --foreign is given.",
         ),
     ):
         command = option(command)
@@ -73,6 +74,7 @@ def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--stdio", is_flag=True, help="Serve on standard input and output, which is the default.")
 @http_options
 @_what_options
+@foreign_options
 @place_options
 @timeout_option
 def serve(*, stdio: bool, http: tuple[str, int] | None, **options: Any) -> None:
@@ -101,6 +103,7 @@ def _serve_stdio(service: Service) -> None:
         from gramercy.mcp.stdio import run_stdio
 
     try:
+        tell_about_foreign(server)
         run_stdio(server.engine, wire)
     finally:
         _close(server)
@@ -112,6 +115,7 @@ def _serve_http(service: Service, address: tuple[str, int], about_http: dict[str
     settings = http_settings(about_http, os.environ)
     server = open_server(service)
     try:
+        tell_about_foreign(server)
         serve_http(server.engine, *address, settings=settings)
     finally:
         _close(server)

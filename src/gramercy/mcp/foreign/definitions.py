@@ -1,0 +1,146 @@
+"""The definition of a tool as another server tells it: read with suspicion, and known by its digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from gramercy.mcp.foreign.failures import ForeignError
+from gramercy.mcp.foreign.invisibles import hidden_in, reveal
+
+LONGEST_NAME = 128
+LARGEST_DEFINITION = 64 * 1024
+DEEPEST = 60
+# What a person accepts; anything else in a listing is neither shown to a model nor kept.
+PARTS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+# The places in a schema that are texts for a reader, and mean nothing to a validator.
+_PROSE = frozenset({"description", "title", "$comment"})
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One tool of another server: everything about it that a person accepts or refuses."""
+
+    name: str
+    parts: Mapping[str, Any]
+    digest: str = field(default="")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", digest_of(self.parts))
+
+    @property
+    def description(self) -> str:
+        """What the tool does, as its server says; hidden characters are written out."""
+        said = self.parts.get("description") or self.parts.get("title") or ""
+        return reveal(said).strip() or f"The tool {reveal(self.name)} of another server, which says no more."
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The schema of the arguments, with what is hidden in its prose written out."""
+        return _revealed(self.parts["inputSchema"])  # type: ignore[no-any-return]
+
+    @property
+    def hidden(self) -> list[str]:
+        """What is hidden in the texts of the definition, names and values included."""
+        return hidden_in("".join(_texts(self.parts)))
+
+
+def digest_of(parts: Mapping[str, Any]) -> str:
+    """Return the digest of a definition; the order of names in objects does not matter."""
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
+
+
+def read_definition(raw: object) -> Definition:
+    """Read one entry of a listing, or raise ForeignError saying what is wrong with it."""
+    if not isinstance(raw, dict):
+        raise ForeignError("an entry of the list of tools is no object")
+    name = raw.get("name")
+    if not isinstance(name, str) or not name or len(name) > LONGEST_NAME:
+        raise ForeignError(f"a tool has no usable name: expected text of 1 to {LONGEST_NAME} characters")
+    parts = {key: raw[key] for key in PARTS if raw.get(key) is not None}
+    for key in ("title", "description"):
+        if not isinstance(parts.get(key, ""), str):
+            raise ForeignError(f"its {key} is no text")
+    for key in ("inputSchema", "outputSchema", "annotations"):
+        if not isinstance(parts.get(key, {}), dict):
+            raise ForeignError(f"its {key} is no object")
+    if "inputSchema" not in parts:
+        raise ForeignError("it has no inputSchema")
+    _check_size(parts)
+    return Definition(name, parts)
+
+
+def _check_size(parts: Mapping[str, Any]) -> None:
+    if _depth(parts) > DEEPEST:
+        raise ForeignError(f"its definition is nested more than {DEEPEST} deep")
+    size = len(msgspec.json.encode(parts))
+    if size > LARGEST_DEFINITION:
+        raise ForeignError(f"its definition has {size:,} bytes: expected at most {LARGEST_DEFINITION:,}")
+
+
+def _depth(value: object) -> int:
+    """Measure nesting level by level; a stranger's object may be deeper than Python's stack."""
+    level, depth = [value], 0
+    while level and depth <= DEEPEST:
+        level = [inner for outer in level for inner in _inside(outer)]
+        depth += 1
+    return depth
+
+
+def _inside(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, list):
+        yield from value
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield key
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _revealed(schema: Any, key: str = "") -> Any:
+    if isinstance(schema, dict):
+        # Under `properties` a name such as `title` is an argument, and what it names a schema.
+        return {name: _revealed(inner, name) for name, inner in schema.items()}
+    if isinstance(schema, list):
+        return [_revealed(inner) for inner in schema]
+    return reveal(schema) if isinstance(schema, str) and key in _PROSE else schema
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The tools of a server at one moment, by name, and why others cannot be used."""
+
+    definitions: Mapping[str, Definition]
+    faults: Mapping[str, str]
+
+
+def read_listing(entries: Sequence[object]) -> Listing:
+    """Read all entries of a listing; a name that comes twice is a fault, whichever is meant."""
+    definitions: dict[str, Definition] = {}
+    faults: dict[str, str] = {}
+    for number, raw in enumerate(entries, 1):
+        name = raw.get("name") if isinstance(raw, dict) else None
+        label = name[:LONGEST_NAME] if isinstance(name, str) and name else f"entry {number}"
+        try:
+            definition = read_definition(raw)
+        except ForeignError as error:
+            faults[label] = str(error)
+            continue
+        if label in definitions or label in faults:
+            faults.setdefault(label, "the server lists it twice")
+        definitions[label] = definition
+    kept = {name: definitions[name] for name in sorted(definitions) if name not in faults}
+    return Listing(kept, faults)

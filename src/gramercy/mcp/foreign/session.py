@@ -1,0 +1,219 @@
+"""One conversation with another server, in the era that it speaks: greeting, list of tools, calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec import UNSET
+
+from gramercy import __version__
+from gramercy.mcp.eras import CAPABILITIES_KEY, CLIENT_KEY, LATEST_LEGACY, LEGACY, MODERN, VERSION_KEY
+from gramercy.mcp.foreign.definitions import Definition, Listing, read_listing
+from gramercy.mcp.foreign.failures import ForeignError, RemoteError, ServerGoneError
+from gramercy.mcp.foreign.invisibles import reveal, tame
+from gramercy.mcp.foreign.link import Outgoing
+from gramercy.mcp.foreign.repeats import repeated_arguments
+from gramercy.mcp.wire import (
+    METHOD_NOT_FOUND,
+    Message,
+    ProtocolError,
+    failure,
+    notification,
+    request,
+    success,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gramercy.mcp.foreign.link import Link
+
+    Progress: TypeAlias = Callable[[float, float | None, str | None], None]
+
+Era: TypeAlias = Literal["auto", "modern", "legacy"]
+CLIENT = {"name": "gramercy", "version": __version__}
+PROBING = 5.0
+MOST_PAGES = 100
+MOST_TOOLS = 1_000
+LONGEST_MESSAGE = 1_000
+# Progress comes as often as a stranger likes; people need it a few times a second.
+PROGRESS_PAUSE = 0.1
+
+
+class Session:
+    """A conversation over one link. It asks for nothing that the server could turn against us."""
+
+    def __init__(self, link: Link, era: Era = "auto") -> None:
+        self.link = link
+        self.version: str | None = None
+        self.has_changed = False
+        self._era = era
+        self._last_id = 0
+        self._progress: dict[int, tuple[Progress, float]] = {}
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether the server speaks the newer era."""
+        return self.version == MODERN
+
+    async def start(self) -> None:
+        """Open the link and find out what the server speaks; raise ForeignError when that fails."""
+        await self.link.open(self._hear)
+        if self._era != "legacy" and await self._discovered():
+            return
+        try:
+            await self._initialize()
+        except RemoteError:
+            # A slow server of the newer era may have missed the time in which it was asked for it.
+            if self._era == "legacy" or not await self._discovered():
+                raise
+
+    async def _discovered(self) -> bool:
+        """Ask in the newer era; a server of the older one answers with an error, or not at all."""
+        self.version = MODERN
+        try:
+            async with asyncio.timeout(PROBING):
+                found = await self.ask("server/discover", {})
+        except (RemoteError, TimeoutError) as error:
+            if self._era == "modern":
+                raise ForeignError(f"it does not speak {MODERN}: {error}") from None
+        else:
+            versions = found.get("supportedVersions")
+            if isinstance(versions, list) and MODERN in versions:
+                return True
+            if self._era == "modern":
+                raise ForeignError(f"it does not speak {MODERN}, only {str(versions)[:LONGEST_MESSAGE]}")
+        self.version = None
+        return False
+
+    async def _initialize(self) -> None:
+        wanted = {"protocolVersion": LATEST_LEGACY, "capabilities": {}, "clientInfo": CLIENT}
+        found = await self.ask("initialize", wanted)
+        version = found.get("protocolVersion")
+        if version not in LEGACY:
+            raise ForeignError(
+                f"it wants to speak {str(version)[:60]!r}: expected one of {', '.join(LEGACY)}"
+            )
+        self.version = version
+        self.link.tell(notification("notifications/initialized"), version)
+        await self.link.settle()
+
+    async def tools(self) -> Listing:
+        """Return the tools that the server has now, all pages of them."""
+        self.has_changed = False
+        entries: list[object] = []
+        cursor: object = None
+        for _ in range(MOST_PAGES):
+            page = await self.ask("tools/list", {} if cursor is None else {"cursor": cursor})
+            listed = page.get("tools")
+            if not isinstance(listed, list):
+                raise ForeignError("its list of tools is no list")
+            entries += listed
+            cursor = page.get("nextCursor")
+            if len(entries) > MOST_TOOLS:
+                break
+            if cursor is None:
+                return read_listing(entries)
+        raise ForeignError(f"its list of tools does not end: expected at most {MOST_TOOLS:,} tools")
+
+    async def call(
+        self, definition: Definition, arguments: Mapping[str, Any], progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """Call a tool and return its result as the server gave it."""
+        headers = repeated_arguments(definition, arguments) if self.is_modern else {}
+        params = {"name": definition.name, "arguments": arguments}
+        result = await self.ask("tools/call", params, headers, progress)
+        kind = result.get("resultType", "complete")
+        if kind != "complete":
+            raise ForeignError(
+                f"it answers with {reveal(str(kind))[:60]!r} instead of a result: tools that ask back, or "
+                "want their result to be fetched later, cannot be used from here"
+            )
+        return result
+
+    async def ask(
+        self,
+        method: str,
+        params: dict[str, Any],
+        headers: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Send a request and return its result; when nobody waits any more, the server is told."""
+        self._last_id += 1
+        outgoing = self._outgoing(self._last_id, method, params, headers or {}, progress)
+        try:
+            return _result(await self.link.ask(outgoing))
+        except asyncio.CancelledError:
+            # Greeting a server cannot be cancelled, says the protocol.
+            if method != "initialize":
+                self.link.forget(outgoing, self._cancellation(outgoing.id))
+            raise
+        finally:
+            self._progress.pop(outgoing.id, None)
+
+    def _outgoing(
+        self,
+        number: int,
+        method: str,
+        params: dict[str, Any],
+        headers: Mapping[str, str],
+        progress: Progress | None,
+    ) -> Outgoing:
+        meta: dict[str, Any] = self._meta()
+        if progress is not None:
+            self._progress[number] = (progress, 0.0)
+            meta["progressToken"] = number
+        whole = {**params, "_meta": meta} if meta else params
+        return Outgoing(number, method, request(number, method, whole), self.version, headers)
+
+    def _meta(self) -> dict[str, Any]:
+        if not self.is_modern:
+            return {}
+        return {VERSION_KEY: MODERN, CAPABILITIES_KEY: {}, CLIENT_KEY: CLIENT}
+
+    def _cancellation(self, number: int) -> bytes:
+        params: dict[str, Any] = {"requestId": number, "reason": "nobody waits for the result any more"}
+        meta = self._meta()
+        return notification("notifications/cancelled", {**params, "_meta": meta} if meta else params)
+
+    def _hear(self, message: Message) -> None:
+        """Take what the server says by itself: news of tools, progress, and requests, which are refused."""
+        if message.id is not UNSET:
+            self._answer(message)
+        elif message.method == "notifications/tools/list_changed":
+            self.has_changed = True
+        elif message.method == "notifications/progress" and isinstance(message.params, dict):
+            self._pass_on(message.params)
+
+    def _answer(self, message: Message) -> None:
+        assert message.id is not UNSET  # noqa: S101 - only requests come here; this tells mypy
+        refusal = ProtocolError(METHOD_NOT_FOUND, "this client answers no requests but ping")
+        answer = success(message.id, {}) if message.method == "ping" else failure(refusal, message.id)
+        with contextlib.suppress(ServerGoneError):
+            self.link.tell(answer, self.version)
+
+    def _pass_on(self, params: Mapping[str, Any]) -> None:
+        token = params.get("progressToken")
+        found = self._progress.get(token) if isinstance(token, int) else None
+        done, total, text = params.get("progress"), params.get("total"), params.get("message")
+        now = monotonic()
+        if found is None or not isinstance(done, int | float) or now < found[1]:
+            return
+        self._progress[token] = (found[0], now + PROGRESS_PAUSE)  # type: ignore[index]  # an int, or not found
+        shown = tame(text)[:LONGEST_MESSAGE] if isinstance(text, str) else None
+        with contextlib.suppress(Exception):  # who only watches must not disturb the call
+            found[0](done, total if isinstance(total, int | float) else None, shown)
+
+
+def _result(message: Message) -> dict[str, Any]:
+    if message.error is not UNSET:
+        error = message.error if isinstance(message.error, dict) else {}
+        code, text = error.get("code"), error.get("message")
+        said = tame(text)[:LONGEST_MESSAGE] if isinstance(text, str) else "no reason was given"
+        raise RemoteError(said, code if isinstance(code, int) else 0, error.get("data"))
+    if not isinstance(message.result, dict):
+        raise ForeignError("its answer is no object")
+    return message.result

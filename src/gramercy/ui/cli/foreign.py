@@ -1,0 +1,130 @@
+"""`gramercy foreign`: look at the tools of other MCP servers, and say which of them may be used."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gramercy.mcp.foreign import ForeignError, Listing, PinFile, Review, Standing, review_tools
+from gramercy.mcp.foreign.invisibles import reveal
+from gramercy.workbench.foreign import name_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FAILED, DENIED = 1, 4
+_OPEN = (Standing.NEW, Standing.CHANGED)
+
+
+def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what every command about servers takes."""
+    pins = click.option(
+        "--pins",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="Where accepted definitions are kept; by default foreign.json in your configuration.",
+    )
+    env = click.option(
+        "--env",
+        "variables",
+        multiple=True,
+        metavar="VARIABLE",
+        help="A variable of the environment that the server may see; may be given several times.",
+    )
+    return pins(env(command))
+
+
+@click.group()
+def group() -> None:
+    """Look at the tools of other MCP servers, and say which may be used.
+
+    A server is NAME=COMMAND or NAME=URL. None of its tools is used before you have accepted its definition,
+    and a changed definition must be accepted again.
+    """
+
+
+@group.command("list")
+@click.argument("servers", nargs=-1, metavar="[NAME=COMMAND|URL]...")
+@_server_options
+def list_tools(servers: tuple[str, ...], pins: str | None, variables: tuple[str, ...]) -> None:
+    """List how the tools of servers stand; without servers, what was accepted."""
+    file = PinFile(pins)
+    found = [review for word in servers for review in _reviews(word, file, variables)]
+    if not servers:
+        found = [r for name in file.servers() for r in _accepted(name, file)]
+    for review in found:
+        flag = "  ! hidden characters" if review.hidden else ""
+        problem = f"  ({reveal(review.problem)[:200]})" if review.problem else ""
+        click.echo(f"{review.standing:<10} {review.server} {reveal(review.tool)}{flag}{problem}")
+
+
+@group.command("show")
+@click.argument("server", metavar="NAME=COMMAND|URL")
+@click.argument("tools", nargs=-1, metavar="[TOOL]...")
+@_server_options
+def show_tools(server: str, tools: tuple[str, ...], pins: str | None, variables: tuple[str, ...]) -> None:
+    """Show definitions, and what has changed in them since you accepted them."""
+    for review in _chosen(_reviews(server, PinFile(pins), variables), tools):
+        click.echo(review.text())
+
+
+@group.command("accept")
+@click.argument("server", metavar="NAME=COMMAND|URL")
+@click.argument("tools", nargs=-1, metavar="[TOOL]...")
+@click.option("--yes", is_flag=True, help="Accept without asking, what is shown.")
+@_server_options
+def accept_tools(
+    *, server: str, tools: tuple[str, ...], yes: bool, pins: str | None, variables: tuple[str, ...]
+) -> int:
+    """Show new and changed definitions and accept them; accepted tools that are gone are forgotten."""
+    file = PinFile(pins)
+    reviews = _chosen(_reviews(server, file, variables), tools)
+    asked = [review for review in reviews if review.standing in _OPEN]
+    gone = [review for review in reviews if review.standing is Standing.REMOVED]
+    if not asked and not gone:
+        click.echo("there is nothing to accept", err=True)
+        return 0
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError(
+            "nobody can be asked here: look at the tools with show, then accept with --yes"
+        )
+    refused = _settle(file, asked, gone, yes=yes)
+    return DENIED if refused else 0
+
+
+def _settle(file: PinFile, asked: list[Review], gone: list[Review], *, yes: bool) -> int:
+    """Ask about one tool after the other; return how many were refused."""
+    refused = 0
+    for review in asked:
+        click.echo(review.text())
+        # What was shown is what is accepted, whatever the server says next.
+        if review.offered and (yes or click.confirm("accept it?")):
+            file.accept(review.server, [review.offered])
+            click.echo(f"accepted {review.server} {reveal(review.tool)}", err=True)
+        else:
+            refused += 1
+    for review in gone:
+        file.forget(review.server, [review.tool])
+        click.echo(f"forgot {review.server} {reveal(review.tool)}, which is no longer there", err=True)
+    return refused
+
+
+def _reviews(word: str, file: PinFile, variables: tuple[str, ...]) -> list[Review]:
+    with name_server(word, variables=variables) as server:
+        return review_tools(server.name, server.listing(), file.accepted(server.name))
+
+
+def _accepted(name: str, file: PinFile) -> list[Review]:
+    accepted = file.accepted(name)
+    return review_tools(name, Listing(accepted, {}), accepted)
+
+
+def _chosen(reviews: list[Review], tools: tuple[str, ...]) -> list[Review]:
+    known = {review.tool for review in reviews}
+    for tool in tools:
+        if tool not in known:
+            there = ", ".join(map(reveal, sorted(known))) or "none"
+            raise ForeignError(f"the server has no tool {tool!r:.100}; there are: {there}")
+    return [review for review in reviews if not tools or review.tool in tools]

@@ -1,0 +1,86 @@
+"""The journal of a server as its callers may read it: what was called, how it ended, what was decided.
+
+What a call was about is shown to its own caller only, cut short and without what looks like a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from threading import Lock
+from time import localtime, strftime
+from typing import TYPE_CHECKING
+
+from gramercy.execution.journal import MemoryJournal, State
+from gramercy.tools.context import current_call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gramercy.execution.journal import Entry
+
+MOST_CALLS = 100
+LONGEST_DETAIL = 200
+WORDS = {"awaiting": "awaiting approval", "ready": "approved", "in_doubt": "in doubt"}
+# Compiled when somebody reads: a name that speaks of something secret, and the text or number that it has.
+HIDDEN = (
+    r'("[^"]{0,60}(?:passw|passphrase|secret|token|credential|(?:api|private)[-_ ]?key|authori[sz]ation)'
+    r'[^"]{0,60}"\s*:\s*)("(?:[^"\\]|\\.)*"?|[^\s",{}\[\]]+)'
+)
+
+
+class AuditJournal(MemoryJournal):
+    """A journal in memory that also knows whose calls it holds."""
+
+    def __init__(self, limit: int = 10_000) -> None:
+        super().__init__(limit)
+        self._limit = limit
+        self._owning = Lock()
+        self._owners: dict[str, str] = {}
+
+    def move(self, key: int, state: State, *, call_id: str, tool: str, detail: str = "") -> None:
+        """Record a move, and whose call it is."""
+        self._own(call_id)
+        super().move(key, state, call_id=call_id, tool=tool, detail=detail)
+
+    def note(self, state: State, call_id: str, tool: str, detail: str = "") -> None:
+        """Record a whole call at once; whose it was matters only when there is more to say about it."""
+        if detail:
+            self._own(call_id)
+        super().note(state, call_id, tool, detail)
+
+    def _own(self, call_id: str) -> None:
+        with self._owning:
+            if call_id not in self._owners:
+                self._owners[call_id] = current_call().principal
+                if len(self._owners) > self._limit:
+                    del self._owners[next(iter(self._owners))]
+
+    def text(self, principal: str) -> str:
+        """Write the latest calls, oldest first, one on a line, as this principal may see them."""
+        calls: dict[int, list[Entry]] = {}
+        for entry in self.entries():
+            calls.setdefault(entry.key, []).append(entry)
+        latest = list(calls.values())[-MOST_CALLS:]
+        lines = [_line(moves, is_own=self._is_own(moves, principal)) for moves in latest]
+        return "\n".join(lines) or "No tool has been called yet."
+
+    def _is_own(self, moves: list[Entry], principal: str) -> bool:
+        return self._owners.get(moves[0].call_id) == principal
+
+
+def _line(moves: list[Entry], *, is_own: bool) -> str:
+    first, last = moves[0], moves[-1]
+    at = strftime("%Y-%m-%d %H:%M:%S", localtime(first.at))
+    states = " → ".join(WORDS.get(move.state, move.state.value) for move in moves)
+    parts = [f"{at} {first.tool}: {states}"]
+    if is_own:
+        given = [move.detail for move in moves if move.state in {State.REQUESTED, State.EXECUTING}]
+        ending = last.detail if last.state in {State.DENIED, State.FAILED, State.IN_DOUBT} else ""
+        # What ran is what was approved last, which a person may have changed.
+        parts += _shown([*given[-1:], ending])
+    return "; ".join(parts)
+
+
+def _shown(details: Iterable[str]) -> list[str]:
+    cleaned = (" ".join(re.sub(HIDDEN, r'\1"…"', text, flags=re.IGNORECASE).split()) for text in details)
+    return [text if len(text) <= LONGEST_DETAIL else f"{text[:LONGEST_DETAIL]}…" for text in cleaned if text]
