@@ -11,7 +11,7 @@ from itertools import count
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import ExecutionError
+from gramercy.errors import DeadlineExceededError, ExecutionError
 from gramercy.execution.approval import Decision, Denied, read_decision, takes_request
 from gramercy.execution.waiting import LOOP, Limit
 from gramercy.mcp.served import ServedCall, checked_form, form
@@ -108,7 +108,10 @@ class Approver:
             return await self._queue.ask(request, self._patience)
         if self._before is not None:
             given = (tool, arguments, request) if takes_request(self._before) else (tool, arguments)
-            return await LOOP.call(self._before, *given, limit=Limit("the approval", None))
+            try:
+                return await LOOP.call(self._before, *given, limit=Limit("the approval", self._patience))
+            except DeadlineExceededError:
+                return Denied(f"nobody answered within {self._patience:g} s")
         return Denied(
             f"{tool.name} is {tool.level_word} and needs a person's approval, but this client cannot show "
             "questions (it declares no elicitation) and nobody else can be asked. Use a client that can, "

@@ -18,8 +18,10 @@ from gramercy.workbench.instructions import instructions_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.executor import Executor
     from gramercy.execution.journal import Journal
+    from gramercy.execution.policy import Policy
     from gramercy.images.base import Image
     from gramercy.images.live import LiveImage
     from gramercy.mcp.catalogue import Catalog
@@ -37,7 +39,10 @@ FURTHER_TOOLSETS = ("images",)
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What to serve: images as `LANGUAGE` or `NAME=LANGUAGE`, files with tools, which tools, and how."""
+    """What to serve: images as `LANGUAGE` or `NAME=LANGUAGE`, files with tools, which tools, and how.
+
+    `approver` is asked when a client cannot show a question to its person.
+    """
 
     images: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -48,6 +53,8 @@ class Service:
     max_safety: str | None = None
     categories: tuple[str, ...] = ()
     strict: bool = False
+    policy: str | None = None
+    approver: ApprovalHandler | None = None
     fixtures: bool = False
     foreign: tuple[str, ...] = ()
     foreign_pins: str | None = None
@@ -195,7 +202,13 @@ def _engine(registry: Registry, images: tuple[Image, ...], service: Service) -> 
     from gramercy.execution.executor import Executor
     from gramercy.mcp.engine import Engine
 
-    executor = Executor(registry, max_safety_level=service.max_safety, journal=_journal(images))
+    executor = Executor(
+        registry,
+        service.approver,
+        policy=_policy(service.policy),
+        max_safety_level=service.max_safety,
+        journal=_journal(images),
+    )
     return Engine(
         executor,
         name=NAME,
@@ -206,6 +219,14 @@ def _engine(registry: Registry, images: tuple[Image, ...], service: Service) -> 
         max_safety=service.max_safety,
         categories=service.categories or None,
     )
+
+
+def _policy(path: str | None) -> Policy | None:
+    if path is None:
+        return None
+    from gramercy.workbench.policies import load_policy
+
+    return load_policy(path)
 
 
 def _journal(images: tuple[Image, ...]) -> Journal | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -46,6 +47,15 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
             edited = _edit(arguments)
             if edited is not None:
                 return Modified(edited, by=BY)
+
+
+_at_the_terminal = threading.Lock()
+
+
+def one_at_a_time(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
+    """Do the same for calls that come side by side: each question waits for the one before."""
+    with _at_the_terminal:
+        return ask_at_terminal(tool, arguments, request)
 
 
 def _is_edit(tool: Tool, arguments: dict[str, Any]) -> bool:

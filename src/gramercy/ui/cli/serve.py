@@ -7,13 +7,14 @@ import gc
 import os
 import sys
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gramercy.ui.cli.joining import foreign_options, tell_about_foreign
 from gramercy.ui.cli.listening import http_options, http_settings, refuse_http_options, take_http_options
-from gramercy.ui.cli.options import place_options, timeout_option
+from gramercy.ui.cli.options import place_options, policy_option, timeout_option
 from gramercy.workbench.serving import FURTHER_TOOLSETS, TOOLSETS, Service, open_server
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--stdio", is_flag=True, help="Serve on standard input and output, which is the default.")
 @http_options
 @_what_options
+@policy_option
 @foreign_options
 @place_options
 @timeout_option
@@ -113,6 +115,11 @@ def _serve_http(service: Service, address: tuple[str, int], about_http: dict[str
     from gramercy.mcp.http import serve_http
 
     settings = http_settings(about_http, os.environ)
+    if sys.stdin is not None and sys.stdin.isatty():
+        # Standard input is free here, so a person at this terminal can answer for clients that show nothing.
+        from gramercy.ui.cli.approval import one_at_a_time
+
+        service = replace(service, approver=one_at_a_time)
     server = open_server(service)
     try:
         tell_about_foreign(server)
