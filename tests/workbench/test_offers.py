@@ -267,8 +267,8 @@ def test_the_other_prompts_name_what_they_need(served, name, arguments, words):
 def test_prompts_name_only_tools_that_are_there(served):
     """A model must not be sent to tools it does not have."""
     catalog, _, _ = served("python", max_safety="safe")
-    for name, arguments in (("work-in-the-image", {}), ("repair-last-error", {})):
-        text = prompt(catalog, name, **arguments)
+    for name in ("work-in-the-image", "repair-last-error"):
+        text = prompt(catalog, name)
         assert "preview_form" in text
         assert "eval_form" not in text
         assert "undo_last" not in text

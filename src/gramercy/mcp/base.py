@@ -1,20 +1,19 @@
-"""What the engine and the transports agree on: a peer, a channel to it, and one function from frame to answer.
+"""What the engine and the transports agree on: a peer, a channel to it, one function from frame to answer.
 
 Nothing here knows a transport, and nothing a transport needs is missing here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-Answer: TypeAlias = "bytes | None | Awaitable[bytes | None]"
+Answer: TypeAlias = "bytes | Awaitable[bytes | None] | None"
 
 
 class Channel(Protocol):

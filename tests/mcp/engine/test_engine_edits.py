@@ -4,7 +4,7 @@ import pytest
 
 from gramercy.execution.calls import ToolCall
 from gramercy.execution.executor import Executor
-from gramercy.execution.policy import Policy, Rule
+from gramercy.execution.policy import Policy
 from gramercy.images.opening import open_image
 from gramercy.mcp.questions import ApprovalQuestion
 from gramercy.tools.registry import Registry
@@ -19,11 +19,16 @@ class Person:
 
     def __init__(self, **content):
         self.content = content
-        self.question = None
+        self.questions = []
+
+    @property
+    def question(self):
+        """What was asked last."""
+        return self.questions[-1]
 
     def __call__(self, tool, arguments, request):
         del tool, arguments
-        self.question = ApprovalQuestion(request)
+        self.questions.append(ApprovalQuestion(request))
         return self.question.decide(self.content, "somebody")
 
 
@@ -106,7 +111,7 @@ def test_a_write_is_shown_as_a_difference(project, image):
 
 def test_an_evaluation_that_is_asked_about_is_shown_as_it_would_go(project, image):
     """Guard, Approval: a dry run in a forked image for evaluations."""
-    policy = Policy([Rule("ask", tools=["eval_form"])])
+    policy = Policy([{"action": "ask", "tools": ["eval_form"]}])
     person = Person(decision="deny")
     call(project, image, person, "eval_form", policy, form="garden = ['rose']\nprint(len(garden))")
     assert "[preview] nothing was changed" in person.question.text
@@ -115,7 +120,7 @@ def test_an_evaluation_that_is_asked_about_is_shown_as_it_would_go(project, imag
 
 
 def test_a_preview_that_fails_does_not_keep_a_person_from_deciding(project, image):
-    policy = Policy([Rule("ask", tools=["eval_form"])])
+    policy = Policy([{"action": "ask", "tools": ["eval_form"]}])
     person = Person(decision="approve")
     result = call(project, image, person, "eval_form", policy, form="1 +")
     assert "SyntaxError" in person.question.text

@@ -61,6 +61,8 @@ class _Failure(msgspec.Struct):
 
 _envelopes = msgspec.json.Decoder(Envelope | list[Envelope])
 _failures = msgspec.json.Decoder(_Failure)
+# Not only msgspec's own error: bytes that are no UTF-8 are Python's.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def read_envelope(frame: bytes) -> Envelope | list[Envelope] | None:
@@ -69,7 +71,7 @@ def read_envelope(frame: bytes) -> Envelope | list[Envelope] | None:
         found: Envelope | list[Envelope] = _envelopes.decode(frame)
     except msgspec.ValidationError:
         return _read_odd(frame)
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREADABLE:
         return None
     return found
 
@@ -87,7 +89,7 @@ def _read_odd(frame: bytes) -> Envelope | list[Envelope] | None:
     # Well-formed JSON of a wrong shape, as in "params": 3. Era and id are still told, if they are there.
     try:
         value = msgspec.json.decode(frame)
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREADABLE:
         return None
     if isinstance(value, list):
         return [Envelope()]

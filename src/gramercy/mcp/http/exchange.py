@@ -28,9 +28,11 @@ class Exchange:
 
     @property
     def request_id(self) -> object:
-        """The id to answer to, None when it is not known."""
+        """The id to answer to, None when it is not known or nothing was asked."""
         envelope = self.envelope
-        return None if envelope is None or isinstance(envelope, list) else envelope.id
+        if envelope is None or isinstance(envelope, list) or not envelope.is_request:
+            return None
+        return envelope.id
 
     async def read_body(self, limit: int) -> bool:
         """Read the body into `frame`; return False when the client went. Too long a one is refused (413)."""
