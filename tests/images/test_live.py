@@ -301,3 +301,13 @@ def test_a_big_image_keeps_fewer_states_and_says_which_calls_can_be_taken_back(i
         assert last(image.evaluate(words.look)) == ["1"]
     finally:
         image._lineage.thrift = before
+
+
+def test_a_closed_image_does_not_come_back(words, tmp_path):
+    """A call that comes too late must not start processes that nobody will end."""
+    made = open_image(words.language, project=tmp_path)
+    assert made.evaluate(words.six).ok
+    made.close()
+    reply = made.evaluate(words.six)
+    assert (reply.ok, reply.error.message) == (False, "the image is closed")
+    assert made._lineage.family is None

@@ -173,3 +173,26 @@ def test_a_failed_save_leaves_the_earlier_file(image, tmp_path):
     with pytest.raises(ImageError):
         image.save(str(saved))
     assert (saved / "kept").read_text() == "yes"
+
+
+def test_a_journal_that_grows_too_long_is_not_kept_and_saving_says_why(tmp_path):
+    """Memory is bounded: the forms of an image are not kept without end."""
+    image = open_image("python", project=tmp_path)
+    try:
+        image.evaluate("x = 1")
+        for _ in range(5):
+            image.evaluate("y = '" + "a" * (4 * 1024 * 1024) + "'")
+        assert image._lineage.past.previous is None
+        assert len(image._lineage.past.step.code) == 0
+        assert max(len(entry.code) for entry in image.history()) <= 100_000
+        with pytest.raises(ImageError, match="more than the"):
+            image.save(str(tmp_path / "state"))
+    finally:
+        image.close()
+
+
+def test_a_state_of_another_kind_is_told_apart(image, words, tmp_path):
+    path = tmp_path / "state"
+    path.write_bytes(b'{"gramercy_journal": 1}' if words.language == "sbcl" else b"LCBS" + bytes(100))
+    with pytest.raises(ImageError, match="python" if words.language == "sbcl" else "sbcl"):
+        image.restore(str(path))

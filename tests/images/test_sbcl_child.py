@@ -7,6 +7,7 @@ The child is started directly, without a sandbox, and spoken to over a socket by
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import random
@@ -15,9 +16,14 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+# Test folders are not packages; this module lies beside this one.
+sys.path.insert(0, str(Path(__file__).parent))
+completed = importlib.import_module("children").completed
 
 LISP = Path(__file__).parents[2] / "src" / "gramercy" / "images" / "lisp"
 SBCL = shutil.which("sbcl") or ""
@@ -68,7 +74,7 @@ class Process:
         self.channel.settimeout(seconds)
         (size,) = struct.unpack(">I", self.exactly(4))
         self.channel.settimeout(PATIENCE)
-        return json.loads(self.exactly(size).decode("utf-8"))
+        return completed(json.loads(self.exactly(size).decode("utf-8")))
 
     def send_text(self, text):
         payload = text.encode() if isinstance(text, str) else text

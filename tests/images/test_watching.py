@@ -3,11 +3,11 @@
 import asyncio
 import threading
 from time import monotonic
+from typing import Any
 
 import pytest
 
 from gramercy.images.awaiting import PATIENCE
-from gramercy.images.base import Progress
 
 SLOWLY = {
     "sbcl": '(dotimes (i 3) (format t "turn ~d~%" i) (sleep 0.4))',
@@ -26,7 +26,7 @@ def joined(words, *codes):
 
 def test_output_is_told_while_the_evaluation_runs(image, words):
     """Images, Timeouts and deaths: long evaluations report progress."""
-    seen: list[Progress] = []
+    seen: list[Any] = []
     reply = image.evaluate(SLOWLY[words.language], watch=seen.append)
     early = "".join(progress.stdout for progress in seen)
     assert early.startswith("turn 0\n")
@@ -35,7 +35,7 @@ def test_output_is_told_while_the_evaluation_runs(image, words):
 
 
 def test_a_silent_evaluation_gives_signs_of_life(image, words):
-    seen: list[Progress] = []
+    seen: list[Any] = []
     image.evaluate(NOTHING_PRINTED[words.language], watch=seen.append)
     assert seen
     assert {progress.stdout for progress in seen} == {""}

@@ -28,51 +28,52 @@ class EndedByForceError(Exception):
     """The process heeded no interrupt and has to be ended."""
 
 
-class Wait:
+class Wait(msgspec.Struct, eq=False):
     """The wait for one call that is under way in one process. Another thread may cut it short."""
 
-    def __init__(
-        self, connection: Connection, mirror: Mirror | None = None, watch: Watcher | None = None
-    ) -> None:
-        self._connection = connection
-        self._mirror = mirror
-        self._watch = watch
-        self._seen = Printed()
-        self._started = monotonic()
-        # An event is made only for whoever wants to wait for it: it would cost every call 2 µs.
-        self._is_over = False
-        self._over: threading.Event | None = None
+    connection: Connection
+    mirror: Mirror | None = None
+    watch: Watcher | None = None
+    seen: Printed = Printed()
+    started: float = msgspec.field(default_factory=monotonic)
+    is_over: bool = False
+    # An event is made only for whoever wants to wait for it: it would cost every call 2 µs.
+    over: threading.Event | None = None
 
     def for_reply(self, kind: type[T], seconds: float) -> T:
         """Return the reply; on time-out interrupt twice, then give up."""
         try:
-            for patience in (seconds, PATIENCE, PATIENCE):
-                reply = self._within(kind, patience)
-                if reply is not None:
-                    return reply
-                self._connection.signal(signal.SIGINT)
-            raise EndedByForceError
+            reply = self._within(kind, seconds)
+            return self._after_interrupts(kind) if reply is None else reply
         finally:
             self._end()
 
+    def _after_interrupts(self, kind: type[T]) -> T:
+        for _ in range(2):
+            self.connection.signal(signal.SIGINT)
+            reply = self._within(kind, PATIENCE)
+            if reply is not None:
+                return reply
+        raise EndedByForceError
+
     def _end(self) -> None:
-        self._is_over = True
-        if self._over is not None:
-            self._over.set()
+        self.is_over = True
+        if self.over is not None:
+            self.over.set()
 
     def for_a_moment(self, kind: type[T], seconds: float) -> T | None:
         """Return the reply if it comes within so short a time; else the wait is still to be done."""
-        reply = self._connection.receive_reply(kind, seconds)
+        reply = self.connection.receive_reply(kind, seconds)
         if reply is not None:
             self._end()
         return reply
 
     def _within(self, kind: type[T], seconds: float) -> T | None:
-        if self._watch is None:
-            return self._connection.receive_reply(kind, seconds)
+        if self.watch is None:
+            return self.connection.receive_reply(kind, seconds)
         deadline = monotonic() + seconds
         while (left := deadline - monotonic()) > 0:
-            reply = self._connection.receive_reply(kind, min(left, WATCH_SECONDS))
+            reply = self.connection.receive_reply(kind, min(left, WATCH_SECONDS))
             if reply is not None:
                 return reply
             self._tell()
@@ -80,29 +81,29 @@ class Wait:
 
     def _tell(self) -> None:
         """Tell the watcher what is new; one that fails is not told again, and the call goes on."""
-        printed, seen = self.printed(), self._seen
-        self._seen = printed
+        printed, seen = self.printed(), self.seen
+        self.seen = printed
         news = (printed.stdout[len(seen.stdout) :], printed.stderr[len(seen.stderr) :])
-        if self._watch is not None:
+        if self.watch is not None:
             try:
-                self._watch(Progress(monotonic() - self._started, *news))
+                self.watch(Progress(monotonic() - self.started, *news))
             except Exception:  # noqa: BLE001 - a stranger's fault must not become the call's
-                self._watch = None
+                self.watch = None
 
     def printed(self) -> Printed:
         """Return what the call has printed so far."""
-        return Printed() if self._mirror is None else self._mirror.read(self._connection.last_id)
+        return Printed() if self.mirror is None else self.mirror.read(self.connection.last_id)
 
     def cut_short(self) -> None:
         """Stop the call: by interrupts, and by the end of its process if it resists."""
-        over = self._over = self._over or threading.Event()
+        over = self.over = self.over or threading.Event()
         for _ in range(2):
-            if self._is_over:
+            if self.is_over:
                 return
-            self._connection.signal(signal.SIGINT)
+            self.connection.signal(signal.SIGINT)
             if over.wait(PATIENCE):
                 return
-        self._connection.signal(signal.SIGKILL)
+        self.connection.signal(signal.SIGKILL)
 
 
 def with_output(reply: Reply, printed: Printed) -> Reply:

@@ -66,7 +66,10 @@ class ImageState(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """Everything that is known about one evaluation. `notes` is what the keeper has to say about it."""
+    """Everything that is known about one evaluation. `notes` is what the keeper has to say about it.
+
+    Images leave out what is empty.
+    """
 
     ok: bool
     forms: list[Form] = []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gramercy.images.replay import Step
 
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 FIELDS = {"load_system": "system"}
 
 
-@dataclass(slots=True, eq=False)
-class Call:
+class Call(msgspec.Struct, eq=False):
     """A request that runs code of the user's."""
 
     op: str
@@ -28,11 +28,11 @@ class Call:
     tag: str | None = None
     wait: Wait | None = None
     is_cancelled: bool = False
-    started: float = field(default_factory=perf_counter)
+    started: float = msgspec.field(default_factory=perf_counter)
 
     def fields(self) -> dict[str, Any]:
         """Return what the request says."""
-        fields = {FIELDS.get(self.op, "code"): self.code}
+        fields: dict[str, Any] = {"op": self.op, FIELDS.get(self.op, "code"): self.code}
         if self.tag is not None:
             fields["then_fork"] = self.tag
         if self.package is not None:

@@ -87,7 +87,10 @@ class Connection:
 
     def send(self, op: str, **fields: Any) -> None:
         """Send a request; what is None is left out."""
-        fields["op"] = op
+        self.post({"op": op, **fields})
+
+    def post(self, fields: dict[str, Any]) -> None:
+        """Send a request that has all its fields but the number."""
         fields["id"] = self.last_id = next(self._numbers)
         try:
             payload = self._encode(fields)
@@ -105,38 +108,34 @@ class Connection:
         except OSError as error:
             raise ImageGoneError(f"the image cannot be reached ({error.strerror})") from None
 
-    def receive(self, seconds: float | None) -> bytes | None:
+    def receive(self, seconds: float) -> bytes | None:
         """Return the next frame, or None when none came in time; what has come so far is kept."""
-        deadline = None if seconds is None else monotonic() + seconds
+        return self._receive_until(monotonic() + seconds, seconds)
+
+    def _receive_until(self, deadline: float, seconds: float) -> bytes | None:
         frame = self._take_frame() if self._buffer else None
         while frame is None:
-            chunk = self._read(seconds)
-            if chunk is None:
+            if seconds != self._patience:
+                self._be_patient(seconds)
+            try:
+                chunk = self._channel.recv(CHUNK)
+            except BlockingIOError:
                 return None
+            except OSError:
+                chunk = b""
+            if not chunk:
+                raise ImageGoneError("the image has ended")
             # Nearly always one read brings one frame, which then need not be copied about.
             if not self._buffer and _is_one_frame(chunk):
                 return chunk[_HEADER_SIZE:]
             self._buffer += chunk
             frame = self._take_frame()
-            seconds = None if deadline is None else max(0.0, deadline - monotonic())
+            seconds = max(0.0, deadline - monotonic())
         return frame
 
-    def _read(self, seconds: float | None) -> bytes | None:
-        """Return what has come, waiting for it at most so long; the kernel does the waiting."""
-        if seconds != self._patience:
-            self._be_patient(seconds)
-        try:
-            chunk = self._channel.recv(CHUNK)
-        except BlockingIOError:
-            return None
-        except OSError:
-            chunk = b""
-        if not chunk:
-            raise ImageGoneError("the image has ended")
-        return chunk
-
-    def _be_patient(self, seconds: float | None) -> None:
-        exact = 0.0 if seconds is None else max(seconds, _SHORTEST)
+    def _be_patient(self, seconds: float) -> None:
+        """Let the kernel do the waiting, and only for so long."""
+        exact = max(seconds, _SHORTEST)
         whole = int(exact)
         value = _WAITING_TIME.pack(whole, int((exact - whole) * 1e6))
         self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
@@ -156,20 +155,20 @@ class Connection:
         del buffer[:end]
         return frame
 
-    def receive_reply(self, kind: type[T], seconds: float | None) -> T | None:
+    def receive_reply(self, kind: type[T], seconds: float) -> T | None:
         """Return the reply to the last request, or None; what answers an earlier one is dropped.
 
         There is one request at a time, but a copy of the process that user code forked may answer too.
         """
-        deadline = None if seconds is None else monotonic() + seconds
+        deadline = monotonic() + seconds
         while True:
-            frame = self.receive(seconds)
+            frame = self._receive_until(deadline, seconds)
             if frame is None:
                 return None
-            reply = _decode(frame, kind)
-            if _number_of(reply) == self.last_id:
-                return reply
-            seconds = None if deadline is None else max(0.0, deadline - monotonic())
+            reply: Any = _decode(frame, kind)
+            if (reply.get("id") if type(reply) is dict else reply.id) == self.last_id:
+                return reply  # type: ignore[no-any-return]  # it was decoded as that kind
+            seconds = max(0.0, deadline - monotonic())
 
     def request(self, reply: type[T], seconds: float, op: str, **fields: Any) -> T:
         """Send a request and return its reply; a late one raises ImageGoneError, for small requests only."""
@@ -211,7 +210,3 @@ def _decode(frame: bytes, kind: type[T]) -> T:
         return decoder.decode(frame)  # type: ignore[no-any-return]
     except msgspec.MsgspecError as error:
         raise ImageProtocolError(f"the image sent something that is not a {kind.__name__}: {error}") from None
-
-
-def _number_of(reply: Any) -> int | None:
-    return reply.get("id") if type(reply) is dict else reply.id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import select
 import signal
 import socket
 from dataclasses import dataclass, field, replace
@@ -86,6 +87,8 @@ class Family:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self.directory.path / "s"))
         self._listener.listen(64)
+        self._comings = select.poll()
+        self._comings.register(self._listener, select.POLLIN)
         self._spawned: Spawned | None = None
         self.zygote = self._start()
 
@@ -145,6 +148,12 @@ class Family:
             if parent is not None and parent.has_ended():
                 deadline, parent = min(deadline, monotonic() + ORPHAN_SECONDS), None
             self._accept(max(0.0, deadline - monotonic()))
+
+    def met(self, tag: str) -> Connection | None:
+        """Return the connection of the child with that tag if it has come already, without waiting for it."""
+        while tag not in self._waiting and self._comings.poll(0):
+            self._accept(TURN_SECONDS)
+        return self._waiting.pop(tag, None)
 
     def _accept(self, seconds: float) -> None:
         # Short turns, so that a zygote that dies without connecting is noticed at once.

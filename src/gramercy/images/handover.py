@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+# As many as there are threads at work; adding and taking away one is a single step of the interpreter.
+_waiting: list[None] = []
+
+
+def waiting_threads() -> int:
+    """Return how many threads are waiting for something at this moment."""
+    return len(_waiting)
+
+
 async def on_a_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
     """Return what the work returns; when the waiting is cancelled, `cancel` is called on a thread too.
 
@@ -21,12 +30,15 @@ async def on_a_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
     future: asyncio.Future[T] = loop.create_future()
 
     def run() -> None:
+        _waiting.append(None)
         try:
             value = work()
         except Exception as error:  # noqa: BLE001 - carried over to whoever waits
             _tell(loop, future, error=error)
         else:
             _tell(loop, future, value=value)
+        finally:
+            _waiting.pop()
 
     threading.Thread(target=run, name="gramercy-image", daemon=True).start()
     try:

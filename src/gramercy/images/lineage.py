@@ -37,8 +37,10 @@ class Lineage:
         self._heap_bytes = 0
         self._kept_at = 0.0
         self._unkept = 0
+        self._spare_tag: str | None = None
         self._first_program = self._program = program
         self._breaker = Breaker()
+        self.is_closed = False
         self._pending: tuple[str, str] | None = None
         self.timeline = Timeline()
         self.family: Family | None = None
@@ -49,6 +51,8 @@ class Lineage:
     def started(self) -> Family:
         """Return the family, with its zygote running."""
         if self.family is None:
+            if self.is_closed:
+                raise ImageError("the image is closed")
             self._breaker.check()
             try:
                 self.family = Family(self._program())
@@ -59,6 +63,8 @@ class Lineage:
 
     def ready(self) -> tuple[Family, Connection]:
         """Return the processes, with the checkpoint of the last call in place."""
+        if self._pending is None and self.live is not None and self.family is not None:
+            return self.family, self.live
         family = self.started()
         if self._pending is not None:
             self.settle()
@@ -88,10 +94,17 @@ class Lineage:
 
     def new_tag(self, family: Family) -> str | None:
         """Return a name for the checkpoint after the next call, or None when the image is too big for one."""
+        if self._spare_tag is not None:
+            tag, self._spare_tag = self._spare_tag, None
+            return tag
         heavy = self._heap_bytes >= self.thrift.heavy_bytes
         if heavy and monotonic() - self._kept_at < self.thrift.seconds:
             return None
         return family.new_tag()
+
+    def spare(self, tag: str | None) -> None:
+        """Take back a name that no checkpoint got, since the call has changed nothing."""
+        self._spare_tag = tag
 
     def expect(self, tag: str | None, code: str, heap_bytes: int) -> str | None:
         """Note that the live process forks a checkpoint by itself; where it does not, return why."""
@@ -113,12 +126,26 @@ class Lineage:
             return
         (tag, label), self._pending = self._pending, None
         try:
-            checkpoint = self.family.meet(tag, MEETING_SECONDS, parent=self.live)
+            self._keep(self.family.meet(tag, MEETING_SECONDS, parent=self.live), label)
         except ImageError:
             self.notes.append(f"No checkpoint was taken after the last call ({label}): it may be lost.")
-        else:
-            checkpoint.parent = self.live
-            self.timeline.add(checkpoint, label, self.past)
+
+    def is_ready_at_once(self) -> bool:
+        """Tell whether a call can begin without waiting for a process to start or to fork."""
+        if self.live is None or self.family is None:
+            return False
+        if self._pending is not None:
+            tag, label = self._pending
+            checkpoint = self.family.met(tag)
+            if checkpoint is None:
+                return False
+            self._pending = None
+            self._keep(checkpoint, label)
+        return True
+
+    def _keep(self, checkpoint: Connection, label: str) -> None:
+        checkpoint.parent = self.live
+        self.timeline.add(checkpoint, label, self.past)
 
     def restore(self, family: Family) -> list[str]:
         """Bring back the newest state that can be had; return what to tell the caller about it."""

@@ -244,6 +244,8 @@ class LiveImage:
     def close(self) -> None:
         """End every process of the image."""
         with self._lock:
+            # For good: a call that comes too late must not start processes that nobody will end.
+            self._lineage.is_closed = True
             self._lineage.close()
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gramercy.images.base import Reply
 
 FORMAT = 1
+# The first octets of a core of SBCL.
+CORE_MAGIC = b"LCBS"
 LARGEST_JOURNAL = 16 * 1024 * 1024
 
 
@@ -53,8 +55,11 @@ class Past(msgspec.Struct, frozen=True):
 
 
 def extended(past: Past | None, step: Step) -> Past:
-    """Return a past with one more step."""
-    return Past(step, past, (past.size if past else 0) + len(step.code))
+    """Return a past with one more step; of one that is too long to be written only the length is kept."""
+    size = (past.size if past else 0) + len(step.code)
+    if size > LARGEST_JOURNAL:
+        return Past(Step(step.op, ""), None, size)
+    return Past(step, past, size)
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -86,7 +91,10 @@ def write_recording(path: Path, language: str, past: Past | None) -> int:
 def read_recording(path: Path, language: str) -> list[Step]:
     """Read a journal that was written for this language."""
     try:
-        recording = msgspec.json.decode(path.read_bytes(), type=Recording)
+        data = path.read_bytes()
+        if data[: len(CORE_MAGIC)] == CORE_MAGIC:
+            raise ImageError(f"{path} was saved by an image of sbcl, not of {language}")
+        recording = msgspec.json.decode(data, type=Recording)
     except OSError as error:
         raise ImageError(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

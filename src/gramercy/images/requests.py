@@ -22,20 +22,25 @@ _KEYWORDS = _Keywords()
 
 def as_plist(request: dict[str, Any]) -> bytes:
     """Write a request as one property list, in standard syntax and without read-time evaluation."""
-    # One string that grows: every evaluation comes through here, and a list to join costs twice as much.
-    text = "("
-    for name, value in request.items():
-        if type(value) is str:
-            if '"' in value or "\\" in value:
-                value = _escaped(value)  # noqa: PLW2901 - written nowhere but here
-            text += f'{_KEYWORDS[name]} "{value}" '
-        elif value is not None:
-            text += f"{_KEYWORDS[name]} {_datum(value)} "
-    return f"{text})".encode()
+    if len(request) == _MEMBERS and "code" in request and request.get("then_fork") is not None:
+        return _evaluation(**request)
+    words = [f"{_KEYWORDS[name]} {_datum(value)}" for name, value in request.items() if value is not None]
+    return f"({' '.join(words)})".encode()
+
+
+# Every request has a number and an operation. With these two it is an evaluation, as nearly all are, and is
+# written in a third of the time.
+_MEMBERS = 4
+
+
+def _evaluation(op: str, code: str, then_fork: str, id: int) -> bytes:  # noqa: A002 - so it is called
+    return f'(:op "{op}" :code "{_escaped(code)}" :then-fork "{then_fork}" :id {id})'.encode()
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    if '"' in text or "\\" in text:
+        return text.replace("\\", "\\\\").replace('"', '\\"')
+    return text
 
 
 def _datum(value: Any) -> str:

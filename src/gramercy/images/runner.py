@@ -14,7 +14,7 @@ from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
 from gramercy.images.awaiting import EndedByForceError, Wait, with_output
 from gramercy.images.base import HistoryEntry, ImageFault, Reply
-from gramercy.images.handover import on_a_thread
+from gramercy.images.handover import on_a_thread, waiting_threads
 from gramercy.images.housekeeping import housekeeper
 from gramercy.images.mirror import Printed
 from gramercy.images.replay import extended
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # How long an event loop may be held up in the hope that a thread is not needed.
 MOMENT = 0.001
 MOST_HISTORY = 50
+LONGEST_CODE = 100_000
 LOG_SHOWN = 1000
 
 
@@ -47,8 +48,8 @@ class Runner:
             return await on_a_thread(partial(self.run, call), call.cancel)
         reply = None
         try:
-            # To start an image takes longer than a moment.
-            if self._lineage.live is not None:
+            # On a busy server a thread is cheaper than a loop that stands still for a moment again and again.
+            if waiting_threads() == 0 and self._lineage.is_ready_at_once():
                 reply = self._briefly(call)
         finally:
             if reply is not None or call.wait is None:
@@ -89,7 +90,7 @@ class Runner:
             try:
                 family, live = lineage.ready()
                 call.tag = lineage.new_tag(family)
-                live.send(call.op, **call.fields())
+                live.post(call.fields())
             except ImageGoneError:
                 # It must have ended after the last call: this one has not reached it.
                 lineage.ended_between_calls()
@@ -117,16 +118,20 @@ class Runner:
     def _finished(self, call: Call, reply: Reply) -> Reply:
         lineage = self._lineage
         self.wait = None
-        notes, lineage.notes = lineage.notes, []
-        if notes and reply.checkpoint_skipped:
-            notes.append(f"The reason: {reply.checkpoint_skipped}.")
-        if not reply.unchanged:
+        notes = lineage.notes
+        if notes:
+            lineage.notes = []
+            if reply.checkpoint_skipped:
+                notes.append(f"The reason: {reply.checkpoint_skipped}.")
+        if reply.unchanged:
+            lineage.spare(call.tag)
+        else:
             lineage.past = extended(lineage.past, call.as_step(reply))
             reason = self._why_not_kept(call, reply)
             if reason is None:
                 housekeeper.later(self._tidy)
             else:
-                notes.append(f"No checkpoint was taken after this call: {reason}.")
+                notes = [*notes, f"No checkpoint was taken after this call: {reason}."]
         return self._remember(call, msgspec.structs.replace(reply, notes=notes) if notes else reply)
 
     def _why_not_kept(self, call: Call, reply: Reply) -> str | None:
@@ -137,7 +142,7 @@ class Runner:
 
     def _remember(self, call: Call, reply: Reply) -> Reply:
         if call.op != "load_system":
-            self.history.append(HistoryEntry(call.code, reply, time()))
+            self.history.append(HistoryEntry(call.code[:LONGEST_CODE], reply, time()))
         return reply
 
     def _after_death(self, family: Family, error: Exception, call: Call) -> Reply:

@@ -12,7 +12,7 @@ import shutil
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gramercy.errors import ImageError
-from gramercy.images.replay import Past, differences, read_recording, write_recording
+from gramercy.images.replay import CORE_MAGIC, Past, differences, read_recording, write_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 SAVE_SECONDS = 120.0
 MOST_DIFFERENCES = 10
-CORE_MAGIC = b"LCBS"
 
 
 class Restorable(Protocol):
@@ -48,7 +47,7 @@ def save_image(path: Path, family: Family, live: Connection, past: Past | None) 
         raise ImageError(f"{path} cannot be written: it is to be a file in a directory that exists")
     if family.program.saved is None:
         count = write_recording(path, family.program.language, past)
-        return f"saved to {path}: {count} steps, which are run again to restore the state"
+        return f"saved to {path}: {_steps(count)}, to be run again to restore the state"
     return f"saved to {path}: {_save_core(path, family, live):,} bytes"
 
 
@@ -96,7 +95,11 @@ def restore_image(path: Path, image: Restorable) -> str:
     more = f"\nand {len(told) - MOST_DIFFERENCES} more" if len(told) > MOST_DIFFERENCES else ""
     listed = "".join(f"\n{each}" for each in told[:MOST_DIFFERENCES])
     outcome = f"; not as the first time:{listed}{more}" if told else ", all as the first time"
-    return f"restored from {path}: {len(steps)} steps run again{outcome}"
+    return f"restored from {path}: {_steps(len(steps))} run again{outcome}"
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
 
 
 def _check_core(path: Path) -> None:
@@ -105,5 +108,7 @@ def _check_core(path: Path) -> None:
             magic = file.read(len(CORE_MAGIC))
     except OSError as error:
         raise ImageError(f"{path} cannot be read: {error.strerror}") from None
+    if magic.startswith(b"{"):
+        raise ImageError(f"{path} is not a saved image of SBCL: restore it into an image of python")
     if magic != CORE_MAGIC:
         raise ImageError(f"{path} is not a saved image of SBCL")

@@ -35,20 +35,27 @@ class ApprovalQuestion:
     def __init__(self, request: ApprovalRequest) -> None:
         self._request = request
         self._hunks = _hunks(request)
-        switches = {_switch(hunk): _described(hunk) for hunk in self._hunks}
+        self._unseen = _unseen(self._hunks)
+        switches = {_switch(hunk): _described(hunk, hunk.number in self._unseen) for hunk in self._hunks}
         self.schema = {
             "type": "object",
             "properties": {"decision": DECISION, **switches, "reason": REASON},
             "required": ["decision"],
         }
-        self.text = question_text(request, self._hunks)
+        shown = [hunk for hunk in self._hunks if hunk.number not in self._unseen]
+        self.text = question_text(request, shown)
 
     def decide(self, content: dict[str, Any], by: str) -> Decision:
         """Return what the person has decided; `content` fits the form."""
         reason = str(content.get("reason", ""))
         if content["decision"] != "approve":
             return Denied(reason)
-        chosen = {hunk.number for hunk in self._hunks if content.get(_switch(hunk), True)}
+        chosen = {
+            hunk.number
+            for hunk in self._hunks
+            # What was not shown is applied only when somebody says so.
+            if content.get(_switch(hunk), hunk.number not in self._unseen)
+        }
         if len(chosen) == len(self._hunks):
             return Approved(by=by)
         arguments = self._request.arguments
@@ -73,13 +80,26 @@ def _switch(hunk: hunks.Hunk) -> str:
     return f"hunk_{hunk.number}"
 
 
-def _described(hunk: hunks.Hunk) -> dict[str, Any]:
+def _unseen(found: list[hunks.Hunk]) -> set[int]:
+    """Return the numbers of the hunks for which the question has no room."""
+    room, unseen = LONGEST_EFFECT, set()
+    for hunk in found:
+        size = len(str(hunk)) + 1
+        if size > room:
+            unseen.add(hunk.number)
+        else:
+            room -= size
+    return unseen
+
+
+def _described(hunk: hunks.Hunk, is_unseen: bool) -> dict[str, Any]:  # noqa: FBT001 - a fact, not a mode
     size = f"{len(hunk.removed)} lines out, {len(hunk.added)} in"
+    warning = "; it is too long to be shown here" if is_unseen else ""
     return {
         "type": "boolean",
         "title": f"Hunk {hunk.number}, line {hunk.start + 1}",
-        "description": f"Apply this hunk ({size}); it counts when you approve",
-        "default": True,
+        "description": f"Apply this hunk ({size}); it counts when you approve{warning}",
+        "default": not is_unseen,
     }
 
 

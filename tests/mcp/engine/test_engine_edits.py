@@ -91,6 +91,18 @@ def test_an_approval_of_no_hunk_is_a_refusal(project, image):
     assert (project / "poem.txt").read_text() == BEFORE
 
 
+def test_a_hunk_that_is_too_long_to_be_shown_is_not_applied_unless_somebody_says_so(project, image):
+    """Guard, Approval: sealed to what the person saw."""
+    long = BEFORE.replace("line 3\n", "x" * 14_000 + "\n").replace("line 20\n", "line twenty\n")
+    person = Person(decision="approve")
+    edit = {"path": "poem.txt", "original": BEFORE, "modified": long, "description": "fill"}
+    assert call(project, image, person, "propose_file_edit", **edit).success
+    switches = person.question.schema["properties"]
+    assert [switches[name]["default"] for name in ("hunk_1", "hunk_2")] == [False, True]
+    assert "too long to be shown" in switches["hunk_1"]["description"]
+    assert "xxxx" not in person.question.text
+
+
 def test_a_denial_counts_whatever_the_switches_say(project, image):
     result = propose(project, image, Person(decision="deny", hunk_1=True, reason="not now"))
     assert "not now" in result.content

@@ -37,6 +37,7 @@
       (load (merge-pathnames (concatenate 'string file ".lisp") here) :external-format :utf-8))))
 
 (gramercy.image::watch-definers)
+(gramercy.image::watch-reader)
 (gramercy.image::keep-debugger-enabled)
 (gramercy.image::leave-mirror-in-copies)
 (sb-ext:lock-package '#:gramercy.image)

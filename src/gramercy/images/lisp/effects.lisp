@@ -17,7 +17,7 @@
 
 (defun put-effects ()
   "Append the effects of this evaluation, in a process that can have none."
-  (when *confined*
+  (when *effects*
     (put-ascii ",\"effects\":")
     (put-items (reverse (shiftf *effects* '())))))
 

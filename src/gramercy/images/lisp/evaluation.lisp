@@ -24,6 +24,13 @@
   "Tell whether the image certainly is as it was before EVALUATION."
   (and (evaluation-pure evaluation) (null (evaluation-fault evaluation))))
 
+(defun evaluation-undisturbed-p (evaluation)
+  "Tell whether no code of the user's can have run in EVALUATION or beside it, also not to print a value."
+  (and (evaluation-unchanged-p evaluation)
+       (null (rest (evaluation-forms evaluation)))
+       (every #'trivial-object-p (evaluation-last-values evaluation))
+       (null (user-threads))))
+
 (defglobal *unchanged* nil "Whether the last request left the image as it was.")
 
 (defun microseconds ()
@@ -47,8 +54,11 @@
 
 (defun next-form (stream source end-mark)
   "Read the next form of SOURCE from STREAM, or return END-MARK."
-  (setf (source-form-start source) (file-position stream))
-  (read stream nil end-mark))
+  (let ((start (file-position stream)))
+    (setf (source-form-start source) start)
+    (if (< start (length (source-text source)))
+        (read stream nil end-mark)
+        end-mark)))
 
 (defun remember-values (form values)
   "Set the variables that hold the history of a session."
@@ -112,11 +122,12 @@
 
 (defun make-request-evaluation (request with-notes)
   "Return the evaluation that REQUEST asks for."
-  (make-evaluation :source (make-source :text (coerce (request-text request :code) 'simple-string)
-                                        :with-notes with-notes)
-                   :value-limit (min (request-count request :value-limit +default-value-limit+)
-                                     (ash +largest-frame+ -2))
-                   :started (microseconds)))
+  (let ((text (coerce (request-text request :code) 'simple-string)))
+    (make-evaluation :source (make-source :text text :with-notes with-notes)
+                     :value-limit (min (request-count request :value-limit +default-value-limit+)
+                                       (ash +largest-frame+ -2))
+                     :pure (pure-text-p text)
+                     :started (microseconds))))
 
 (defun leave-if-forked ()
   "End a copy of this process that user code has made: the connection is not its own."
@@ -129,14 +140,15 @@
          (start *package*))
     (with-user-streams ((min (request-count request :limit +default-limit+) (ash +largest-frame+ -3))
                         (getf request :id))
-      (install-interrupt-handler)
+      (prepare-for-user-code)
       (run-evaluation evaluation evaluate)
       (keep-package start)
+      (setf *unchanged* (evaluation-unchanged-p evaluation)
+            *undisturbed* (evaluation-undisturbed-p evaluation))
+      (leave-if-forked)
       (when without-values
         (setf (evaluation-forms evaluation) '()
               (evaluation-last-values evaluation) '()))
-      (leave-if-forked)
-      (setf *unchanged* (evaluation-unchanged-p evaluation))
       (put-evaluation (getf request :id) evaluation)))
   (send-frame))
 

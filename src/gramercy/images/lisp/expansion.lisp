@@ -22,7 +22,7 @@
         (text (request-text request :form))
         expansion expanded)
     (with-user-streams (+default-limit+)
-      (install-interrupt-handler)
+      (prepare-for-user-code)
       (let ((fault (call-guarded
                     (lambda ()
                       (handler-bind ((warning #'muffle-warning))

@@ -19,9 +19,21 @@
   "End this process at once: no hooks, no unwinding, no flushing."
   (sb-ext:exit :code code :abort t))
 
-(defun system-call-interrupted-p ()
-  "Tell whether the last system call has to be made again."
-  (= (sb-alien:get-errno) sb-unix:eintr))
+(defconstant +signal-me+ #o20000 "O_ASYNC of Linux, of which hangup.lisp tells.")
+(defconstant +would-block+ 11 "EAGAIN of Linux.")
+
+(defun set-connection-flags (flags)
+  "Set the status FLAGS of the connection. User code may have closed it; then reading will tell."
+  (sb-alien:alien-funcall
+   (sb-alien:extern-alien "fcntl" (function sb-alien:int sb-alien:int sb-alien:int sb-alien:long))
+   *connection* sb-posix:f-setfl flags))
+
+(defun worth-another-try-p ()
+  "Tell whether the last system call on the connection has to be made again."
+  (let ((reason (sb-alien:get-errno)))
+    (cond ((= reason sb-unix:eintr))
+          ;; It always waits, unless user code has changed that.
+          ((= reason +would-block+) (zerop (set-connection-flags +signal-me+))))))
 
 (defun receive-more ()
   "Read what has come, at least one octet; at the end of the connection end the process."
@@ -35,7 +47,7 @@
       (cond ((and count (plusp count))
              (incf *inbox-end* count)
              (return))
-            ((and (null count) (system-call-interrupted-p)))
+            ((and (null count) (worth-another-try-p)))
             (t (leave))))))
 
 (defun make-inbox-room (needed)
@@ -93,7 +105,7 @@ A frame beyond the limit cannot be skipped safely, so it ends the process."
                              (- end start) +send-without-signal+)))
                  (declare (type (signed-byte 62) count))
                  (cond ((plusp count) (incf start count))
-                       ((system-call-interrupted-p))
+                       ((worth-another-try-p))
                        (t (leave 66))))))))
 
 (defun send-frame ()

@@ -60,8 +60,18 @@ Interruptions nest, and SBCL ends the process when they nest too deep."
     (sb-thread:interrupt-thread *main-thread* #'stop-running-code)))
 
 (defun install-interrupt-handler ()
-  "Make SIGINT ours; user code may have changed that."
+  "Make SIGINT ours."
   (sb-sys:enable-interrupt sb-unix:sigint #'on-interrupt))
+
+(defglobal *undisturbed* nil
+  "True while no user code can have run, and nothing was forked, since these were last seen to.")
+
+(defun prepare-for-user-code ()
+  "See to what user code may have changed, and now may change again: the handler of SIGINT, and the connection."
+  (unless *undisturbed*
+    (install-interrupt-handler)
+    (set-connection-flags +signal-me+))
+  (setf *undisturbed* nil))
 
 (defun call-aborting (function)
   "Call FUNCTION with an ABORT restart that counts as a fault."
@@ -76,16 +86,15 @@ Interruptions nest, and SBCL ends the process when they nest too deep."
   (setf *fault* nil *interruptions* 0)
   ;; Interrupts are off wherever *EVALUATING* and the catch could disagree.
   (sb-sys:without-interrupts
-    (with-hangup-signal
-      (catch 'end-evaluation
-        (unwind-protect
-             (progn
-               (setf *evaluating* t)
-               (sb-sys:with-local-interrupts
-                 (let ((sb-ext:*invoke-debugger-hook* #'debugger-replacement)
-                       (*debugger-hook* nil))
-                   (call-aborting function))))
-          (setf *evaluating* nil)))))
+    (catch 'end-evaluation
+      (unwind-protect
+           (progn
+             (setf *evaluating* t)
+             (sb-sys:with-local-interrupts
+               (let ((sb-ext:*invoke-debugger-hook* #'debugger-replacement)
+                     (*debugger-hook* nil))
+                 (call-aborting function))))
+        (setf *evaluating* nil))))
   (shiftf *fault* nil))
 
 (defun keep-debugger-enabled ()

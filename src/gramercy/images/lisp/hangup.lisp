@@ -1,11 +1,12 @@
 ;;;; The end of the connection while user code runs. Between requests the end is
 ;;;; seen by reading; a loop of the user's reads nothing and would outlive the
-;;;; parent for ever, so for its time the kernel is asked to signal.
+;;;; parent for ever, so the kernel is asked to signal. It does so only while this
+;;;; process does not wait for the connection: a request that is waited for costs
+;;;; nothing more.
 
 (in-package #:gramercy.image)
 
 (defconstant +connection-signal+ 29 "SIGIO of Linux.")
-(defconstant +signal-me+ #o20000 "O_ASYNC of Linux.")
 (defconstant +look-without-waiting+ #x42 "MSG_PEEK and MSG_DONTWAIT of Linux.")
 
 (defun connection-ended-p ()
@@ -22,19 +23,12 @@
   (when (connection-ended-p) (leave)))
 
 (defun prepare-hangup-signal ()
-  "Let the kernel know whom to signal about this process's own connection."
+  "Let the kernel signal this process about its own connection."
   (sb-sys:enable-interrupt +connection-signal+ #'on-connection-signal)
-  (sb-posix:fcntl *connection* sb-posix:f-setown (sb-posix:getpid)))
+  (sb-posix:fcntl *connection* sb-posix:f-setown (sb-posix:getpid))
+  (set-connection-flags +signal-me+))
 
-(defun set-connection-flags (flags)
-  "Set the status FLAGS of the connection. User code may have closed it; then reading will tell."
-  (sb-alien:alien-funcall
-   (sb-alien:extern-alien "fcntl" (function sb-alien:int sb-alien:int sb-alien:int sb-alien:long))
-   *connection* sb-posix:f-setfl flags))
-
-(defmacro with-hangup-signal (&body body)
-  "Run BODY, user code, so that it ends with the connection."
-  `(progn
-     (set-connection-flags +signal-me+)
-     (unwind-protect (progn ,@body)
-       (set-connection-flags 0))))
+(defmacro without-hangup-signal (&body body)
+  "Run BODY, which forks while the next request may come, without being signalled about that."
+  `(unwind-protect (progn (set-connection-flags 0) ,@body)
+     (set-connection-flags +signal-me+)))

@@ -59,8 +59,11 @@
   (declare (type simple-string text) (optimize speed))
   (ensure-room (length text))
   (macrolet ((copy (type)
-               `(loop for character across (the (simple-array ,type (*)) text)
-                      do (put-octet (logand 127 (char-code character))))))
+               `(loop with outbox = *outbox*
+                      for character across (the (simple-array ,type (*)) text)
+                      for place of-type index from *outbox-end*
+                      do (setf (aref outbox place) (logand 127 (char-code character)))
+                      finally (incf *outbox-end* (length text)))))
     (if (typep text '(simple-array character (*)))
         (copy character)
         (copy base-char))))

@@ -21,6 +21,12 @@
         (substitute #\_ #\- (string-downcase (string operation)))
         (malformed "op must be the name of an operation"))))
 
+(defun find-operation (request)
+  "Return the function of the operation that REQUEST names, or NIL."
+  ;; The parent spells names as the table does, others need not.
+  (or (gethash (getf request :op) *operations*)
+      (gethash (operation-name request) *operations*)))
+
 (defun put-reply-start (id ok)
   "Begin the reply to the request ID."
   (put-ascii "{\"id\":")

@@ -42,6 +42,7 @@
   (let ((process (handler-case (sb-posix:fork)
                    (error (condition)
                      (error 'cannot-fork :reason (condition-message condition))))))
+    (setf *undisturbed* nil)
     (unless (zerop process) (push process *children*))
     process))
 

@@ -1,5 +1,5 @@
-;;;; Tells which forms cannot change anything, whatever their arguments are. After
-;;;; such a form the last checkpoint still is the state of the image.
+;;;; Tells which code cannot change anything, neither when it is read nor when it is
+;;;; evaluated. After such code the last checkpoint still is the state of the image.
 
 (in-package #:gramercy.image)
 
@@ -27,3 +27,32 @@
                         (every #'pure-form-p arguments)))
                   (t nil))))
     (t t)))
+
+;;; Reading
+
+(defglobal *usual-readtable* *readtable* "The readtable that an image starts with.")
+(defglobal *reader-changed* nil "True once that readtable may call functions of the user's.")
+
+(defun pure-text-p (text)
+  "Tell whether reading TEXT can be known to run no code of the user's. What a sharp sign does is not known."
+  (declare (type simple-string text))
+  (and (eq *readtable* *usual-readtable*)
+       (not *reader-changed*)
+       (not (if (typep text '(simple-array character (*)))
+                (find #\# text)
+                (find #\# (the simple-base-string text))))))
+
+(defun note-reader-change (readtable)
+  "Note that READTABLE is given functions."
+  (when (eq readtable *usual-readtable*) (setf *reader-changed* t)))
+
+(defun watch-reader ()
+  "Note changes of the readtable that an image starts with."
+  (flet ((watch (name target)
+           (wrap name (lambda (original &rest arguments)
+                        (note-reader-change (funcall target arguments))
+                        (apply original arguments)))))
+    (watch 'set-macro-character (lambda (arguments) (or (fourth arguments) *readtable*)))
+    (watch 'set-dispatch-macro-character (lambda (arguments) (or (fourth arguments) *readtable*)))
+    (watch 'set-syntax-from-char (lambda (arguments) (or (third arguments) *readtable*)))
+    (watch 'copy-readtable #'second)))

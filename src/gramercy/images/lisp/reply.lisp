@@ -1,5 +1,5 @@
 ;;;; The reply to an evaluation, written member by member: it is the one reply
-;;;; whose cost is felt.
+;;;; whose cost is felt. What is empty is left out.
 
 (in-package #:gramercy.image)
 
@@ -14,44 +14,52 @@
 
 (defun put-output ()
   "Append what the user code has printed."
-  (put-ascii ",\"stdout\":")
-  (put-stream-text *standard-output-kept*)
-  (put-ascii ",\"stderr\":")
-  (put-stream-text *error-output-kept*))
+  (unless (stream-empty-p *standard-output-kept*)
+    (put-ascii ",\"stdout\":")
+    (put-stream-text *standard-output-kept*))
+  (unless (stream-empty-p *error-output-kept*)
+    (put-ascii ",\"stderr\":")
+    (put-stream-text *error-output-kept*)))
 
 (defun put-warnings (source)
   "Append the warnings of SOURCE that still hold."
-  (put-ascii ",\"warnings\":")
-  (if (source-warnings source)
-      (put-items (mapcar #'notice-object (settled-notices source)))
-      (put-ascii "[]")))
+  (when (source-warnings source)
+    (put-ascii ",\"warnings\":")
+    (put-items (mapcar #'notice-object (settled-notices source)))))
 
 (defun put-fault (evaluation)
-  "Append the error that ended EVALUATION, or null."
-  (put-ascii ",\"error\":")
+  "Append the error that ended EVALUATION, if any."
   (let ((fault (evaluation-fault evaluation))
         (source (evaluation-source evaluation)))
-    (if (null fault)
-        (put-ascii "null")
-        (put-members
-         (append fault
-                 (list "form_index" (source-form-count source)
-                       "line" (line-number (source-text source)
-                                           (skip-text-blanks (source-text source)
-                                                             (source-form-start source)))))))))
+    (when fault
+      (put-ascii ",\"error\":")
+      (put-members
+       (append fault
+               (list "form_index" (source-form-count source)
+                     "line" (line-number (source-text source)
+                                         (skip-text-blanks (source-text source)
+                                                           (source-form-start source)))))))))
+
+(defun put-changes (changes)
+  "Append the list CHANGES, as far as it goes."
+  (when changes
+    (put-ascii ",\"changed\":")
+    (put-items (if (> (length changes) +most-changes+) (subseq changes 0 +most-changes+) changes))))
 
 (defun put-truncated (evaluation change-count)
   "Append how much there was of what had to be cut."
-  (put-ascii ",\"truncated\":")
-  (let ((standard (stream-overflow-p *standard-output-kept*))
-        (error (stream-overflow-p *error-output-kept*))
-        (value (evaluation-longest-value evaluation))
-        (warnings (source-warning-count (evaluation-source evaluation))))
-    (put-members (append (and standard (list "stdout" standard))
-                         (and error (list "stderr" error))
-                         (and (plusp value) (list "values" value))
-                         (and (> warnings +most-warnings+) (list "warnings" warnings))
-                         (and (> change-count +most-changes+) (list "changed" change-count))))))
+  (let* ((standard (stream-overflow-p *standard-output-kept*))
+         (error (stream-overflow-p *error-output-kept*))
+         (value (evaluation-longest-value evaluation))
+         (warnings (source-warning-count (evaluation-source evaluation)))
+         (cut (append (and standard (list "stdout" standard))
+                      (and error (list "stderr" error))
+                      (and (plusp value) (list "values" value))
+                      (and (> warnings +most-warnings+) (list "warnings" warnings))
+                      (and (> change-count +most-changes+) (list "changed" change-count)))))
+    (when cut
+      (put-ascii ",\"truncated\":")
+      (put-members cut))))
 
 (defun put-state ()
   "Append how the process is."
@@ -64,14 +72,14 @@
   (put-ascii "}"))
 
 (defun put-objects (values)
-  "Append the numbers of those of VALUES that can be inspected."
-  (put-ascii ",\"objects\":")
-  (put-items (mapcar #'object-number values)))
+  "Append the numbers of those of VALUES that can be inspected, null for the others."
+  (unless (every #'trivial-object-p values)
+    (put-ascii ",\"objects\":")
+    (put-items (mapcar #'object-number values))))
 
 (defun put-evaluation (id evaluation)
   "Write the whole reply to the evaluation that the request ID asked for."
-  (let* ((changes (take-changes))
-         (change-count (length changes)))
+  (let ((changes (take-changes)))
     (put-reply-start id (null (evaluation-fault evaluation)))
     (put-forms (evaluation-forms evaluation))
     (put-output)
@@ -79,11 +87,10 @@
     (put-fault evaluation)
     (put-ascii ",\"package\":")
     (put-string (display-package-name *current-package*))
-    (put-ascii ",\"changed\":")
-    (put-items (if (> change-count +most-changes+) (subseq changes 0 +most-changes+) changes))
+    (put-changes changes)
     (put-objects (evaluation-last-values evaluation))
     (put-effects)
-    (put-truncated evaluation change-count)
+    (put-truncated evaluation (length changes))
     (put-ascii ",\"elapsed_ms\":")
     (put-thousandths (max 0 (- (microseconds) (evaluation-started evaluation))))
     (put-state)

@@ -71,19 +71,75 @@
             text)
           (unescape (subseq *inbox* start end))))))
 
+;;; Words. Nearly every word was met before, and is known again by its octets.
+
+(defconstant +remembered-words+ 64 "Places for words that were met before, a power of two.")
+(defconstant +longest-word+ 64 "Octets of a keyword or a number.")
+
+(declaim (type simple-vector *words*))
+(defglobal *words* (make-array +remembered-words+ :initial-element nil)
+  "Pairs of the octets of a word and the symbol it means, at the place that the octets add up to.")
+
+(defun word-end ()
+  "Return where the word that starts here ends, and the place that its octets add up to."
+  (declare (optimize speed))
+  (let ((place *request-place*)
+        (sum 0))
+    (declare (type index place) (type (unsigned-byte 16) sum))
+    (loop while (< place *request-end*)
+          do (let ((octet (aref *inbox* place)))
+               (when (or (<= octet 32) (= octet 34) (<= 40 octet 41)) (return))
+               (setf sum (ldb (byte 16 0) (+ (* 31 sum) octet)))
+               (incf place)))
+    (values place (mod sum +remembered-words+))))
+
+(defun small-number (start end)
+  "Return the natural number that stands from START to END, or NIL where something else does, or a large one."
+  (declare (type index start end) (optimize speed))
+  (when (<= (- end start) 18)
+    (let ((number 0))
+      (declare (type (unsigned-byte 62) number))
+      (loop for place from start below end
+            do (let ((octet (aref *inbox* place)))
+                 (unless (<= 48 octet 57) (return-from small-number nil))
+                 (setf number (+ (* 10 number) (- octet 48)))))
+      number)))
+
+(defun known-word (start end place)
+  "Return the symbol that the octets from START to END were found to mean before, or NIL."
+  (declare (type index start end place) (optimize speed))
+  (let ((known (svref *words* place)))
+    (when known
+      (let ((octets (car known)))
+        (declare (type octets octets))
+        (when (and (= (length octets) (- end start))
+                   (loop for octet across octets
+                         for from of-type index from start
+                         always (= octet (aref *inbox* from))))
+          (cdr known))))))
+
+(defun new-word (start end place)
+  "Return what the octets from START to END mean, and remember it at PLACE where that is a symbol."
+  (let* ((octets (subseq *inbox* start end))
+         (value (word-value (map 'string
+                                 (lambda (octet)
+                                   (if (= octet 95) #\- (char-upcase (code-char octet))))
+                                 octets))))
+    (when (and value (symbolp value))
+      (setf (svref *words* place) (cons octets value)))
+    value))
+
 (defun read-request-word ()
   "Read an unquoted word: a keyword, T, NIL, or a decimal number. An underscore counts as a hyphen."
-  (let ((start *request-place*))
-    (loop until (member (peek-octet) '(0 9 10 13 32 34 40 41))
-          do (incf *request-place*))
-    (when (or (= start *request-place*) (> (- *request-place* start) 64))
-      (malformed "a keyword, a string, a number or a list was expected"))
-    (let ((word (make-string (- *request-place* start))))
-      (loop for place from start below *request-place*
-            for to of-type index from 0
-            for character = (code-char (aref *inbox* place))
-            do (setf (schar word to) (if (char= character #\_) #\- (char-upcase character))))
-      (word-value word))))
+  (multiple-value-bind (end place) (word-end)
+    (declare (type index end))
+    (let ((start *request-place*))
+      (unless (< 0 (- end start) (1+ +longest-word+))
+        (malformed "a keyword, a string, a number or a list was expected"))
+      (setf *request-place* end)
+      (or (small-number start end)
+          (known-word start end place)
+          (new-word start end place)))))
 
 (defun word-value (word)
   "Return what WORD means. An unknown keyword is its own name: nothing is ever interned."

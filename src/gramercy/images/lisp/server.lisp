@@ -13,12 +13,12 @@
 
 (defun perform (request)
   "Do what REQUEST asks and reply."
-  (let* ((name (operation-name request))
-         (operation (gethash name *operations*)))
+  (let ((operation (find-operation request)))
     (if operation
         (funcall (the function operation) request)
         (reply-fault request (list "type" "UNKNOWN-OP"
-                                   "message" (format nil "There is no operation ~a." name))))))
+                                   "message" (format nil "There is no operation ~a."
+                                                     (operation-name request)))))))
 
 (defun end-request (condition hook)
   "Leave a request whose own code has failed. As a hook of the debugger it sees no condition that was handled,
@@ -49,14 +49,15 @@ and so, unlike a handler, it cannot come between user code and the handlers of t
     (let ((tag (getf request :then-fork)))
       ;; Where nothing has changed, the last checkpoint is as good as a new one.
       (when (and (stringp tag) (not *unchanged*))
-        (let-reply-arrive)
-        (when (fork-checkpoint tag) (rehearse))))))
+        (without-hangup-signal
+          (let-reply-arrive)
+          (when (fork-checkpoint tag) (rehearse)))))))
 
 (defun serve ()
   "Serve requests until the connection ends, which ends the process."
   (loop
     (multiple-value-bind (start end) (next-frame)
-      (reap-children)
+      (unless *undisturbed* (reap-children))
       (setf sb-ext:*invoke-debugger-hook* #'end-request
             *debugger-hook* nil)
       (serve-request start end))))

@@ -37,6 +37,10 @@
   "Return a copy of what STREAM has kept."
   (with-slots (text kept) stream (subseq text 0 (min kept (length text)))))
 
+(defun stream-empty-p (stream)
+  "Tell whether nothing was kept by STREAM."
+  (zerop (the index (slot-value stream 'kept))))
+
 (defun put-stream-text (stream)
   "Append what STREAM has kept to the reply."
   (with-slots (text kept) stream (put-string text 0 (min kept (length text)))))
@@ -113,13 +117,23 @@
 (defglobal *print-target* (make-instance 'stopping-stream)
   "Where values are printed.")
 
+(defglobal *terminal-kept* nil "The stream that is both, over empty input, or NIL where there is none yet.")
+
+(defun terminal-stream ()
+  "Return the stream that reads nothing and writes standard output: the last one, unless user code has closed it."
+  (let ((kept *terminal-kept*))
+    (if (and kept (open-stream-p kept) (open-stream-p (two-way-stream-input-stream kept)))
+        kept
+        (setf *terminal-kept*
+              (make-two-way-stream (make-concatenated-stream) *standard-output-kept*)))))
+
 (defmacro with-user-streams ((limit &optional id) &body body)
   "Run BODY with empty input and with output that is kept up to LIMIT characters, and mirrored for the request ID."
   `(let* ((*standard-output* (reset-stream *standard-output-kept* ,limit))
           (*error-output* (reset-stream *error-output-kept* ,limit))
           (*trace-output* *error-output*)
-          (*standard-input* (make-concatenated-stream))
-          (*terminal-io* (make-two-way-stream *standard-input* *standard-output*))
+          (*terminal-io* (terminal-stream))
+          (*standard-input* (two-way-stream-input-stream *terminal-io*))
           (*query-io* *terminal-io*)
           (*debug-io* *terminal-io*))
      (begin-mirror ,id)

@@ -51,7 +51,7 @@
         (started (microseconds))
         (*package* (find-package :common-lisp-user)))
     (with-user-streams ((request-count request :limit +default-limit+) (getf request :id))
-      (install-interrupt-handler)
+      (prepare-for-user-code)
       (let ((fault (call-guarded (lambda () (load-quietly name)))))
         (put-reply-start (getf request :id) (null fault))
         (put-more-members (list "error" (and fault (cons :object (system-fault name fault)))

@@ -29,6 +29,8 @@ class Gate:
     def __init__(self) -> None:
         self.open = False
         self._depth = _depth()
+        self._held = _ALL
+        self.is_ours = False
 
     def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self.open:
@@ -53,10 +55,19 @@ class Gate:
                 except BaseException:  # noqa: BLE001, S112 - a handler or tracer of the user's raised here
                     continue
 
+    def leave_untouched(self) -> None:
+        """Leave after a run in which no user code can have changed signals, hooks or limits."""
+        self.open = False
+        _mask(_SETMASK, self._held)
+        if self._depth < _SERVER_DEPTH:
+            _setdepth(_SERVER_DEPTH)
+
     def _silence(self) -> None:
-        held = _ALL.difference(number for number in _POLITE if _getsignal(number) is _DEFAULT)
-        _mask(_SETMASK, held)
+        self._held = _ALL.difference(number for number in _POLITE if _getsignal(number) is _DEFAULT)
+        _mask(_SETMASK, self._held)
         _signal(_INT, self._on_interrupt)
+        # A handler of the user's would run as soon as the gate is opened.
+        self.is_ours = all(type(_getsignal(number)) is int for number in _ALL if number != _INT)
 
     @staticmethod
     def _quiet() -> None:

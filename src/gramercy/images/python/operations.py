@@ -23,7 +23,9 @@ def evaluate(session: Session, request: Reply) -> Reply:
         session.evaluator.run(code, session.current, space, run)
 
     reply, run = session.perform(work, module, request)
-    reply["objects"] = [session.table.number(value) for value in run.last]
+    objects = [session.table.number(value) for value in run.last]
+    if any(objects):
+        reply["objects"] = objects
     if run.pure and reply["ok"]:
         reply["unchanged"] = True
     return reply
@@ -36,13 +38,15 @@ def compile_code(session: Session, request: Reply) -> Reply:
     space = raw_space(module)
 
     def work(run: Run) -> None:
-        name, _statements = session.evaluator.parse(code, session.current)
+        name = session.sources.add(code)
+        session.evaluator.parse(code, name, session.current)
         check(code, name, session.sources, session.cautions, space)
         session.evaluator.run(code, session.current, space, run)
 
     reply, _run = session.perform(work, module, request)
-    reply["forms"] = []
-    reply["warnings"] = _without_repetition(reply["warnings"])
+    del reply["forms"]
+    if "warnings" in reply:
+        reply["warnings"] = _without_repetition(reply["warnings"])
     return reply
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from .anatomy import ATOMS, class_name, is_class, is_module, kinds, module_space, mro_of
 
 _DEEPEST = 40
+_SMALL = 64
 _repr = repr
 _PLAIN: dict[type, tuple[str, str]] = {
     list: ("[", "]"),
@@ -108,6 +109,14 @@ class Printer:
         except BaseException as error:  # noqa: BLE001 - a broken __repr__ is shown, never raised
             reason = class_name(type(error))
             return f"<{class_name(type(value))} object at {id(value):#x}, its __repr__ raised {reason}>"
+
+
+def printed(value: object, limit: int) -> tuple[str, bool]:
+    """Return the printed value and whether it was cut; code of its own may run."""
+    if type(value) is int and value.bit_length() <= min(limit, _SMALL):
+        return _repr(value), False
+    printer = Printer(limit)
+    return printer.text(value), printer.cut
 
 
 def outline(value: object) -> str:

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 _fork, _waitpid, _listdir, _getpid, _exit = os.fork, os.waitpid, os.listdir, os.getpid, os._exit
+_waitid, _stat = os.waitid, os.stat
 _open, _read, _close, _setpgid = os.open, os.read, os.close, os.setpgid
 _signaled, _signal, _code = os.WIFSIGNALED, os.WTERMSIG, os.WEXITSTATUS
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NOHANG = os.WNOHANG
+_ALL, _LOOK = os.P_ALL, os.WEXITED | os.WNOHANG | os.WNOWAIT
 _SUBREAPER = 36
 _REMEMBERED = 64
 _modules = sys.modules
@@ -59,8 +61,10 @@ class Family:
 
     def reap(self) -> None:
         """Collect the copies that have ended."""
-        for pid in list(self._copies):
-            self._collect(pid)
+        # One look, however many copies there are.
+        if self._copies and _any_ended():
+            for pid in list(self._copies):
+                self._collect(pid)
 
     def fate(self, pid: int) -> dict[str, object]:
         """Say how a child of this process ended, or that it runs, as far as is known."""
@@ -112,10 +116,21 @@ class Family:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
+def _any_ended() -> bool:
+    """Tell whether a child waits to be collected, be it a copy or the user's own."""
+    try:
+        return _waitid(_ALL, 0, _LOOK) is not None
+    except OSError:
+        return True
+
+
 def threads() -> tuple[int, list[str]]:
     """Return how many threads this process has, and the names of those Python knows besides the main one."""
     try:
-        known = max(len(_listdir("/proc/self/task")), 1)
+        # Linux counts a directory and its parent as links, and then one for each directory in it.
+        known = _stat("/proc/self/task").st_nlink - 2
+        if known < 1:
+            known = max(len(_listdir("/proc/self/task")), 1)
     except Exception:  # noqa: BLE001 - no /proc, or an audit hook of the user's
         known = 1 + _thread._count()  # noqa: SLF001 - the interpreter's own figure; threading may be patched
     names = []

@@ -70,7 +70,9 @@ class Server:
         """Answer requests until the connection ends; the process ends with it."""
         while True:
             body = self._connection.receive()
-            self.family.reap()
+            if not self._session.is_undisturbed:
+                self.family.reap()
+            self._session.is_undisturbed = False
             try:
                 self._one(body)
             except BaseException:  # noqa: BLE001 - out of memory while answering: nothing left to say
@@ -99,7 +101,7 @@ class Server:
         reply["id"] = request.get("id")
         if self._skipped is not None:
             reply["checkpoint_skipped"], self._skipped = self._skipped, None
-        self._connection.send(reply)
+        self._connection.send(reply, sure=self._session.is_undisturbed)
 
     def _answer(self, request: Request) -> Reply | None:
         op = request.get("op")
@@ -182,8 +184,10 @@ class Server:
         """
         if _gettrace() is not None or _getprofile() is not None:
             return  # user code would watch, and nothing was asked for
+        # The whole way, not the short ones: the next evaluation may have to go it.
+        self._session.unsettle()
         with suppress(BaseException):  # whatever user code has broken shows up where somebody sees it
-            encode(operations.evaluate(self._session, {"op": "eval", "code": "None"}))
+            encode(operations.evaluate(self._session, {"op": "eval", "code": "None\npass"}))
 
     def _become(self, role: str, tag: str | None) -> None:
         """Start the life of a copy: a connection of its own and nothing pending."""
@@ -194,6 +198,7 @@ class Server:
             shield()
             self._session.begin()
         self._session.loop.forget()
+        self._session.unsettle()
         self._role = role
         try:
             self._connection = greet(self._address, role, tag)

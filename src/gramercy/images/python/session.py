@@ -28,6 +28,7 @@ Reply = dict[str, object]
 Work = Callable[[Run], None]
 _modules = sys.modules
 _clock = time.perf_counter
+_SELDOM = ("changed", "warnings", "error", "truncated", "effects")
 _BALLAST = 8 * 1024 * 1024
 
 
@@ -46,6 +47,8 @@ class Session:
         self.table = Table()
         self.gate = Gate()
         self._ballast: bytes | None = None
+        self._settled: Reply | None = None
+        self.is_undisturbed = False
         self.effects: Callable[[], list[dict[str, object]]] | None = None
 
     def begin(self) -> None:
@@ -62,8 +65,13 @@ class Session:
         found = self.main if name == "__main__" else _modules.get(name)
         return found if is_module(found) else None
 
+    def unsettle(self) -> None:
+        """Forget how this process was: it may be another one now, or have other children."""
+        self._settled = None
+        self.is_undisturbed = False
+
     def perform(self, work: Work, module: ModuleType, request: Reply) -> tuple[Reply, Run]:
-        """Run the work as user code and return the common part of the reply."""
+        """Run the work as user code and return the common part of the reply; what is empty is left out."""
         self._load_ballast()
         run = Run(_size(request, "value_limit", 20_000))
         _modules["__main__"] = self.main
@@ -75,16 +83,29 @@ class Session:
         reply: Reply = {"ok": error is None, "forms": run.forms}
         truncated: Reply = {"values": run.cut} if run.cut else {}
         self.console.end(reply, truncated)
+        reply["package"] = self.current
+        reply["elapsed_ms"] = int(elapsed * 1000) / 1000
+        if not self.is_undisturbed:
+            reply["changed"] = self.definitions.changes(run.bound, self.current)
         reply["warnings"] = self.cautions.end()
         reply["error"] = error
-        reply["package"] = self.current
-        reply["changed"] = self.definitions.changes(run.bound, self.current)
-        reply["elapsed_ms"] = round(elapsed, 3)
         reply["truncated"] = truncated
-        reply["state"] = state()
         if self.effects is not None:
             reply["effects"] = self.effects()
+        for name in _SELDOM:
+            if not reply.get(name, True):
+                del reply[name]
+        reply["state"] = self._state()
         return reply, run
+
+    def _state(self) -> Reply:
+        """Return the figures of this process: new ones, unless they must be those of the last time."""
+        if self.is_undisturbed and self._settled is not None:
+            return self._settled
+        figures = state()
+        # Other threads, and handlers of signals, run when they like.
+        self._settled = figures if figures["threads"] == 1 and self.gate.is_ours else None
+        return figures
 
     def _load_ballast(self) -> None:
         """Keep address space that nobody uses, to be able to answer when user code has taken the rest."""
@@ -112,6 +133,12 @@ class Session:
             gate.open = False
             error = None
             run.is_cut_short = True
+        # No call here, or a handler of the user's might raise.
+        well = error is None and not run.is_cut_short
+        self.is_undisturbed = well and run.pure and self._settled is not None
+        if self.is_undisturbed:
+            gate.leave_untouched()
+            return None
         try:
             hold()
         except BaseException:  # noqa: BLE001 - a last handler of the user's

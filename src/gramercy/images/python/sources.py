@@ -6,6 +6,8 @@ Bounded by characters: the oldest texts go first. It knows text only, no code an
 import linecache
 
 _KEPT = 16 * 1024 * 1024
+# What a text costs besides its characters; most are short.
+_EACH = 512
 
 
 class Sources:
@@ -22,7 +24,7 @@ class Sources:
         name = f"<image {self._count}>"
         lines = text.splitlines(keepends=True)
         self._texts[name] = lines
-        self._size += len(text)
+        self._size += len(text) + _EACH
         while self._size > _KEPT and len(self._texts) > 1:
             self._drop(next(iter(self._texts)))
         self._publish(name, text, lines)
@@ -40,7 +42,7 @@ class Sources:
         return name in self._texts
 
     def _drop(self, name: str) -> None:
-        self._size -= sum(map(len, self._texts.pop(name)))
+        self._size -= sum(map(len, self._texts.pop(name))) + _EACH
         self._published().pop(name, None)
 
     def _publish(self, name: str, text: str, lines: list[str]) -> None:

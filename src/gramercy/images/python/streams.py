@@ -109,19 +109,22 @@ class CappedBytes(io.BufferedIOBase):
 
     def reset(self) -> None:
         """Forget an unfinished character."""
-        self._decode = _decoder("replace")
+        self._decode: codecs.IncrementalDecoder | None = None
 
     def finish(self) -> None:
         """Pass on what is left of an unfinished character."""
-        rest = self._decode.decode(b"", final=True)
-        if rest:
-            self._text.write(rest)
+        if self._decode is not None:
+            rest = self._decode.decode(b"", final=True)
+            if rest:
+                self._text.write(rest)
 
     def write(self, data: object) -> int:
         """Write bytes to the text stream, a piece at a time."""
         view = memoryview(data).cast("B")  # type: ignore[arg-type]  # any buffer; others raise TypeError here
+        # Most evaluations write no bytes at all.
+        decode = self._decode = self._decode or _decoder("replace")
         for start in range(0, len(view), 65536):
-            self._text.write(self._decode.decode(bytes(view[start : start + 65536])))
+            self._text.write(decode.decode(bytes(view[start : start + 65536])))
         return len(view)
 
     def writable(self) -> bool:
@@ -200,9 +203,10 @@ class Console:
         self.stderr.leave_mirror()
 
     def end(self, reply: dict[str, object], truncated: dict[str, object]) -> None:
-        """Write what was kept into the reply, and how much there was where some was cut."""
+        """Write what was kept, if anything, into the reply, and how much there was where some was cut."""
         for stream, key in ((self.stdout, "stdout"), (self.stderr, "stderr")):
             kept = stream.end()
-            reply[key] = kept
+            if kept:
+                reply[key] = kept
             if stream.total > len(kept):
                 truncated[key] = stream.total

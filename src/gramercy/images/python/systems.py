@@ -77,7 +77,7 @@ def _version(name: str, module: object) -> str | None:
 
 
 def _suggest(reply: Reply, name: str) -> None:
-    error = reply["error"]
+    error = reply.get("error")
     if type(error) is dict and error.get("type") == "ModuleNotFoundError":
         known = {entry.name for entry in pkgutil.iter_modules()} | set(sys.stdlib_module_names)
         error["suggestions"] = near(name.partition(".")[0], known)

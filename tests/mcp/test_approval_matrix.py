@@ -1,0 +1,102 @@
+"""Approvals end to end: real servers, both transports, both eras, and every answer that a person can give."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+# Test folders are not packages; these modules lie beside this one.
+sys.path.insert(0, str(Path(__file__).parent))
+desk = importlib.import_module("approval_desk")
+LEGACY, MODERN, YES, BEFORE, AFTER = desk.LEGACY, desk.MODERN, desk.YES, desk.BEFORE, desk.AFTER
+arguments_for, calling, text_of = desk.arguments_for, desk.calling, desk.text_of
+key, token, project, port = desk.key, desk.token, desk.project, desk.port
+era, run, file = desk.era, desk.run, desk.file
+over_http, over_pipes, meet = desk.over_http, desk.over_pipes, desk.meet
+
+TOOLS = ("write_file", "propose_file_edit")
+UNABLE = {"nothing": {}, "links only": {"elicitation": {"url": {}}}, "models only": {"sampling": {}}}
+ANSWERS = {
+    "approve": (YES, None),
+    "deny": (desk.NO, "User denied tool execution: not today"),
+    "decline": ({"action": "decline"}, "User denied tool execution: the person declined"),
+    "cancel": ({"action": "cancel"}, "User denied tool execution: the person dismissed it"),
+    "empty": ({"action": "accept"}, "User denied tool execution: the answer does not fit"),
+    "nonsense": ({"yes": True}, "User denied tool execution: the client answered"),
+}
+
+
+@pytest.mark.parametrize("case", list(product(TOOLS, ANSWERS)), ids="-".join)
+def test_a_file_is_changed_only_after_a_clear_yes(meet, run, era, file, case):
+    """MCP server, checklist 4: every answer on both transports in both eras."""
+    tool, answer = case
+    reply, refusal = ANSWERS[answer]
+    client = meet(era, lambda _: reply)
+    result = calling(run, client, tool, file)
+    assert result["isError"] is (refusal is not None)
+    assert text_of(result).startswith(refusal or ("Wrote" if tool == "write_file" else "Applied 3 hunks"))
+    assert file.read_text() == (BEFORE if refusal else AFTER)
+    (question,) = client.questions
+    assert tool in question["message"]
+    assert file.name in question["message"]
+
+
+@pytest.mark.parametrize("case", list(product(TOOLS, UNABLE)), ids="-".join)
+def test_a_client_that_cannot_ask_changes_nothing(meet, run, era, file, case):
+    """MCP server, checklist 4, no channel: denied, with what to do about it."""
+    tool, lack = case
+    client = meet(era, capabilities=UNABLE[lack])
+    result = calling(run, client, tool, file)
+    assert result["isError"] is True
+    assert "elicitation" in text_of(result)
+    assert (client.questions, file.read_text()) == ([], BEFORE)
+
+
+def test_a_person_at_the_client_accepts_some_hunks_of_an_edit(meet, run, era, file):
+    """Guard, Approval: pick hunks; the model is told which, and not to propose the others again."""
+    chosen = {"decision": "approve", "hunk_1": True, "hunk_2": False, "hunk_3": True, "reason": "15 stays"}
+    client = meet(era, lambda _: {"action": "accept", "content": chosen})
+    result = calling(run, client, "propose_file_edit", file)
+    assert file.read_text() == AFTER.replace("line 16\n", "line 15\nline 16\n")
+    assert result["isError"] is False
+    assert "accepted hunks 1 and 3 of 3 and rejected hunk 2 (15 stays)" in text_of(result)
+    (question,) = client.questions
+    assert "-line 3\n+third" in question["message"]
+    kinds = {name: one["type"] for name, one in question["requestedSchema"]["properties"].items()}
+    assert [kinds[f"hunk_{number}"] for number in (1, 2, 3)] == ["boolean"] * 3
+
+
+def test_a_person_at_the_client_rejects_all_hunks_of_an_edit(meet, run, era, file):
+    """Guard, Approval: what is rejected as a whole is a refusal."""
+    none = {"decision": "approve", "hunk_1": False, "hunk_2": False, "hunk_3": False}
+    result = calling(
+        run, meet(era, lambda _: {"action": "accept", "content": none}), "propose_file_edit", file
+    )
+    assert file.read_text() == BEFORE
+    assert result["isError"] is True
+    assert "rejected hunks 1, 2 and 3" in text_of(result)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_file_that_changes_while_the_person_looks_is_not_overwritten(meet, run, era, file, tool):
+    """Guard, Approval: any drift is asked about again, or refused."""
+    changed = BEFORE + "somebody was faster\n"
+
+    def reply(_):
+        if len(client.questions) == 1:
+            file.write_text(changed)
+            return YES
+        return {"action": "decline"}
+
+    client = meet(era, reply)
+    result = calling(run, client, tool, file)
+    assert result["isError"] is True
+    assert file.read_text() == changed
+    if tool == "write_file":
+        assert "Asked again" in client.questions[1]["message"]
+    else:
+        assert "somebody was faster" in text_of(result)
