@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import time
+from typing import Any
 from pathlib import Path
 
 from gramercy.images.cores import find_core
@@ -181,7 +182,7 @@ def completed(reply):
     """Return the reply to an evaluation with what is left out of it since it is empty; others as they are."""
     if "elapsed_ms" not in reply:
         return reply
-    lists = {name: [] for name in ("forms", "warnings", "changed", "effects")}
+    lists: dict[str, Any] = {name: [] for name in ("forms", "warnings", "changed", "effects")}
     full = {"stdout": "", "stderr": "", "error": None, "truncated": {}, **lists, **reply}
     full.setdefault("objects", [None for form in full["forms"][-1:] for _value in form["values"]])
     return full
