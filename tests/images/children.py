@@ -15,8 +15,8 @@ import struct
 import subprocess
 import sys
 import time
-from typing import Any
 from pathlib import Path
+from typing import Any
 
 from gramercy.images.cores import find_core
 from gramercy.images.sbcl import sbcl_version
