@@ -9,7 +9,7 @@ import signal
 import socket
 from dataclasses import dataclass, field, replace
 from itertools import count
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,6 +36,7 @@ STOP_SECONDS = 2.0
 END_OF_LOG_SECONDS = 0.5
 # A process hangs up a moment before its parent can learn how it ended.
 FATE_SECONDS = 0.5
+FATE_TURN_SECONDS = 0.002
 TAGS_AT_ONCE = 64
 TAG_OCTETS = 8
 
@@ -183,16 +184,22 @@ class Family:
         """Find out how a process ended, from its parent or from the zygote, which inherits the orphans."""
         pid = connection.hello.pid if connection.hello else 0
         deadline = monotonic() + FATE_SECONDS
-        fate = Fate()
-        for parent in (connection.parent, self.zygote):
-            while parent is not None and monotonic() < deadline:
-                with contextlib.suppress(ImageError):
-                    fate = parent.request(Told, FATE_SECONDS, "fate", pid=pid).status
-                if fate.kind != "running":
-                    break
-            if fate.kind in ("exited", "signaled"):
-                return fate
+        parents = [self.zygote] if connection.parent is None else [connection.parent, self.zygote]
+        # The zygote may learn of an orphan a little later, when the parent of it has ended too.
+        while monotonic() < deadline and self.is_alive:
+            for parent in parents:
+                fate = self._told_by(parent, pid)
+                if fate.kind in ("exited", "signaled"):
+                    return fate
+            sleep(FATE_TURN_SECONDS)
         return Fate()
+
+    @staticmethod
+    def _told_by(parent: Connection, pid: int) -> Fate:
+        try:
+            return parent.request(Told, FATE_SECONDS, "fate", pid=pid).status
+        except ImageError:
+            return Fate()
 
     @property
     def is_alive(self) -> bool:
