@@ -203,6 +203,7 @@ def test_a_call_that_changes_an_image_is_told_to_those_who_watch_it(served):
     catalog, executor, _ = served("python", "python")
     told = []
     catalog.watch(lambda change, uri: told.append((change, uri)))
+    catalog.subscribed()
     run(executor, "eval_form", form="x = 1", image="image1")
     run(executor, "undo_last", image="image1")
     changed = [("resource", f"image://image1/{kind}") for kind in ("definitions", "transcript")]

@@ -91,6 +91,17 @@ class Catalog:
         self.prompts: dict[str, Prompt] = {}
         self.completions: dict[tuple[str, str], Callable[[str, dict[str, str]], Any]] = {}
         self._watchers: list[Watcher] = []
+        self._on_subscription: list[Callable[[], object]] = []
+
+    def when_subscribed(self, begin: Callable[[], object]) -> None:
+        """Have `begin` called once, when somebody first wants to know that a resource has changed."""
+        self._on_subscription.append(begin)
+
+    def subscribed(self) -> None:
+        """Note that somebody wants to know that a resource has changed."""
+        waiting, self._on_subscription = self._on_subscription, []
+        for begin in waiting:
+            begin()
 
     def resource(self, uri: str, name: str, read: Callable[[], Any], **about: Any) -> Resource:
         """Offer a resource; `about` may give description, mime_type and inline."""

@@ -86,6 +86,7 @@ class Listeners:
         agreed: dict[str, Any] = {_FIELDS[kind]: True for kind in offered if asked.get(_FIELDS[kind]) is True}
         if self._catalog is not None and "resourceSubscriptions" in asked:
             agreed["resourceSubscriptions"] = _texts(asked, "resourceSubscriptions")
+            self._catalog.subscribed()
         if "taskIds" in asked:
             if not request.declares_tasks:
                 raise missing_capability({"extensions": {TASKS: {}}})
@@ -102,6 +103,8 @@ class Listeners:
                 INVALID_PARAMS, f"Invalid params: at most {MOST_URIS} resources can be watched"
             )
         client.uris.add(uri)
+        if self._catalog is not None:
+            self._catalog.subscribed()
         self.remember_loop()
         return {}
 

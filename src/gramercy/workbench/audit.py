@@ -49,6 +49,8 @@ class AuditJournal(MemoryJournal):
         super().note(state, call_id, tool, detail)
 
     def _own(self, call_id: str) -> None:
+        if call_id in self._owners:
+            return
         with self._owning:
             if call_id not in self._owners:
                 self._owners[call_id] = current_call().principal

@@ -62,7 +62,7 @@ class DeferredCatalog:
 
 
 def offers_of(images: Sequence[Image], executor: Executor, categories: Sequence[str] = ()) -> Catalog:
-    """Return what there is beside tools; from now on calls that change an image tell those who watch it."""
+    """Return what there is beside tools; calls that change an image tell those who have subscribed to it."""
 
     def fill(catalog: Catalog) -> None:
         from gramercy.workbench.prompts import add_prompts
@@ -71,11 +71,12 @@ def offers_of(images: Sequence[Image], executor: Executor, categories: Sequence[
         shelf = Shelf({image.name: image for image in images}, executor, tuple(categories))
         add_resources(catalog, shelf)
         add_prompts(catalog, shelf)
+        # Not before: an observer costs every call something, and hardly any client subscribes.
+        catalog.when_subscribed(lambda: executor.hooks.append(_observer(deferred, images)))
 
     # What it does not define itself is found in the catalogue when it is looked up.
-    catalog = cast("Catalog", DeferredCatalog(fill))
-    executor.hooks.append(_observer(catalog, images))
-    return catalog
+    deferred = cast("Catalog", DeferredCatalog(fill))
+    return deferred
 
 
 def _observer(catalog: Catalog, images: Sequence[Image]) -> Hook:
