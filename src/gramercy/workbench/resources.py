@@ -10,8 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gramercy.errors import GramercyError
-from gramercy.gram.signatures.derivation import json_schema_to_signature
-from gramercy.gram.specification import create_tool_specification
 from gramercy.gram.suggestion import suggest
 from gramercy.images.gallery import Gallery
 from gramercy.mcp.results import without_controls
@@ -26,6 +24,7 @@ from gramercy.workbench.audit import AuditJournal
 from gramercy.workbench.completions import Symbols
 from gramercy.workbench.instructions import SPOKEN
 from gramercy.workbench.offers import AUDIT, DEFINITIONS, SYMBOL, TOOLS, TRANSCRIPT, was_used
+from gramercy.workbench.specifications import specification_text
 
 if TYPE_CHECKING:
     from gramercy.execution.executor import Executor
@@ -156,13 +155,8 @@ def _add_server(catalog: Catalog, shelf: Shelf) -> None:
 
 
 def _specification(tool: Tool) -> str:
-    schema = {key: value for key, value in tool.schema.items() if key != "additionalProperties"}
-    level = None if tool.safety_level is Safety.SAFE else tool.level_word
     try:
-        signature = json_schema_to_signature(schema)
-        return create_tool_specification(
-            tool.name, tool.description, signature, safety=level, categories=tool.categories
-        ).to_gram()
+        return specification_text(tool)
     except GramercyError as error:
         # One tool that gram cannot say must not hide the others.
         return f"// {tool.name}: {' '.join(str(error).split())[:200]}"

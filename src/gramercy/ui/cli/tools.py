@@ -73,22 +73,11 @@ def show_tool(origin: Origin, name: str, style: Any, *, as_gram: bool) -> None:
     if style is not None:
         click.echo(json.dumps(tool.to_schema(style), indent=2, ensure_ascii=False))
     elif as_gram:
-        click.echo(_specification_text(tool))
+        from gramercy.workbench.specifications import specification_text
+
+        click.echo(specification_text(tool))
     else:
         click.echo(visible(_description(tool)))
-
-
-def _specification_text(tool: Tool) -> str:
-    from gramercy.gram.signatures.derivation import json_schema_to_signature
-    from gramercy.gram.specification import create_tool_specification
-
-    schema = {key: value for key, value in tool.schema.items() if key != "additionalProperties"}
-    signature = json_schema_to_signature(schema)
-    level = None if tool.safety_level is Safety.SAFE else tool.safety_level.value
-    specification = create_tool_specification(
-        tool.name, tool.description, signature, safety=level, categories=tool.categories
-    )
-    return specification.to_gram()
 
 
 def _description(tool: Tool) -> str:
