@@ -19,7 +19,7 @@ ERRORS = {
     "SourceError": 'load_tools("missing.py")',
     "WorkspaceError": 'Workspace("examples").read("note.py")',
     "ImageError": 'open_image("pyton")',
-    "ImageStartError": 'python_program(None, confinement=Confinement.NONE, paths=[Path("/no/such")])',
+    "ImageStartError": 'python_program(None, Environment(python="/no"), confinement=Confinement.NONE)',
     "CheckpointError": 'Timeline().get("c7")',
     "SandboxError": 'open_image("python", project="/usr")',
 }
@@ -36,6 +36,7 @@ from gramercy.images.connection import Connection
 from gramercy.images.cpython import python_program
 from gramercy.images.opening import open_image
 from gramercy.images.requests import as_json
+from gramercy.images.environment import Environment
 from gramercy.images.sandbox import Confinement
 from gramercy.images.timeline import Timeline
 from gramercy.toolsets.workspace import Workspace

@@ -16,6 +16,7 @@ import pytest
 from gramercy.errors import ImageError, ImageStartError, SandboxError
 from gramercy.images.cores import KEPT_SECONDS, cache_directory, find_core
 from gramercy.images.cpython import python_program
+from gramercy.images.environment import Environment
 from gramercy.images.family import Family, Program
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings, default_language, open_image
@@ -226,22 +227,24 @@ def test_packages_outside_the_project_can_be_granted(tmp_path):
     packages.mkdir()
     project.mkdir()
     (packages / "present.py").write_text("answer = 42\n")
-    image = open_image("python", project=project, paths=[packages])
+    image = open_image("python", project=project, environment=Environment(paths=(packages,)))
     assert image.evaluate("import present; present.answer").values == ["42"]
     assert image.evaluate(f"open({str(packages / 'present.py')!r}, 'w')").error is not None
     image.close()
     with pytest.raises(ImageStartError, match="there is no such directory"):
-        python_program(project, confinement=Confinement.NONE, paths=[tmp_path / "absent"])
+        python_program(project, Environment(paths=(tmp_path / "absent",)), confinement=Confinement.NONE)
 
 
 def test_another_interpreter_can_be_chosen_and_a_wrong_one_is_told(tmp_path):
     """An image runs the Python of the user's environment."""
     base = getattr(sys, "_base_executable", sys.executable)
-    image = LiveImage("test", lambda: python_program(tmp_path, confinement=Confinement.NONE, python=base))
+    image = LiveImage(
+        "test", lambda: python_program(tmp_path, Environment(python=base), confinement=Confinement.NONE)
+    )
     assert image.evaluate("1").ok
     image.close()
     with pytest.raises(ImageStartError, match="is not a Python that can be used"):
-        python_program(tmp_path, confinement=Confinement.NONE, python="/bin/false")
+        python_program(tmp_path, Environment(python="/bin/false"), confinement=Confinement.NONE)
 
 
 @needs_sbcl
@@ -287,7 +290,7 @@ def test_a_cache_that_cannot_be_written_means_starting_from_source(tmp_path, mon
     """Images, Process model: fall back to loading source."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    program = sbcl_program(tmp_path, confinement=Confinement.NONE)
+    program = sbcl_program(tmp_path, Environment(), confinement=Confinement.NONE)
     assert "--load" in program.command
     image = LiveImage("test", lambda: program)
     assert image.evaluate("(+ 40 2)").values == ["42"]
@@ -297,7 +300,7 @@ def test_a_cache_that_cannot_be_written_means_starting_from_source(tmp_path, mon
 @needs_sbcl
 def test_the_heap_of_an_image_can_be_chosen(tmp_path):
     """Memory: the limit of the process follows the heap."""
-    program = sbcl_program(tmp_path, confinement=Confinement.NONE, heap_mb=256)
+    program = sbcl_program(tmp_path, Environment(memory_mb=256), confinement=Confinement.NONE)
     assert program.grants.memory_mb == 256 + 450
     image = LiveImage("test", lambda: program)
     assert image.evaluate("(ceiling (sb-ext:dynamic-space-size) (* 1024 1024))").values[0] == "256"

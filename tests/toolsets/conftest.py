@@ -13,6 +13,7 @@ import pytest
 from gramercy.errors import ImageError
 from gramercy.execution.executor import Executor
 from gramercy.images.base import Answer, HistoryEntry, Reply
+from gramercy.images.environment import Environment
 from gramercy.images.opening import open_image
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.core import register_core_tools, register_session_tools
@@ -147,7 +148,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
         if language == "sbcl" and shutil.which("sbcl") is None:
             pytest.skip("sbcl is not installed")
         if language not in started:
-            started[language] = open_image(language, project=place, sandbox=SANDBOX, paths=PACKAGES)
+            started[language] = open_image(
+                language, project=place, sandbox=SANDBOX, environment=Environment(paths=PACKAGES)
+            )
         started[language].reset()
         return started[language]
 

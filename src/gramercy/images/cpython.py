@@ -17,7 +17,7 @@ from gramercy.images.requests import as_json
 from gramercy.images.sandbox import Confinement, Grants
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from gramercy.images.environment import Environment
 
 SOURCE = Path(__file__).parent / "python"
 MEMORY_MB = 1024
@@ -38,17 +38,11 @@ class Interpreter(msgspec.Struct, frozen=True, array_like=True):
     version: tuple[int, int]
 
 
-def python_program(
-    project: Path | None,
-    *,
-    confinement: Confinement,
-    python: str = sys.executable,
-    paths: Sequence[Path] = (),
-) -> Program:
-    """Return how to start a Python image; `paths` are directories of packages that it may import."""
-    interpreter = _interpreter(python)
+def python_program(project: Path | None, environment: Environment, *, confinement: Confinement) -> Program:
+    """Return how to start a Python image."""
+    interpreter = _interpreter(environment.python or sys.executable)
     executable = os.path.realpath(interpreter.executable)
-    packages = [path.expanduser().resolve() for path in paths]
+    packages = [path.expanduser().resolve() for path in environment.paths]
     for path in packages:
         if not path.is_dir():
             raise ImageStartError(f"{path} cannot be added to the image: there is no such directory")
@@ -59,7 +53,7 @@ def python_program(
     command = [executable, "-I", "-S", "-X", "utf8", str(SOURCE.resolve() / "__main__.py")]
     for path in packages:
         command += ["--path", str(path)]
-    grants = Grants(readable=readable, project=project, memory_mb=MEMORY_MB)
+    grants = Grants(readable=readable, project=project, memory_mb=environment.memory_mb or MEMORY_MB)
     return Program("python", command, as_json, grants, confinement)
 
 

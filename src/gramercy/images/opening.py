@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.cpython import python_program
+from gramercy.images.environment import Environment
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
 from gramercy.images.protection import check_project
 from gramercy.images.sandbox import Confinement, find_confinement
 from gramercy.images.sbcl import sbcl_program
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gramercy.images.family import Program
 
 LANGUAGES = ("sbcl", "python")
@@ -30,14 +29,14 @@ class ImageSettings:
     language: str
     project: Path
     confinement: Confinement | None = None
-    paths: tuple[Path, ...] = ()
+    environment: Environment = field(default_factory=Environment)
 
     def program(self) -> Program:
         """Return how to start the image. Finding out may take a while at the very first use."""
         confinement = self.confinement or find_confinement()
         if self.language == "sbcl":
-            return sbcl_program(self.project, confinement=confinement)
-        return python_program(self.project, confinement=confinement, paths=self.paths)
+            return sbcl_program(self.project, self.environment, confinement=confinement)
+        return python_program(self.project, self.environment, confinement=confinement)
 
 
 def open_image(  # noqa: PLR0913 - each has a default, and a caller names the ones it means
@@ -47,7 +46,7 @@ def open_image(  # noqa: PLR0913 - each has a default, and a caller names the on
     project: str | Path = ".",
     sandbox: bool = True,
     timeout: float = DEFAULT_TIMEOUT,
-    paths: Sequence[Path] = (),
+    environment: Environment | None = None,
 ) -> LiveImage:
     """Return an image that starts when it is first used; without a language SBCL where it is, else Python."""
     chosen = language or default_language()
@@ -56,7 +55,8 @@ def open_image(  # noqa: PLR0913 - each has a default, and a caller names the on
         hint = f"did you mean {close[0]!r}?" if close else f"there are {' and '.join(LANGUAGES)}"
         raise ImageError(f"there is no image language {chosen!r}: {hint}")
     place = check_project(project) if sandbox else _directory(project)
-    settings = ImageSettings(chosen, place, None if sandbox else Confinement.NONE, tuple(paths))
+    confinement = None if sandbox else Confinement.NONE
+    settings = ImageSettings(chosen, place, confinement, environment or Environment())
     return LiveImage(name or chosen, settings.program, timeout=timeout, language=chosen)
 
 

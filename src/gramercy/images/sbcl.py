@@ -6,12 +6,16 @@ import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageStartError
 from gramercy.images.cores import SOURCE, find_core
 from gramercy.images.family import Program
 from gramercy.images.requests import as_plist
 from gramercy.images.sandbox import Confinement, Grants
+
+if TYPE_CHECKING:
+    from gramercy.images.environment import Environment
 
 HEAP_MB = 512
 # What SBCL maps beside its heap: code, stacks, the tables of the collector.
@@ -43,12 +47,17 @@ def sbcl_version(sbcl: str) -> str:
 
 
 def sbcl_program(
-    project: Path | None, *, confinement: Confinement, heap_mb: int = HEAP_MB, saved: Path | None = None
+    project: Path | None,
+    environment: Environment,
+    *,
+    confinement: Confinement,
+    saved: Path | None = None,
 ) -> Program:
     """Return how to start an SBCL image, from a core that was saved or from the one that all share.
 
     Builds the latter when there is none for this version yet.
     """
+    heap_mb = environment.memory_mb or HEAP_MB
     sbcl = find_sbcl()
     core = saved or find_core(sbcl, sbcl_version(sbcl))
     grants = Grants(
@@ -65,7 +74,7 @@ def sbcl_program(
         command = [sbcl, *runtime, *toplevel, "--end-toplevel-options"]
 
     def again(core: Path) -> Program:
-        return sbcl_program(project, confinement=confinement, heap_mb=heap_mb, saved=core)
+        return sbcl_program(project, environment, confinement=confinement, saved=core)
 
     return Program("sbcl", command, as_plist, grants, confinement, again)
 

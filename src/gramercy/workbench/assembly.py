@@ -12,6 +12,7 @@ from gramercy.workbench.loading import load_tools
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gramercy.images.environment import Environment
     from gramercy.images.live import LiveImage
     from gramercy.tools.registry import Registry
 
@@ -27,6 +28,7 @@ class Origin:
     language: str | None = None
     project: str = "."
     sandbox: bool = True
+    environment: Environment | None = None
 
     def patience(self, deadline: float) -> float:
         """Return how long to wait for a call that may take `deadline` seconds."""
@@ -35,12 +37,17 @@ class Origin:
 
 @contextmanager
 def live_image(
-    language: str | None, *, project: str = ".", sandbox: bool = True, timeout: float = 60.0
+    language: str | None,
+    *,
+    project: str = ".",
+    sandbox: bool = True,
+    timeout: float = 60.0,
+    environment: Environment | None = None,
 ) -> Iterator[LiveImage]:
     """Give an image that starts when it is first used; all its processes end with the block."""
     from gramercy.images.opening import open_image
 
-    image = open_image(language, project=project, sandbox=sandbox, timeout=timeout)
+    image = open_image(language, project=project, sandbox=sandbox, timeout=timeout, environment=environment)
     try:
         yield image
     finally:
@@ -58,7 +65,11 @@ def assembled(origin: Origin, *, timeout: float = 60.0) -> Iterator[Registry]:
         return
     taken = set(registry.names())
     with live_image(
-        origin.language, project=origin.project, sandbox=origin.sandbox, timeout=timeout
+        origin.language,
+        project=origin.project,
+        sandbox=origin.sandbox,
+        timeout=timeout,
+        environment=origin.environment,
     ) as image:
         for tool in image_registry(image, origin.language, origin.project).library().values():
             if tool.name in taken:

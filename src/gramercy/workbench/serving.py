@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gramercy.execution.journal import Journal
     from gramercy.execution.policy import Policy
     from gramercy.images.base import Image
+    from gramercy.images.environment import Environment
     from gramercy.images.live import LiveImage
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.engine import Engine
@@ -48,6 +49,7 @@ class Service:
     sources: tuple[str, ...] = ()
     project: str = "."
     sandbox: bool = True
+    environment: Environment | None = None
     timeout: float = 60.0
     toolsets: tuple[str, ...] = TOOLSETS
     max_safety: str | None = None
@@ -116,6 +118,7 @@ def _opener(service: Service) -> Callable[[str, str], LiveImage]:
             project=service.project,
             sandbox=service.sandbox,
             timeout=service.timeout,
+            environment=service.environment,
         )
 
     return open_named

@@ -13,6 +13,7 @@ import msgspec
 from gramercy.toolsets.rendering import evaluation_text, preview_text
 from gramercy.ui.cli.display import json_text, show, visible
 from gramercy.ui.cli.options import (
+    environment_options,
     language_option,
     place_options,
     restore_option,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gramercy.images.base import Reply
+    from gramercy.images.environment import Environment
     from gramercy.images.live import LiveImage
 
 FAILED = 1
@@ -36,6 +38,7 @@ UNHURRIED_SECONDS = 1.0
 @click.argument("code", metavar="CODE|-")
 @language_option
 @place_options
+@environment_options
 @timeout_option
 @click.option("--package", help="Package (Lisp) or module (Python) to evaluate in.")
 @click.option("--preview", is_flag=True, help="Only show what would happen.")
@@ -52,6 +55,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     restore: str | None,
     save: str | None,
     sandbox: bool,
+    environment: Environment,
     preview: bool,
     as_json: bool,
 ) -> int:
@@ -59,7 +63,9 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     if preview and save is not None:
         raise click.UsageError("a preview changes nothing that could be saved: leave out --preview or --save")
     text = _standard_input() if code == "-" else code
-    with live_image(language, project=project, sandbox=sandbox, timeout=timeout) as image:
+    with live_image(
+        language, project=project, sandbox=sandbox, timeout=timeout, environment=environment
+    ) as image:
         start(image, restore)
         reply = (image.preview if preview else image.evaluate)(text, package=package)
         if as_json:

@@ -4,26 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from gramercy.ui.cli.completion import Completer, offer_names
 from gramercy.ui.cli.entries import Entries, piped_line, remembered, typed_line
 from gramercy.ui.cli.evaluation import start
-from gramercy.ui.cli.options import language_option, place_options, restore_option, timeout_option
+from gramercy.ui.cli.options import (
+    environment_options,
+    language_option,
+    place_options,
+    restore_option,
+    timeout_option,
+)
 from gramercy.ui.cli.session import Session
 from gramercy.workbench.assembly import image_registry, live_image
+
+if TYPE_CHECKING:
+    from gramercy.images.environment import Environment
 
 
 @click.command()
 @language_option
 @place_options
+@environment_options
 @timeout_option
 @restore_option
-def repl(language: str | None, project: str, timeout: float, restore: str | None, *, sandbox: bool) -> int:
+def repl(  # noqa: PLR0913 - one parameter per option
+    language: str | None,
+    project: str,
+    timeout: float,
+    restore: str | None,
+    *,
+    sandbox: bool,
+    environment: Environment,
+) -> int:
     """Work in a live image: evaluate, preview, undo."""
     is_interactive = sys.stdin.isatty()
-    with live_image(language, project=project, sandbox=sandbox, timeout=timeout) as image:
+    with live_image(
+        language, project=project, sandbox=sandbox, timeout=timeout, environment=environment
+    ) as image:
         start(image, restore)
         chosen = image.language
         session = Session(image, chosen, image_registry(image, chosen, project), interactive=is_interactive)

@@ -14,7 +14,7 @@ import click
 
 from gramercy.ui.cli.joining import foreign_options, tell_about_foreign
 from gramercy.ui.cli.listening import http_options, http_settings, refuse_http_options, take_http_options
-from gramercy.ui.cli.options import place_options, policy_option, timeout_option
+from gramercy.ui.cli.options import environment_options, place_options, policy_option, timeout_option
 from gramercy.workbench.serving import FURTHER_TOOLSETS, TOOLSETS, Service, open_server
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @policy_option
 @foreign_options
 @place_options
+@environment_options
 @timeout_option
 def serve(*, stdio: bool, http: tuple[str, int] | None, **options: Any) -> None:
     """Serve the tools of files and live images to MCP clients."""
