@@ -20,17 +20,31 @@ class Form(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A compiler's or reader's remark; `line` counts from the start of the code that was sent."""
+    """A compiler's or reader's remark; `line` counts in the file, or in the code that was sent."""
 
     kind: str
     type: str = ""
     message: str = ""
     form: str | None = None
     line: int | None = None
+    file: str | None = None
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """An exception that led to another, raised from it (`cause`) or while it was handled (`context`)."""
+
+    type: str
+    message: str
+    backtrace: list[str] = []
+    relation: str = "cause"
 
 
 class ImageFault(msgspec.Struct, frozen=True):
-    """What went wrong inside an image, told by the image itself or, when it died, by its keeper."""
+    """What went wrong inside an image, told by the image itself or, when it died, by its keeper.
+
+    `file`, `line`, `column` and `text` (the line itself) are the place of what could not be read or compiled;
+    without a file the line counts in the code that was sent. `causes` are nearest first.
+    """
 
     type: str
     message: str
@@ -39,6 +53,11 @@ class ImageFault(msgspec.Struct, frozen=True):
     suggestions: list[str] = []
     interrupted: bool = False
     form_index: int | None = None
+    causes: list[Cause] = []
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    text: str | None = None
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -66,9 +85,11 @@ class ImageState(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """Everything that is known about one evaluation. `notes` is what the keeper has to say about it.
+    """Everything that is known about one evaluation. `notes` is what else there is to say about it.
 
-    Images leave out what is empty.
+    `unkept` tells why no state is kept after it; `log` is what threads, C code and other processes printed
+    past the streams of the evaluation, since the reply before; `reloaded` names the systems or modules that
+    were loaded anew. Images leave out what is empty.
     """
 
     ok: bool
@@ -84,8 +105,10 @@ class Reply(msgspec.Struct, frozen=True):
     state: ImageState = ImageState()
     objects: list[int | None] = []
     effects: list[Effect] = []
-    checkpoint_skipped: str | None = None
+    unkept: str | None = None
     unchanged: bool = False
+    reloaded: list[str] = []
+    log: str = ""
     system: str | None = msgspec.field(default=None, name="name")
     version: str | None = None
     notes: list[str] = []

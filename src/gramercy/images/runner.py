@@ -121,8 +121,6 @@ class Runner:
         notes = lineage.notes
         if notes:
             lineage.notes = []
-            if reply.checkpoint_skipped:
-                notes.append(f"The reason: {reply.checkpoint_skipped}.")
         if reply.unchanged:
             lineage.spare(call.tag)
         else:

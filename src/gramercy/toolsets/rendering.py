@@ -16,6 +16,8 @@ MOST_OUTPUT = 30_000
 MOST_VALUES = 30_000
 MOST_WARNINGS = 50
 LONGEST_MESSAGE = 8_000
+# Nobody can tell which of them wrote a line, nor whether a thread wrote it during this call.
+LOG_HEADING = "[output of threads, C code and other processes]"
 NO_VALUES = "=> ; No values"
 STREAMS = ("stdout", "stderr")
 # What a session shows under each heading, and under which of an image's own words it is found.
@@ -61,6 +63,8 @@ def output_sections(reply: Reply, *, can_read_on: bool = False) -> list[str]:
         for stream in STREAMS
         if getattr(reply, stream)
     ]
+    if reply.log:
+        sections.append(f"{LOG_HEADING}\n{_bounded(reply.log.strip())}")
     if reply.warnings:
         sections.append("[warnings]\n" + "\n".join(_warnings(reply.warnings)))
     return sections
@@ -87,22 +91,51 @@ def _warnings(notices: list[Notice]) -> list[str]:
 
 def notice_text(notice: Notice) -> str:
     """Write a warning with its kind and place."""
-    place = f" (line {notice.line})" if notice.line is not None else ""
+    place = f" ({_place(notice.file, notice.line)})" if notice.file or notice.line is not None else ""
     kind = notice.type or notice.kind.upper()
     return f"{kind}{place}: {_bounded(notice.message)}"
 
 
+def _place(file: str | None, line: int | None) -> str:
+    if file is None:
+        return f"line {line}"
+    return file if line is None else f"{file}:{line}"
+
+
 def fault_text(fault: ImageFault) -> str:
-    """Write an error: its type, its message, and the frames that led to it."""
+    """Write an error: its type, its message, its place, the frames that led to it, and what caused it."""
     text = f"[ERROR] {fault.type}\n{_bounded(fault.message)}"
+    if fault.text is not None:
+        text += f"\n{_source_text(fault)}"
     if fault.suggestions:
         text += f"\nDid you mean {' or '.join(fault.suggestions)}?"
-    if not fault.backtrace:
-        return text
-    frames = fault.backtrace[:MOST_FRAMES]
-    if len(fault.backtrace) > MOST_FRAMES:
-        frames.append(f"… {len(fault.backtrace) - MOST_FRAMES} more frames")
-    return f"{text}\n\n[Backtrace]\n" + "\n".join(frames)
+    sections = [text, *_backtrace("[Backtrace]", fault.backtrace)]
+    for cause in fault.causes:
+        heading = "[Caused by]" if cause.relation == "cause" else "[While handling]"
+        sections += [f"{heading} {cause.type}\n{_bounded(cause.message)}"]
+        sections += _backtrace("[Backtrace]", cause.backtrace)
+    return "\n\n".join(sections)
+
+
+def _source_text(fault: ImageFault) -> str:
+    """Show the line of code that is wrong, with a caret below the column, counted from 1."""
+    lines = [f"{_place(fault.file, fault.line)}:"] if fault.file or fault.line is not None else []
+    shown = (fault.text or "").rstrip("\n")
+    lines.append(f"    {shown}")
+    if fault.column is not None and 0 < fault.column <= len(shown) + 1:
+        # Tabs stay tabs, so that the caret stands where the reader's own tabs put it.
+        before = "".join("\t" if mark == "\t" else " " for mark in shown[: fault.column - 1])
+        lines.append(f"    {before}^")
+    return "\n".join(lines)
+
+
+def _backtrace(heading: str, frames: list[str]) -> list[str]:
+    if not frames:
+        return []
+    shown = frames[:MOST_FRAMES]
+    if len(frames) > MOST_FRAMES:
+        shown.append(f"… {len(frames) - MOST_FRAMES} more frames")
+    return ["\n".join([heading, *shown])]
 
 
 def _bounded(message: str) -> str:

@@ -143,8 +143,10 @@
       (prepare-for-user-code)
       (run-evaluation evaluation evaluate)
       (keep-package start)
-      (setf *unchanged* (evaluation-unchanged-p evaluation)
-            *undisturbed* (evaluation-undisturbed-p evaluation))
+      ;; Where nothing has changed, the last checkpoint is as good as a new one.
+      (when (setf *unchanged* (evaluation-unchanged-p evaluation))
+        (setf *checkpoint-tag* nil))
+      (setf *undisturbed* (evaluation-undisturbed-p evaluation))
       (leave-if-forked)
       (when without-values
         (setf (evaluation-forms evaluation) '()

@@ -6,8 +6,8 @@
 (defglobal *operations* (make-hash-table :test 'equal)
   "Functions of one request by the name of their operation.")
 
-(defglobal *checkpoint-skipped* nil
-  "Why the last checkpoint was not made, until a reply has told it.")
+(defglobal *checkpoint-tag* nil
+  "The name of the checkpoint to fork after the reply, or NIL where there will be none.")
 
 (defmacro define-operation (name (request) &body body)
   "Define what is done for requests whose op is NAME; BODY has to reply."
@@ -31,10 +31,16 @@
   "Begin the reply to the request ID."
   (put-ascii "{\"id\":")
   (put-json (if (or (integerp id) (stringp id)) id nil))
-  (put-ascii (if ok ",\"ok\":true" ",\"ok\":false"))
-  (when *checkpoint-skipped*
-    (put-ascii ",\"checkpoint_skipped\":")
-    (put-string (shiftf *checkpoint-skipped* nil))))
+  (put-ascii (if ok ",\"ok\":true" ",\"ok\":false")))
+
+(defun put-unkept ()
+  "Append why no checkpoint will be forked after this reply, where one is wanted and cannot be.
+Without threads of the user's there is nobody who could start one between the reply and the fork."
+  (let ((reason (and *checkpoint-tag* (threads-reason))))
+    (when reason
+      (setf *checkpoint-tag* nil)
+      (put-ascii ",\"unkept\":")
+      (put-string reason))))
 
 (defun put-more-members (members)
   "Append the plist MEMBERS to an object that has members already."
@@ -57,6 +63,7 @@
   (put-reply-start (getf request :id) nil)
   (put-ascii ",\"error\":")
   (put-members members)
+  (put-unkept)
   (put-ascii "}")
   (send-frame))
 

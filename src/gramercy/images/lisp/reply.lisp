@@ -94,5 +94,6 @@
     (put-ascii ",\"elapsed_ms\":")
     (put-thousandths (max 0 (- (microseconds) (evaluation-started evaluation))))
     (put-state)
+    (put-unkept)
     (when (evaluation-unchanged-p evaluation) (put-ascii ",\"unchanged\":true"))
     (put-ascii "}")))

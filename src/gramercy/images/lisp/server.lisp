@@ -41,14 +41,15 @@ and so, unlike a handler, it cannot come between user code and the handlers of t
   (let* ((request '())
          (condition (catch 'end-request
                       (setf request (read-request start end)
-                            *unchanged* nil)
+                            *unchanged* nil
+                            *checkpoint-tag* (let ((tag (getf request :then-fork)))
+                                               (and (stringp tag) tag)))
                       (perform request)
                       nil)))
     (when (typep condition 'condition)
       (reply-fault request (condition-members condition)))
-    (let ((tag (getf request :then-fork)))
-      ;; Where nothing has changed, the last checkpoint is as good as a new one.
-      (when (and (stringp tag) (not *unchanged*))
+    (let ((tag (shiftf *checkpoint-tag* nil)))
+      (when tag
         (without-hangup-signal
           (let-reply-arrive)
           (when (fork-checkpoint tag) (rehearse)))))))

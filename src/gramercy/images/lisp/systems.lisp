@@ -63,6 +63,7 @@
         (put-ascii ",\"elapsed_ms\":")
         (put-thousandths (max 0 (- (microseconds) started)))
         (put-state)
+        (put-unkept)
         (put-ascii "}")))
     (send-frame)))
 

@@ -37,12 +37,21 @@ class Family:
         self._ended: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
         self._adopts = False
 
-    def fork(self) -> int:
-        """Fork; return 0 in the copy. Refuse while other threads run, since a copy would lose them."""
+    @staticmethod
+    def why_not() -> str | None:
+        """Return why this process cannot be copied, or None when it can: a copy would lack its threads."""
         count, names = threads()
-        if count > 1:
-            listed = f": {', '.join(names)}" if names else " (started by a C library)"
-            raise CannotForkError(f"{count - 1} user threads are running{listed}")
+        if count <= 1:
+            return None
+        listed = f": {', '.join(names)}" if names else " (started by a C library)"
+        plural = "s are" if count > 2 else " is"  # noqa: PLR2004 - the main one and one more
+        return f"{count - 1} user thread{plural} running{listed}"
+
+    def fork(self) -> int:
+        """Fork; return 0 in the copy."""
+        reason = self.why_not()
+        if reason is not None:
+            raise CannotForkError(reason)
         dice = _random_state()
         try:
             pid = _fork()

@@ -55,7 +55,6 @@ class Server:
         self._mirror = open_mirror(options.mirror)
         self._session = Session(self._mirror)
         self.family = Family()
-        self._skipped: str | None = None
         self._own: dict[str, Callable[[Request], Reply | None]] = {
             "fork": self._fork,
             "ping": self._ping,
@@ -92,16 +91,17 @@ class Server:
             reply = {"ok": False, "error": _internal(error)}
         if reply is None:
             return
-        self._send(request, reply)
         tag = request.get("then_fork")
-        if type(tag) is str and request.get("op") in _RUNNING and not reply.get("unchanged"):
-            self._fork_afterwards(tag)
-
-    def _send(self, request: Request, reply: Reply) -> None:
+        keeps = type(tag) is str and request.get("op") in _RUNNING and not reply.get("unchanged")
+        if keeps:
+            # Without other threads there is nobody who could start one between the reply and the fork.
+            reason = self.family.why_not()
+            if reason is not None:
+                reply["unkept"], keeps = reason, False
         reply["id"] = request.get("id")
-        if self._skipped is not None:
-            reply["checkpoint_skipped"], self._skipped = self._skipped, None
         self._connection.send(reply, sure=self._session.is_undisturbed)
+        if keeps:
+            self._fork_afterwards(str(tag))
 
     def _answer(self, request: Request) -> Reply | None:
         op = request.get("op")
@@ -168,9 +168,8 @@ class Server:
         _yield()
         try:
             pid = self.family.fork()
-        except CannotForkError as error:
-            self._skipped = str(error)
-            return
+        except CannotForkError:
+            return  # the parent misses the copy, and says so
         if pid == 0:
             self._become("checkpoint", tag)
         else:
@@ -192,7 +191,6 @@ class Server:
     def _become(self, role: str, tag: str | None) -> None:
         """Start the life of a copy: a connection of its own and nothing pending."""
         self._connection.close()
-        self._skipped = None
         if self._role == "zygote":
             self.family.stop_adopting()
             shield()
