@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gramercy.execution.executor import Executor
-    from gramercy.mcp.base import Answer, Channel, Peer
+    from gramercy.mcp.base import Answer, Channel, Peer, Preface
     from gramercy.mcp.catalogue import Catalog
 
 log = logging.getLogger("gramercy.mcp")
@@ -55,6 +55,7 @@ class Engine:
         name: str,
         version: str,
         instructions: str = "",
+        preface: Preface | None = None,
         catalog: Catalog | None = None,
         strict: bool = False,
         page_size: int = PAGE_SIZE,
@@ -64,7 +65,10 @@ class Engine:
         patience: float = PATIENCE,
         task_after: float = TASK_AFTER,
     ) -> None:
-        """Join the parts; `patience` is how many seconds a question to a person may stay open."""
+        """Join the parts; `patience` is how many seconds a question to a person may stay open.
+
+        `preface` is settled before the first call of each client, and told with its reply.
+        """
         self._settings = executor.settings
         self._settings.approval_handler = Approver(self._settings.approval_handler, approvals, patience)
         self._seen = (self._settings.registry.library(), self._settings.policy)
@@ -76,8 +80,10 @@ class Engine:
         ceiling = Safety.parse(max_safety or Safety.DANGEROUS)
         view = View(ceiling, categories, page_size)
         listing = ToolListing(executor, shaper, view)
-        calling = Calling(executor, listing, shaper, tasks=self._task_methods, strict=strict)
-        self._methods = Methods(listing, calling)
+        self._calling = Calling(
+            executor, listing, shaper, tasks=self._task_methods, strict=strict, preface=preface
+        )
+        self._methods = Methods(listing, self._calling)
         self._methods.add_greeting(
             Greeting(shaper, instructions, clients=self._clients, listeners=self._listeners, catalog=catalog)
         )
@@ -109,6 +115,7 @@ class Engine:
     def close(self, peer: Peer) -> None:
         """Forget a client: cancel its requests, drop its subscriptions. Its tasks and open questions stay."""
         self._clients.close(peer)
+        self._calling.forget(peer)
 
     def shutdown(self) -> None:
         """End everything of everybody; listen streams are closed in good order."""
