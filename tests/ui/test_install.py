@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gramercy import __version__
+from gramercy.images.cores import cache_directory
 from gramercy.ui.cli.serve import serve
 from gramercy.ui.clients.base import Machine, SettingsError
 from gramercy.ui.clients.known import CLIENTS
@@ -44,6 +45,8 @@ def home(tmp_path, monkeypatch):
     place = tmp_path / "home"
     place.mkdir()
     (tmp_path / "garden").mkdir()
+    # What is written is made ready, which must not build a core for every home.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_directory().parent))
     monkeypatch.setenv("HOME", str(place))
     return place
 

@@ -17,6 +17,7 @@ from gramercy.tools.registry import Registry
 from gramercy.workbench.deferral import (
     LANGUAGES,
     close_within,
+    default_languages,
     deferred,
     deferred_workspace,
     read_image_names,
@@ -114,9 +115,7 @@ def open_server(service: Service) -> Server:
 def _default_images(service: Service) -> tuple[str, ...]:
     if service.sources or service.fixtures or service.foreign:
         return ()
-    from shutil import which
-
-    return ("sbcl" if which("sbcl") else "python",)
+    return default_languages()
 
 
 def _opener(service: Service, site: Site) -> Callable[[str, str], LiveImage]:
