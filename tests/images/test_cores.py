@@ -77,7 +77,7 @@ def test_a_cache_that_cannot_be_written_is_told_in_one_line(tmp_path, monkeypatc
     """A cache directory that is read-only; here it is none, which root cannot write either."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    told = []
+    told: list[str] = []
     program = sbcl_program(tmp_path, Environment(), confinement=Confinement.NONE, tell=told.append)
     assert "--load" in program.command
     (line,) = told
@@ -90,7 +90,7 @@ def test_a_cache_that_cannot_be_written_is_told_in_one_line(tmp_path, monkeypatc
 def test_a_core_that_is_there_is_found_without_a_word():
     """What is built by scripts/setup is found by everything else."""
     shared_core()
-    told = []
+    told: list[str] = []
     sbcl = find_sbcl()
     core = find_core(sbcl, sbcl_version(sbcl), told.append)
     assert core is not None
@@ -99,7 +99,7 @@ def test_a_core_that_is_there_is_found_without_a_word():
 
 def test_building_is_told_while_it_lasts(cache):
     """Progress for anything over a second."""
-    told = []
+    told: list[str] = []
     core = shared_core(told.append)
     assert core is not None
     assert core.parent == cache

@@ -44,7 +44,7 @@ class Visitor:
         self.era = era
         self.folders = folders
         self.times_asked = 0
-        self.capabilities = {} if folders is None else {"roots": {}}
+        self.capabilities: dict[str, dict[str, str]] = {} if folders is None else {"roots": {}}
         if era == MODERN:
             self.instructions = self.ask("server/discover")["result"]["instructions"]
         else:
@@ -181,6 +181,16 @@ def test_in_a_directory_that_cannot_be_written_the_folders_of_the_client_come_fi
     assert f"started in {tmp_path / 'closed'}, where nothing can be written" in told
 
 
+@needs_bubblewrap
+def test_where_nothing_can_be_written_at_all_the_tools_say_so(visit):
+    """Starting anywhere: a full or read-only disk ends no server."""
+    script = 'exec bwrap --ro-bind / / --dev /dev --proc /proc --chdir / -- "$@"'
+    visitor = visit("2025-11-25", script=script)
+    for tool, arguments in (("evaluate-python", {"code": "1"}), ("read_file", {"path": "x"})):
+        (text,) = visitor.call(tool, **arguments)
+        assert "No other directory can be made" in text
+
+
 @pytest.mark.parametrize("era", ERAS)
 def test_the_first_usable_folder_of_the_client_is_the_project(visit, home, tmp_path, era):
     """Starting anywhere: the server uses the client's roots when there are any."""
@@ -253,7 +263,7 @@ def test_in_a_project_nothing_is_asked_and_nothing_told(visit, tmp_path, era):
     assert (visitor.times_asked, visitor.raw.errors()) == (0, "")
 
 
-@pytest.mark.parametrize("project", ["/", "/nowhere", "${workspaceFolder}", "~"])
+@pytest.mark.parametrize("project", ["/", "/nowhere", "~"])
 def test_a_chosen_project_that_cannot_be_used_is_told_to_the_client(visit, tmp_path, project):
     """A client shows nothing of a server that does not start; its folders are not what was chosen."""
     (tmp_path / "other").mkdir()
@@ -261,6 +271,15 @@ def test_a_chosen_project_that_cannot_be_used_is_told_to_the_client(visit, tmp_p
     visitor = visit("2025-11-25", "--image", "python", "--project", project, folders=folders)
     check_scratch(visitor, "The project cannot be used: ")
     assert visitor.times_asked == 0
+
+
+@pytest.mark.parametrize("project", ["", "${workspaceFolder}"])
+def test_a_folder_that_the_client_has_not_filled_in_was_not_chosen(visit, tmp_path, project):
+    """Settings for all projects name the open folder by a variable of the client."""
+    (tmp_path / "garden").mkdir()
+    folders = roots((tmp_path / "garden").as_uri())
+    visitor = visit("2025-11-25", "--image", "python", "--project", project, folders=folders)
+    assert visitor.where()[0] == str(tmp_path / "garden")
 
 
 def test_images_that_a_caller_opens_work_in_the_same_place(visit, tmp_path):
@@ -295,7 +314,7 @@ def test_over_http_the_folders_of_a_client_do_not_count(home):
     )
     try:
         until(lambda: "http://" in client.errors())
-        url = re.search(r"http://\S+", client.errors())[0]
+        url = re.findall(r"http://\S+", client.errors())[0]
         first, second = (_post(url) for _ in range(2))
     finally:
         client.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ExecutionError, SandboxError
@@ -46,6 +46,9 @@ class Site:
         self.note = ""
         self._name = name
         self._check: Callable[[str], Path] = check_project if sandbox else project_directory
+        # What settings call the open folder reaches us where the client has none, or does not know the name.
+        if not project or project.startswith("${"):
+            project = HERE
         self._is_chosen = project != HERE
         self._asks_client = asks_client and not self._is_chosen
         self._path: Path | None = None
@@ -84,7 +87,9 @@ class Site:
         path, told = None, ""
         if self._asks_client:
             path, told = await self._folder_of_client(current_call())
-        self._decide(path, told)
+        # Without any place there may still be tools that need none; the others say what is wrong.
+        with suppress(SandboxError):
+            self._decide(path, told)
 
     def path(self) -> Path:
         """Return the directory; where nothing is decided yet, without the client."""

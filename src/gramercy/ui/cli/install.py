@@ -57,7 +57,9 @@ class Wish:
             return self.client.user_file(machine)
         if self.client.project_file is None:
             raise click.UsageError(f"{self.client.title} has no settings for one project: use --scope user")
-        return Path(self.project or ".").resolve() / self.client.project_file
+        from gramercy.images.protection import project_directory
+
+        return project_directory(self.project or ".") / self.client.project_file
 
     def entry(self) -> dict[str, Any]:
         """Say how the server is started."""
