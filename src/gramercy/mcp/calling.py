@@ -32,15 +32,8 @@ _ANSWERED_AT_ONCE = frozenset({"allow", "deny"})
 class Calling:
     """Runs the calls of all clients through one executor."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a call are its arguments
-        self,
-        executor: Executor,
-        listing: ToolListing,
-        shaper: Shaper,
-        *,
-        tasks: TaskMethods,
-        strict: bool,
-        preface: Preface | None = None,
+    def __init__(
+        self, executor: Executor, listing: ToolListing, shaper: Shaper, *, tasks: TaskMethods, strict: bool
     ) -> None:
         self._executor = executor
         self._tasks = tasks
@@ -52,7 +45,7 @@ class Calling:
         self._numbers = count(1)
         self._policy: Policy | None = None
         self._swift: dict[Tool, bool] = {}
-        self._preface = preface
+        self.preface: Preface | None = None
         # Those whose first reply has been given: sessions, and principals where there are no sessions.
         self._told: set[Peer | str] = set()
 
@@ -111,8 +104,8 @@ class Calling:
 
     async def _later(self, given: dict[str, Any], request: Request) -> CallResult:
         is_first = self._is_first(request)
-        if is_first and self._preface is not None:
-            await self._preface.settle()
+        if is_first and self.preface is not None:
+            await self.preface.settle()
         result = await self._executor.aexecute(given)
         # A client that was asked something is answered on another request than the one that began.
         request = getattr(current_call(), "request", request)
@@ -120,7 +113,7 @@ class Calling:
         return self._with_note(shaped, request) if is_first else shaped
 
     def _is_first(self, request: Request) -> bool:
-        return self._preface is not None and self._teller(request) not in self._told
+        return self.preface is not None and self._teller(request) not in self._told
 
     @staticmethod
     def _teller(request: Request) -> Peer | str:
@@ -130,8 +123,8 @@ class Calling:
     def _with_note(self, result: CallResult, request: Request) -> CallResult:
         """Add to the first reply what the client should know; what the tool has said stays in front."""
         listener = self._teller(request)
-        if self._preface is not None and self._preface.note and listener not in self._told:
-            result.content.append(TextContent("text", without_controls(self._preface.note)))
+        if self.preface is not None and self.preface.note and listener not in self._told:
+            result.content.append(TextContent("text", without_controls(self.preface.note)))
             self._told.add(listener)
         return result
 

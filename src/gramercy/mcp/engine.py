@@ -55,7 +55,6 @@ class Engine:
         name: str,
         version: str,
         instructions: str = "",
-        preface: Preface | None = None,
         catalog: Catalog | None = None,
         strict: bool = False,
         page_size: int = PAGE_SIZE,
@@ -65,10 +64,7 @@ class Engine:
         patience: float = PATIENCE,
         task_after: float = TASK_AFTER,
     ) -> None:
-        """Join the parts; `patience` is how many seconds a question to a person may stay open.
-
-        `preface` is settled before the first call of each client, and told with its reply.
-        """
+        """Join the parts; `patience` is how many seconds a question to a person may stay open."""
         self._settings = executor.settings
         self._settings.approval_handler = Approver(self._settings.approval_handler, approvals, patience)
         self._seen = (self._settings.registry.library(), self._settings.policy)
@@ -77,12 +73,9 @@ class Engine:
         self._listeners = Listeners(self._clients, shaper, catalog)
         self._tasks = TaskStore(self._task_changed)
         self._task_methods = TaskMethods(self._tasks, self._clients, shaper, patience)
-        ceiling = Safety.parse(max_safety or Safety.DANGEROUS)
-        view = View(ceiling, categories, page_size)
+        view = View(Safety.parse(max_safety or Safety.DANGEROUS), categories, page_size)
         listing = ToolListing(executor, shaper, view)
-        self._calling = Calling(
-            executor, listing, shaper, tasks=self._task_methods, strict=strict, preface=preface
-        )
+        self._calling = Calling(executor, listing, shaper, tasks=self._task_methods, strict=strict)
         self._methods = Methods(listing, self._calling)
         self._methods.add_greeting(
             Greeting(shaper, instructions, clients=self._clients, listeners=self._listeners, catalog=catalog)
@@ -99,6 +92,10 @@ class Engine:
             task_after=task_after,
             noticed=self.notice_changes,
         )
+
+    def begin_with(self, preface: Preface) -> None:
+        """Have something settled before the first call of each client, and told with its reply."""
+        self._calling.preface = preface
 
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
         """Take one frame and return its answer: bytes, None for what has no answer, or something to await."""

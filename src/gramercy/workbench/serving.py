@@ -240,19 +240,21 @@ def _engine(registry: Registry, images: tuple[Image, ...], service: Service, sit
         max_safety_level=service.max_safety,
         journal=_journal(images),
     )
-    return Engine(
+    engine = Engine(
         executor,
         name=NAME,
         version=__version__,
         instructions=instructions_for(
             {image.name: image.language for image in images}, registry.names(), site.introduction
         ),
-        preface=site if images and site.trouble else None,
         catalog=_fixtures(registry) if service.fixtures else _offers(images, executor, service),
         strict=service.strict,
         max_safety=service.max_safety,
         categories=service.categories or None,
     )
+    if images and site.trouble:
+        engine.begin_with(site)
+    return engine
 
 
 def _policy(path: str | None) -> Policy | None:
