@@ -15,6 +15,8 @@ from gramercy.images.requests import as_plist
 from gramercy.images.sandbox import Confinement, Grants
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gramercy.images.environment import Environment
 
 HEAP_MB = 512
@@ -46,20 +48,30 @@ def sbcl_version(sbcl: str) -> str:
         raise ImageStartError(f"{sbcl} does not tell its version: {error}") from None
 
 
+def shared_core(tell: Callable[[str], object] | None = None) -> Path | None:
+    """Return the core that all images share, built when there is none for this version yet.
+
+    `tell` gets a line about what takes long or cannot be done; without it standard error does.
+    """
+    sbcl = find_sbcl()
+    return find_core(sbcl, sbcl_version(sbcl), tell)
+
+
 def sbcl_program(
     project: Path | None,
     environment: Environment,
     *,
     confinement: Confinement,
     saved: Path | None = None,
+    tell: Callable[[str], object] | None = None,
 ) -> Program:
     """Return how to start an SBCL image, from a core that was saved or from the one that all share.
 
-    Builds the latter when there is none for this version yet.
+    Builds the latter when there is none for this version yet, and says so by `tell`.
     """
     heap_mb = environment.memory_mb or HEAP_MB
     sbcl = find_sbcl()
-    core = saved or find_core(sbcl, sbcl_version(sbcl))
+    core = saved or shared_core(tell)
     grants = Grants(
         readable=(*_installation(sbcl), core or SOURCE.resolve()),
         project=project,
