@@ -50,13 +50,13 @@ def landlock_version() -> int:
     return max(int(_syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(ASK_VERSION))), 0)
 
 
-def restrict(readable: list[str], writable: list[str]) -> None:
-    """Keep the rights to these paths, where they exist, and give up all others for good."""
+def restrict(readable: list[str], writable: list[str], *, network: bool = False) -> None:
+    """Keep the rights to these paths, where they exist, and to the network if so; give up all others."""
     version = landlock_version()
     if not version:
         raise OSError("this kernel has no Landlock")
     rights = BASE_RIGHTS | sum(right for since, right in LATER_RIGHTS if version >= since)
-    ports = TCP_RIGHTS if version >= TCP_SINCE else 0
+    ports = TCP_RIGHTS if version >= TCP_SINCE and not network else 0
     scopes = SCOPES if version >= SCOPES_SINCE else 0
     size = 24 if scopes else 16 if ports else 8
     ruleset = _check(
