@@ -246,10 +246,8 @@ def test_a_port_that_is_taken_is_told_and_the_image_starts(images):
         port = other.getsockname()[1]
         image = images("python", port)
         assert run(image, "6 * 7") == ["42"]
-    assert image._lineage.family.notes == [
-        f"Port 8000 of the image is not published: port {port} of this machine is taken by another program. "
-        "Choose another with --publish OUTER:8000."
-    ]
+    told = f"Port 8000 of the image is not published: port {port} of this machine is taken by another program"
+    assert image._lineage.family.notes == [f"{told}. Choose another with --publish OUTER:8000."]
 
 
 def test_a_port_that_is_published_twice_is_told(tmp_path):
