@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from gramercy.errors import ImageStartError
+from gramercy.images.confine.landlock import SCOPES_SINCE, landlock_version
 from gramercy.images.environment import Environment, Network
 from gramercy.images.equipment import LONGEST_VALUE, REFUSED
+from gramercy.images.escapes import Arena, not_confined, run_escapes
 from gramercy.images.family import Family
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
@@ -193,3 +195,18 @@ def test_the_notes_of_a_program_are_those_of_its_family(tmp_path):
     family = Family(program)
     family.close()
     assert family.notes == list(program.notes)
+
+
+@pytest.mark.parametrize("confinement", SANDBOXES)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_open_network_opens_nothing_else(language, confinement):
+    """The escape suite with an open network: TCP and UDP get out, and what does without it."""
+    with Arena() as arena:
+        settings = ImageSettings(language, arena.project, confinement, Environment(network=Network.OPEN))
+        image = LiveImage("test", settings.program, timeout=20)
+        results = run_escapes(image, arena)
+        image.close()
+    assert [result for result in results if not result.tried] == []
+    escaped = {result.name for result in results if result.escaped}
+    sockets = set() if landlock_version() >= SCOPES_SINCE else {"connect to an abstract unix socket"}
+    assert escaped == {"connect by TCP", "send by UDP"} | sockets | not_confined(confinement)

@@ -342,6 +342,7 @@ def test_what_is_handed_over_is_looked_at(tmp_path):
     port = free_port()
     family = Family(publishing("python", tmp_path, port).program())
     relay = family.relay
+    assert relay is not None
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     things = [(tmp_path / "file").open("wb+"), *socket.socketpair(), socket.socket(type=socket.SOCK_DGRAM)]
     try:
@@ -408,6 +409,7 @@ def test_without_published_ports_there_is_no_thread_for_them(tmp_path):
     try:
         assert image.evaluate("1").ok
         assert "gramercy-ports" not in names_of_threads()
+        assert image._lineage.family is not None
         assert image._lineage.family.relay is None
     finally:
         image.close()
@@ -433,6 +435,7 @@ def test_no_dialer_is_left_when_the_keeper_is_killed(tmp_path, language):
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(free_port()), language]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as keeper:
+        assert keeper.stdout is not None
         directory = keeper.stdout.readline().decode().strip()
         assert directory
         assert dialers(directory)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageStartError
+from gramercy.images.confine import landlock
 from gramercy.images.environment import Network
+from gramercy.images.interpreter import inner_command, inner_places
 from gramercy.images.sandbox import Confinement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from gramercy.images.environment import Environment
     from gramercy.images.family import Program
 
+# The program that gives up abstract unix sockets, which come with the network of the machine.
+SOCKETS = Path(landlock.__file__)
 LONGEST_VALUE = 128 * 1024 - 256  # the kernel's limit for one variable with its name, 32 pages
 MOST_BYTES = 512 * 1024
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
@@ -58,9 +62,15 @@ def equipped(program: Program, environment: Environment) -> Program:
         assert saved is not None  # noqa: S101 - else it is not called
         return equipped(saved(path), environment)
 
-    is_relayed = program.confinement is Confinement.BUBBLEWRAP and environment.network is Network.NONE
+    is_namespaced = program.confinement is Confinement.BUBBLEWRAP
+    is_relayed = is_namespaced and environment.network is Network.NONE
+    command = program.command
+    if is_namespaced and environment.network is Network.OPEN:
+        command = [*inner_command(SOCKETS), *command]
+        grants = replace(grants, readable=(*grants.readable, *inner_places(SOCKETS)))
     return replace(
         program,
+        command=command,
         grants=grants,
         saved=again if saved is not None else None,
         publish=environment.publish if is_relayed else (),
@@ -100,9 +110,11 @@ def _why_refused(name: str, value: str) -> str | None:
 def _network_notes(confinement: Confinement, environment: Environment) -> list[str]:
     notes = []
     if environment.network is Network.OPEN and confinement is not Confinement.NONE:
+        is_scoped = landlock.landlock_version() >= landlock.SCOPES_SINCE
+        sockets = "" if is_scoped else ", its abstract unix sockets"
         notes.append(
-            "The network is open: evaluated code can reach this machine's own servers and everything that "
-            "this machine can reach."
+            f"The network is open: evaluated code can reach this machine's own servers{sockets} and "
+            "everything that this machine can reach."
         )
     if environment.publish:
         notes += _publishing_notes(confinement, environment)

@@ -17,10 +17,11 @@ import msgspec
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError, ImageStartError
 from gramercy.images.connection import Connection
 from gramercy.images.deaths import Fate
+from gramercy.images.interpreter import inner_places
 from gramercy.images.limits import with_start_hint
 from gramercy.images.log import Log
 from gramercy.images.mirror import Mirror
-from gramercy.images.ports import Relay, readable_for_dialer
+from gramercy.images.ports import DIALER, Relay
 from gramercy.images.privacy import PrivateDirectory
 from gramercy.images.sandbox import Confinement, Grants
 from gramercy.images.spawning import Spawned
@@ -136,7 +137,7 @@ class Family:
         if self.relay is not None:
             command = self.relay.command(command)
             inherited = (*inherited, self.relay.descriptor)
-            grants = replace(grants, readable=(*grants.readable, *readable_for_dialer()))
+            grants = replace(grants, readable=(*grants.readable, *inner_places(DIALER)))
         self._spawned = Spawned(
             command, self.program.confinement, grants, self.log.writer, inherited=inherited
         )

@@ -11,7 +11,6 @@ import errno
 import os
 import selectors
 import socket
-import sys
 import threading
 from itertools import count
 from pathlib import Path
@@ -19,11 +18,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gramercy.images.confine import dialer
+from gramercy.images.interpreter import inner_command
 from gramercy.images.piping import Pipes
 
 if TYPE_CHECKING:
     from gramercy.images.environment import PublishedPort
 
+DIALER = Path(dialer.__file__)
 LOOPBACK = "127.0.0.1"
 # Each takes two descriptors of the 1024 that a process commonly has; more connections wait until one ends.
 MOST_CONNECTIONS = 128
@@ -83,8 +84,7 @@ class Relay:
 
     def command(self, command: list[str]) -> list[str]:
         """Return the command that leaves the dialer behind and then runs another one."""
-        program = [_executable(), "-I", "-S", os.path.realpath(dialer.__file__)]
-        return [*program, str(self.descriptor), *command]
+        return [*inner_command(DIALER), str(self.descriptor), *command]
 
     def start(self) -> None:
         """Begin to relay, once the image has its end of the line."""
@@ -212,15 +212,3 @@ def _why_not(port: PublishedPort, error: OSError, *, by: str) -> str:
     else:
         told += f"port {port.outer} of this machine cannot be had ({error.strerror})"
     return f"{told}. Choose another with --publish OUTER:{port.inner}."
-
-
-def readable_for_dialer() -> tuple[Path, ...]:
-    """Return what the dialer needs inside: its file, and this interpreter with its standard library."""
-    executable = Path(_executable())
-    library = Path(os.__file__).resolve().parent
-    found = [executable, library, *(executable.parents[1] / "lib").glob("libpython3*.so*")]
-    return (*(path for path in found if not path.is_relative_to("/usr")), Path(dialer.__file__).resolve())
-
-
-def _executable() -> str:
-    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
