@@ -186,6 +186,7 @@ def test_the_defaults_are_on_the_program(tmp_path):
         ("MemoryError", "", True),
         ("numpy._core._exceptions._ArrayMemoryError", "Unable to allocate 2.79 GiB", True),
         ("OSError", "[Errno 12] Cannot allocate memory", True),
+        ("ImportError", "libtorch.so: failed to map segment from shared object", True),
         ("IMAGE-DIED", "The image ended during this call: it ran out of heap (status 1).", True),
         ("IMAGE-DIED", "The image ended during this call: its code ended it with status 1.", False),
         ("SB-KERNEL::CONTROL-STACK-EXHAUSTED", "Control stack exhausted", False),

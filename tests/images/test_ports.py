@@ -321,6 +321,20 @@ def test_an_image_that_publishes_can_be_copied_and_undone(images):
     assert run(image, "import os; os.listdir('/proc/self/task') == [str(os.getpid())]") == ["True"]
 
 
+def test_a_server_made_in_one_call_can_be_undone_and_made_again(images):
+    """The page promises it: no state is kept in which its socket is open."""
+    port = free_port()
+    image = images("python", port)
+    run(image, "import socket")
+    run(image, PYTHON_SERVER)
+    assert fetch(port, 3) == b"xxx"
+    image.undo()
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as client:
+        assert is_closed(client)
+    run(image, PYTHON_SERVER)
+    assert fetch(port, 3) == b"xxx"
+
+
 def test_without_its_dialer_an_image_has_no_ports_and_goes_on(images):
     """Evaluated code shares the sandbox with it, and may end it where Landlock cannot scope signals."""
     port = free_port()

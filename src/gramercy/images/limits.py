@@ -24,7 +24,8 @@ BESIDE_HEAP_MB = 1024
 # Python comes up with 16 MB and SBCL with 48, but then there is no room left for the user's code.
 LEAST_MB = 64
 _TYPES = ("MemoryError", "HEAP-EXHAUSTED")
-_MESSAGES = ("Cannot allocate memory",)
+# The second is what the loader says of a library whose data does not fit.
+_MESSAGES = ("Cannot allocate memory", "failed to map segment from shared object")
 # What runtimes print that cannot start: for lack of memory, or since a saved state is bigger than the limit.
 _AT_START = ("MemoryError", "Heap exhausted", "too small for core", "allocate", "out of memory")
 # As the reports of deaths put it.

@@ -210,5 +210,5 @@ def _why_not(port: PublishedPort, error: OSError, *, by: str) -> str:
     if error.errno == errno.EADDRINUSE:
         told += f"port {port.outer} of this machine is taken by {by}"
     else:
-        told += f"port {port.outer} of this machine cannot be had ({error.strerror})"
+        told += f"port {port.outer} of this machine cannot be had ({os.strerror(error.errno or 0)})"
     return f"{told}. Choose another with --publish OUTER:{port.inner}."
