@@ -10,6 +10,7 @@ from gramercy.errors import ImageError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.cpython import python_program
 from gramercy.images.environment import Environment
+from gramercy.images.equipment import equipped
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
 from gramercy.images.protection import check_project, project_directory
 from gramercy.images.sandbox import Confinement, find_confinement
@@ -41,8 +42,10 @@ class ImageSettings:
         """Return how to start the image. Finding out may take a while at the very first use."""
         confinement = self.confinement or find_confinement()
         if self.language == "sbcl":
-            return sbcl_program(self.project, self.environment, confinement=confinement, tell=self.tell)
-        return python_program(self.project, self.environment, confinement=confinement)
+            program = sbcl_program(self.project, self.environment, confinement=confinement, tell=self.tell)
+        else:
+            program = python_program(self.project, self.environment, confinement=confinement)
+        return equipped(program, self.environment)
 
 
 def open_image(  # noqa: PLR0913 - each has a default, and a caller names the ones it means

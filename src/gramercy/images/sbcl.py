@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gramercy.errors import ImageStartError
 from gramercy.images.cores import SOURCE, find_core
 from gramercy.images.family import Program
+from gramercy.images.limits import BESIDE_HEAP_MB, memory_for
 from gramercy.images.requests import as_plist
 from gramercy.images.sandbox import Confinement, Grants
 
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
     from gramercy.images.environment import Environment
 
-HEAP_MB = 512
-# What SBCL maps beside its heap: code, stacks, the tables of the collector.
-BESIDE_HEAP_MB = 450
 VERSION_SECONDS = 10.0
 INSTALL = "apt-get install sbcl"
 
@@ -69,7 +67,7 @@ def sbcl_program(
 
     Builds the latter when there is none for this version yet, and says so by `tell`.
     """
-    heap_mb = environment.memory_mb or HEAP_MB
+    heap_mb = memory_for("sbcl", environment.memory_mb)
     sbcl = find_sbcl()
     core = saved or shared_core(tell)
     grants = Grants(
@@ -88,7 +86,7 @@ def sbcl_program(
     def again(core: Path) -> Program:
         return sbcl_program(project, environment, confinement=confinement, saved=core)
 
-    return Program("sbcl", command, as_plist, grants, confinement, again)
+    return Program("sbcl", command, as_plist, grants, confinement, again, memory_mb=heap_mb)
 
 
 def _installation(sbcl: str) -> tuple[Path, ...]:
