@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType
 
-from .coroutines import Loop
+from .coroutines import Loop, belongs_in_loop, wants_loop
 from .printing import is_trivial, printed
 from .sources import Sources
 
@@ -26,9 +26,10 @@ _COROUTINE = 0x80
 _STATEMENTS = frozenset(
     ("import", "from", "del", "pass", "raise", "assert", "if", "for", "while", "with", "async", "global")
 )
-
-
 _ALL_VALUES = 8 * 1024 * 1024
+# Stands for the expression of a call that is nothing else, and was compiled without a tree.
+_EXPRESSION = ast.Expr()
+Forms = Iterator[tuple[ast.stmt, CodeType]]
 
 
 @dataclass(slots=True)
@@ -74,12 +75,32 @@ class Evaluator:
         if expression is not None:
             self._evaluate(expression, space, run)
             return
-        for statement, compiled in self._forms(code, name, module):
+        statements = self.parse(code, name, module)
+        forms = self._forms(statements, name, module)
+        if belongs_in_loop(code, statements):
+            run.pure = False
+            self._loop.run(self._in_loop(forms, space, run))
+            return
+        for statement, compiled in forms:
             if type(statement) is ast.Expr:
                 self._evaluate(compiled, space, run)
             else:
                 run.pure = False
-                self._execute(compiled, space)
+                _exec(compiled, space)
+                run.add([])
+                _collect(statement, run.bound)
+
+    async def _in_loop(self, forms: Forms, space: dict[str, object], run: Run) -> None:
+        """Run every form inside the running loop, until the evaluation is interrupted."""
+        for statement, compiled in forms:
+            value = _eval(compiled, space)
+            if compiled.co_flags & _COROUTINE:
+                value = await value
+            if self._loop.is_stopping:
+                return
+            if type(statement) is ast.Expr:
+                run.add([value])
+            else:
                 run.add([])
                 _collect(statement, run.bound)
 
@@ -103,8 +124,8 @@ class Evaluator:
             return None
         return compiled
 
-    def _forms(self, code: str, name: str, module: str) -> Iterator[tuple[ast.stmt, CodeType]]:
-        for statement in self.parse(code, name, module):
+    def _forms(self, statements: list[ast.stmt], name: str, module: str) -> Forms:
+        for statement in statements:
             flags = _AWAIT | self._futures.get(module, 0)
             if type(statement) is ast.Expr:
                 compiled = _compile(ast.Expression(statement.value), name, "eval", flags, dont_inherit=True)
@@ -116,17 +137,14 @@ class Evaluator:
                 self._futures[module] = self._futures.get(module, 0) | (compiled.co_flags & _FUTURE)
 
     def _evaluate(self, compiled: CodeType, space: dict[str, object], run: Run) -> None:
+        if compiled.co_flags & _COROUTINE or wants_loop(compiled.co_names):
+            run.pure = False
+            forms = iter([(_EXPRESSION, compiled)])
+            self._loop.run(self._in_loop(forms, space, run))
+            return
         value = _eval(compiled, space)
-        if compiled.co_flags & _COROUTINE:
-            value = self._loop.run(value)
         run.pure = run.pure and names_nothing(compiled) and is_trivial(value)
         run.add([value])
-
-    def _execute(self, compiled: CodeType, space: dict[str, object]) -> None:
-        if compiled.co_flags & _COROUTINE:
-            self._loop.run(_eval(compiled, space))
-        else:
-            _exec(compiled, space)
 
 
 def names_nothing(compiled: CodeType) -> bool:
