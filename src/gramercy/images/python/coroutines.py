@@ -117,7 +117,7 @@ def _end_idle_threads(loop: Any) -> None:
 
     A thread that still works on something ends when that is done.
     """
-    executor = getattr(loop, "_default_executor", None)
+    executor: Any = getattr(loop, "_default_executor", None)
     if getattr(executor, "_thread_name_prefix", None) != "asyncio":
         return  # none, or one that the user has chosen
     loop._default_executor = None  # noqa: SLF001 - shutdown_default_executor() would refuse any further one

@@ -28,7 +28,7 @@ _STATEMENTS = frozenset(
 )
 _ALL_VALUES = 8 * 1024 * 1024
 # Stands for the expression of a call that is nothing else, and was compiled without a tree.
-_EXPRESSION = ast.Expr()
+_EXPRESSION = ast.Expr(ast.Constant(None))
 Forms = Iterator[tuple[ast.stmt, CodeType]]
 
 

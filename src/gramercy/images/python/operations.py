@@ -3,12 +3,14 @@
 Each takes the session and a request and returns a reply; none of them knows frames or processes.
 """
 
+import builtins
 from types import ModuleType
 
 from .anatomy import raw_space
 from .compilation import check
 from .evaluation import Run
 from .names import unknown_module
+from .printing import is_trivial
 from .requests import text
 from .session import Reply, Session
 
@@ -18,6 +20,7 @@ def evaluate(session: Session, request: Reply) -> Reply:
     code = text(request, "code")
     module = enter(session, request)
     space = raw_space(module)
+    _release(session, code)
 
     def work(run: Run) -> None:
         session.evaluator.run(code, session.current, space, run)
@@ -29,6 +32,14 @@ def evaluate(session: Session, request: Reply) -> Reply:
     if run.pure and reply["ok"]:
         reply["unchanged"] = True
     return reply
+
+
+def _release(session: Session, code: str) -> None:
+    """Let go of a big value before the last one: beside it and the last one a third would have no room."""
+    space = vars(builtins)
+    value = space.get("__")
+    if not is_trivial(value) and session.table.is_big(value) and "__" not in code:
+        del space["__"]
 
 
 def compile_code(session: Session, request: Reply) -> Reply:
