@@ -8,15 +8,21 @@ import __future__
 
 import ast
 import builtins
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import NamedTuple
 
+from .anatomy import MISSING
 from .coroutines import Loop, belongs_in_loop, wants_loop
+from .looks import Look
+from .plainness import is_plain
 from .printing import is_trivial, printed
 from .sources import Sources
 
 _compile, _exec, _eval = compile, exec, eval
+_references = sys.getrefcount
 _FUTURE = 0
 for _name in __future__.all_feature_names:
     _FUTURE |= getattr(__future__, _name).compiler_flag
@@ -29,7 +35,17 @@ _STATEMENTS = frozenset(
 _ALL_VALUES = 8 * 1024 * 1024
 # Stands for the expression of a call that is nothing else, and was compiled without a tree.
 _EXPRESSION = ast.Expr(ast.Constant(None))
+# Stands for the value of an expression that does nothing but print.
+_PRINTS = object()
 Forms = Iterator[tuple[ast.stmt, CodeType]]
+
+
+class Form(NamedTuple):
+    """An expression: its text where it is all there is, else its tree, and its code."""
+
+    text: str
+    node: ast.expr | None
+    compiled: CodeType
 
 
 @dataclass(slots=True)
@@ -53,7 +69,7 @@ class Run:
             texts.append(text)
             self.room -= len(text)
             self.cut += cut
-            remember(value)
+            self.pure = remember(value) and self.pure
         self.forms.append({"values": texts})
         self.last = values
 
@@ -73,7 +89,7 @@ class Evaluator:
         name = self._sources.add(code)
         expression = self._expression(code, name, module)
         if expression is not None:
-            self._evaluate(expression, space, run)
+            self._evaluate(Form(code, None, expression), space, run)
             return
         statements = self.parse(code, name, module)
         forms = self._forms(statements, name, module)
@@ -83,7 +99,7 @@ class Evaluator:
             return
         for statement, compiled in forms:
             if type(statement) is ast.Expr:
-                self._evaluate(compiled, space, run)
+                self._evaluate(Form("", statement.value, compiled), space, run)
             else:
                 run.pure = False
                 _exec(compiled, space)
@@ -136,15 +152,43 @@ class Evaluator:
             if compiled.co_flags & _FUTURE:
                 self._futures[module] = self._futures.get(module, 0) | (compiled.co_flags & _FUTURE)
 
-    def _evaluate(self, compiled: CodeType, space: dict[str, object], run: Run) -> None:
+    def _evaluate(self, form: Form, space: dict[str, object], run: Run) -> None:
+        compiled = form.compiled
         if compiled.co_flags & _COROUTINE or wants_loop(compiled.co_names):
             run.pure = False
-            forms = iter([(_EXPRESSION, compiled)])
-            self._loop.run(self._in_loop(forms, space, run))
+            self._loop.run(self._in_loop(iter([(_EXPRESSION, compiled)]), space, run))
             return
-        value = _eval(compiled, space)
-        run.pure = run.pure and names_nothing(compiled) and is_trivial(value)
-        run.add([value])
+        if not run.pure:
+            run.add([_eval(compiled, space)])
+        elif names_nothing(compiled):
+            value = _eval(compiled, space)
+            run.pure = is_plain(value)
+            run.add([value])
+        else:
+            value = _looked(form, space)
+            run.pure = value is not MISSING
+            run.add([_eval(compiled, space) if value is MISSING or value is _PRINTS else value])
+
+
+def _looked(form: Form, space: dict[str, object]) -> object:
+    """Return the value if it can be had without any code of the user's, else MISSING; nothing was done then.
+
+    An error comes up again when the expression is evaluated in the ordinary way, which reports it.
+    """
+    compiled = form.compiled
+    if any(type(constant) is CodeType for constant in compiled.co_consts):
+        return MISSING
+    look = Look(space)
+    try:
+        if form.text in compiled.co_names:
+            value = look.name(form.text)
+            return value if is_plain(value, shown=True) else MISSING
+        node = form.node
+        if node is None:
+            node = _compile(form.text, compiled.co_filename, "eval", _TREE, dont_inherit=True).body
+        return _PRINTS if look.only_prints(node) else look.value(node)
+    except Exception:  # noqa: BLE001 - a doubt, or an error of the expression
+        return MISSING
 
 
 def names_nothing(compiled: CodeType) -> bool:
@@ -169,8 +213,15 @@ def _stored(target: ast.expr) -> list[str]:
     return [node.id for node in nodes if isinstance(node.ctx, ast.Store)]
 
 
-def remember(value: object) -> None:
-    """Make the value available as `_`, and the one before it as `__`, as an interactive Python does."""
-    if value is not None:
-        space = vars(builtins)
-        space["__"], space["_"] = space.get("_"), value
+def remember(value: object) -> bool:
+    """Make the value available as `_`, and the one before it as `__`, as an interactive Python does.
+
+    Return whether nothing is let go by it that may run code at its end.
+    """
+    if value is None:
+        return True
+    space = vars(builtins)
+    gone = space.get("__")
+    space["__"], space["_"] = space.get("_"), value
+    # Two references are ours: the variable and the argument.
+    return is_trivial(gone) or _references(gone) > 2 or is_plain(gone)  # noqa: PLR2004 - see above

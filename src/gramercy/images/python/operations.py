@@ -20,10 +20,12 @@ def evaluate(session: Session, request: Reply) -> Reply:
     code = text(request, "code")
     module = enter(session, request)
     space = raw_space(module)
-    _release(session, code)
 
     def work(run: Run) -> None:
+        released = _release(session, code)
         session.evaluator.run(code, session.current, space, run)
+        # What was released may have run code at its end.
+        run.pure = run.pure and not released
 
     reply, run = session.perform(work, module, request)
     objects = [session.table.number(value) for value in run.last]
@@ -34,12 +36,17 @@ def evaluate(session: Session, request: Reply) -> Reply:
     return reply
 
 
-def _release(session: Session, code: str) -> None:
-    """Let go of a big value before the last one: beside it and the last one a third would have no room."""
+def _release(session: Session, code: str) -> bool:
+    """Let go of a big value before the last one, if the code has no use for it; tell whether it was done.
+
+    Beside it and the last one a third would have no room.
+    """
     space = vars(builtins)
     value = space.get("__")
-    if not is_trivial(value) and session.table.is_big(value) and "__" not in code:
-        del space["__"]
+    if is_trivial(value) or "__" in code or not session.table.is_big(value):
+        return False
+    del space["__"]
+    return True
 
 
 def compile_code(session: Session, request: Reply) -> Reply:
