@@ -18,6 +18,7 @@ from .anatomy import (
     qualified_name,
     raw_space,
 )
+from .origins import Origins
 
 _SKIPPED = frozenset(
     ("__builtins__", "__warningregistry__", "__annotations__", "__annotate__", "__conditional_annotations__")
@@ -41,11 +42,15 @@ class Definitions:
         self._before: dict[int, dict[str, int]] = {}
         self._user: dict[str, dict[str, str]] = {}
         self._loaded: dict[str, int] = {}
+        self.origins = Origins()
         self.baseline()
 
     def baseline(self) -> None:
         """Take what is there now as not defined by the user."""
         self._loaded = {name: id(module) for name, module in list(_modules.items()) if type(name) is str}
+        for name in self._loaded:
+            if name != "__main__" and is_module(_modules.get(name)) and is_users(_modules[name]):
+                self.origins.note(name, _modules[name])
         self.follow("__main__", self._main)
 
     def follow(self, name: str, module: object) -> None:
@@ -77,6 +82,7 @@ class Definitions:
                 self._loaded[name] = id(module)
                 if is_module(module) and name != "__main__" and is_users(module):
                     found.append({"kind": "module", "name": name, "change": "defined"})
+                    self.origins.note(name, module)
                     if _is_made_by_hand(module):
                         self._seen.setdefault(name, {})
                         self._user.setdefault(name, {})

@@ -17,6 +17,7 @@ _MESSAGE = 4000
 _CAUSES = 5
 _CAUSE_FRAMES = 8
 _HOME = __file__.rpartition("/")[0] + "/"
+_NO_INTEREST = (_HOME, "<frozen importlib")
 # Where a top-level `await` is driven from: frames of no interest between ours and the user's.
 _ASYNCIO = linecache.__file__.rpartition("/")[0] + "/asyncio/"
 _UNREADABLE = kinds(SyntaxError, IndentationError, TabError)
@@ -116,7 +117,7 @@ def backtrace(trace: types.TracebackType | None, sources: Sources, most: int = _
     frames: list[tuple[types.FrameType, int]] = []
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not (file.startswith(_HOME) or (not frames and file.startswith(_ASYNCIO))):
+        if not (file.startswith(_NO_INTEREST) or (not frames and file.startswith(_ASYNCIO))):
             frames.append((trace.tb_frame, trace.tb_lineno))
         trace = trace.tb_next
     frames.reverse()

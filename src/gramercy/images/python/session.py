@@ -27,7 +27,7 @@ from .table import Table
 Reply = dict[str, object]
 Work = Callable[[Run], None]
 _modules = sys.modules
-_clock = time.perf_counter
+_clock, _time = time.perf_counter, time.time
 _SELDOM = ("changed", "warnings", "error", "truncated", "effects")
 _BALLAST = 8 * 1024 * 1024
 
@@ -77,6 +77,7 @@ class Session:
         _modules["__main__"] = self.main
         self.cautions.begin(raw_space(module))
         self.console.begin(_size(request, "limit", 100_000), request.get("id"))
+        self.definitions.origins.since = _time()
         started = _clock()
         error = self._guarded(work, run)
         elapsed = (_clock() - started) * 1000
