@@ -35,6 +35,7 @@ class Origins:
 
     def __init__(self) -> None:
         self._marks: dict[str, bytes | None] = {}
+        self._reloaded: list[str] = []
         self.since = 0.0
 
     def note(self, name: str, module: object) -> None:
@@ -47,8 +48,14 @@ class Origins:
         self._marks[name] = source.mark if is_sure else None
 
     def settle(self, name: str, source: Source) -> None:
-        """Remember the source that a module was loaded from just now."""
+        """Remember the source that a module was loaded from once more."""
         self._marks[name] = source.mark
+        self._reloaded.append(name)
+
+    def take_reloaded(self) -> list[str]:
+        """Return the modules that were loaded once more since the last time."""
+        found, self._reloaded = self._reloaded, []
+        return found
 
     def forget(self, name: str) -> None:
         """Take the module for one whose source has changed."""

@@ -88,6 +88,9 @@ class Session:
         reply["elapsed_ms"] = int(elapsed * 1000) / 1000
         if not self.is_undisturbed:
             reply["changed"] = self.definitions.changes(run.bound, self.current)
+            # A request without a number is one of our own.
+            if request.get("id") is not None and not (run.pure and error is None):
+                self.definitions.journal.add(self.definitions.step)
         reply["warnings"] = self.cautions.end()
         reply["error"] = error
         reply["truncated"] = truncated
@@ -157,6 +160,7 @@ class Session:
         except BaseException as error:  # noqa: BLE001 - SystemExit and the like end the form, not the image
             if type(error) is MemoryError:
                 self.drop_ballast()
+                self.definitions.let_go()
             return failure(error, len(run.forms), self.sources)
         return None
 

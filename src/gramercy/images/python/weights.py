@@ -46,13 +46,13 @@ class Weight:
         kind = type(thing)
         if id(kind) in _SIZED:
             self.bytes += _size(thing)
-            return _members(thing, kind)
+            return members_of(thing, kind)
         if id(kind) in FUNCTIONS or is_class(thing) or is_module(thing):
             return []  # these are held by the program itself
         base = container_base(thing)
         if base is not None:
             self.bytes += base.__sizeof__(thing)
-            return _members(thing, base)
+            return members_of(thing, base)
         owned = max(_called(thing, "__sizeof__"), _read(thing, "nbytes"))
         self.bytes += owned
         if is_heap(kind):
@@ -63,7 +63,8 @@ class Weight:
         return [] if whole is None else [whole]
 
 
-def _members(thing: Any, base: Any) -> list[object]:
+def members_of(thing: Any, base: Any) -> list[object]:
+    """Return the first members of a container that is built upon this base; none of anything else."""
     if base is dict:
         return [part for pair in islice(dict.items(thing), _NODES) for part in pair]
     return list(islice(base.__iter__(thing), _NODES)) if id(base) in _CONTAINERS else []
