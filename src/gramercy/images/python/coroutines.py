@@ -7,6 +7,7 @@ original.
 
 import ast
 import os
+import re
 import time
 from collections.abc import Coroutine, Iterable
 from contextvars import Context, copy_context
@@ -19,7 +20,7 @@ NEEDS_LOOP = frozenset(("create_task", "get_running_loop", "current_task"))
 _STARTS_LOOP = frozenset(("run", "run_until_complete", "run_forever", "Runner"))
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _AWAITS = (ast.Await, ast.AsyncFor, ast.AsyncWith)
-_WORDS = ("await", "async", *NEEDS_LOOP)
+_find = re.compile("|".join(("await", "async", *sorted(NEEDS_LOOP)))).search
 # How long a call waits at its end for the threads of `to_thread` that have nothing to do.
 _PATIENCE = 0.2
 
@@ -75,7 +76,7 @@ class Loop:
 
 def belongs_in_loop(code: str, statements: list[ast.stmt]) -> bool:
     """Tell whether the statements await, or ask for the running loop without starting one of their own."""
-    if not any(word in code for word in _WORDS):
+    if _find(code) is None:
         return False
     names: set[str] = set()
     for node in _at_top_level(statements):

@@ -157,12 +157,11 @@ class Evaluator:
         if compiled.co_flags & _COROUTINE or wants_loop(compiled.co_names):
             run.pure = False
             self._loop.run(self._in_loop(iter([(_EXPRESSION, compiled)]), space, run))
-            return
-        if not run.pure:
+        elif not run.pure:
             run.add([_eval(compiled, space)])
         elif names_nothing(compiled):
             value = _eval(compiled, space)
-            run.pure = is_plain(value)
+            run.pure = is_trivial(value) or is_plain(value)
             run.add([value])
         else:
             value = _looked(form, space)

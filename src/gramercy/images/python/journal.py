@@ -99,13 +99,15 @@ def is_inert(value: object) -> bool:
     while waiting:
         thing = waiting.pop()
         kind = id(type(thing))
-        if kind in _QUIET or kind in _SIMPLE or id(thing) in seen or is_class(thing) or is_module(thing):
+        if kind in _QUIET or kind in _SIMPLE or id(thing) in seen:
             continue
         seen.add(id(thing))
         if len(seen) > _NODES:
             return False
         if kind in _CONTAINERS:
             waiting.extend(members_of(thing, type(thing)))
+        elif is_class(thing) or is_module(thing):
+            continue
         elif _is_users(thing):
             waiting.extend(instance_space(thing).values())
             waiting.extend(members_of(thing, container_base(thing)))
@@ -148,6 +150,7 @@ class Step:
         self.bindings: list[Binding] = []
         self.modules: list[str] = []
         self.reloaded: list[str] = []
+        self.bytes = 0
 
     def held(self) -> list[Held]:
         """Return the old values."""
@@ -162,15 +165,22 @@ class Journal:
 
     def add(self, step: Step) -> None:
         """Remember one more step; the oldest values go when there is no room for all."""
-        for held in step.held():
-            held.refresh()
         self._steps.append(step)
+        for held in step.held() if step.bindings else ():
+            held.refresh()
+            step.bytes += held.bytes
+        if step.bytes and sum([known.bytes for known in self._steps]) > BUDGET:
+            self._make_room()
+
+    def _make_room(self) -> None:
         room = BUDGET
-        for known in reversed(self._steps):
-            for held in known.held():
+        for step in reversed(self._steps):
+            step.bytes = 0
+            for held in step.held():
                 room -= held.bytes
                 if room < 0:
                     held.let_go("later ones took its room")
+                step.bytes += held.bytes
 
     def pop(self) -> Step | None:
         """Return the last step and forget it."""
