@@ -154,6 +154,19 @@ def test_a_thing_that_prints_itself_by_python_alone_is_a_look(world, code):
         assert reply["forms"][0]["values"] == [expected]
 
 
+def test_a_module_with_names_made_on_demand_is_a_look(world, tmp_path):
+    """It prints as its name and file, and its `__getattr__` is not asked."""
+    (tmp_path / "on_demand.py").write_text(
+        "seen = []\ndef __getattr__(name): seen.append(name); raise AttributeError(name)\n"
+    )
+    live = world.fork("live")
+    live.eval(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport on_demand\non_demand.seen.clear()")
+    assert live.eval("on_demand").get("unchanged") is True
+    assert live.value("on_demand.seen") == "[]"
+    assert "unchanged" not in live.eval("on_demand.made")
+    assert live.value("on_demand.seen") == "['made']"
+
+
 def test_to_print_a_value_is_a_look(world):
     """What is printed stands in the reply and nowhere else."""
     reply = world.eval("print(n, items, sep='-')\nprint(text)")

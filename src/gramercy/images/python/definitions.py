@@ -4,6 +4,7 @@ Namespaces are compared before and after, so it does not matter which form made 
 before goes to the journal, so that it can be put back. No code of the user's runs.
 """
 
+import math
 import sys
 import types
 from typing import Any
@@ -65,6 +66,7 @@ class Definitions:
     def baseline(self) -> None:
         """Take what is there now as not defined by the user."""
         self._loaded = {name: id(module) for name, module in list(_modules.items()) if type(name) is str}
+        self.origins.since = math.inf
         for name in self._loaded:
             if name != "__main__" and is_module(_modules.get(name)) and is_users(_modules[name]):
                 self.origins.note(name, _modules[name])

@@ -9,6 +9,7 @@ from .anatomy import ATOMS, FUNCTIONS, MISSING, class_attribute, instance_space,
 
 # A look at more than this would cost more than the state that it saves.
 _MOST = 100_000
+_CONTAINERS = 2000
 _id, _type = id, type
 _VIEWS = kinds(type({}.keys()), type({}.values()), type({}.items()))
 _MANY = _VIEWS | kinds(list, tuple, set, frozenset)
@@ -35,7 +36,7 @@ def is_plain(value: object, *, shown: bool = False) -> bool:
             continue
         seen.add(id(thing))
         parts = _parts(thing, shown=shown)
-        if parts is None:
+        if parts is None or len(seen) > _CONTAINERS:
             return False
         left -= sum(map(len, parts))
         if left < 0:
@@ -86,12 +87,14 @@ def _is_printed_by_python(thing: object) -> bool:
 def _is_ordinary(module: types.ModuleType) -> bool:
     """Tell whether a module prints as its name and file, by no loader of the user's."""
     space = raw_space(module)
-    if not has_plain_keys(space) or "__getattr__" in space or type(space.get("__name__")) is not str:
+    if not has_plain_keys(space) or type(space.get("__name__")) is not str or "__loader__" not in space:
         return False
     spec = space.get("__spec__")
-    if spec is None:
-        return space.get("__loader__") is None and type(space.get("__file__", "")) is str
-    return type(spec) is ModuleSpec and type(instance_space(spec).get("origin")) is str
+    if spec is not None:
+        return type(spec) is ModuleSpec and type(instance_space(spec).get("origin")) is str
+    # It is asked for its file then, and what it does not hold its `__getattr__` is asked for.
+    is_bare = space["__loader__"] is None and "__spec__" in space and "__getattr__" not in space
+    return is_bare and type(space.get("__file__", "")) is str
 
 
 def has_hook(value: object, *names: str) -> bool:
