@@ -4,6 +4,7 @@
 
 import importlib
 import os
+import py_compile
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -169,6 +170,31 @@ def test_a_distribution_is_found_by_its_own_name(live, tmp_path, listing):
     reply = load(live, "python-sundial")
     assert (reply["name"], reply["version"]) == ("sundial", "1.5")
     assert reply["notes"] == ["python-sundial is imported as sundial."]
+
+
+def test_a_compiled_file_that_is_older_than_its_source_does_not_win(live, tmp_path):
+    """The import system knows the second of an edit and no more."""
+    file, second = tmp_path / "twice_edited.py", 1_700_000_000_000_000_000
+    write(file, "n = 1\n")
+    compiled = Path(py_compile.compile(str(file), doraise=True) or "")
+    os.utime(compiled, ns=(second, second + 300_000_000))
+    write(file, "n = 2\n")
+    os.utime(file, ns=(second, second + 600_000_000))
+    load(live, "twice_edited")
+    assert live.value("import twice_edited\ntwice_edited.n") == "2"
+
+
+def test_a_distribution_is_loaded_again_by_its_own_name(live, tmp_path):
+    """The name that was asked for is not the one that is loaded."""
+    write(tmp_path / "moondial.py", "n = 1\n")
+    write(
+        tmp_path / "python_moondial-1.dist-info/METADATA",
+        "Metadata-Version: 2.1\nName: python-moondial\nVersion: 1\n",
+    )
+    write(tmp_path / "python_moondial-1.dist-info/RECORD", "moondial.py,,\n")
+    load(live, "python-moondial")
+    write(tmp_path / "moondial.py", "n = 2\n")
+    assert load(live, "python-moondial")["reloaded"] == ["moondial"]
 
 
 def test_a_new_file_in_a_directory_that_was_read_this_second_is_found(live, tmp_path):

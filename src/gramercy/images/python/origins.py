@@ -8,7 +8,7 @@ import ast
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from importlib.util import source_hash
+from importlib.util import cache_from_source, source_hash
 from typing import NamedTuple
 
 from .anatomy import is_module, raw_space
@@ -38,14 +38,19 @@ class Origins:
         self._reloaded: list[str] = []
         self.since = 0.0
 
-    def note(self, name: str, module: object) -> None:
-        """Remember the source of a module that was loaded during the call that began at `since`."""
+    def note(self, name: str, module: object) -> bool:
+        """Remember the source of a module that was loaded during the call that began at `since`.
+
+        Return whether it was not loaded from that source but from what was compiled of an older one.
+        """
         source = source_of(module)
         if source is None:
-            return
+            return False
+        is_old = _is_compiled_from_older(source)
         # A file that was written during the call may have been read before or after that.
-        is_sure = _written(source.file) < self.since
+        is_sure = _written(source.file) < self.since and not is_old
         self._marks[name] = source.mark if is_sure else None
+        return is_old
 
     def settle(self, name: str, source: Source) -> None:
         """Remember the source that a module was loaded from once more."""
@@ -92,6 +97,24 @@ def _written(file: str) -> float:
         return _stat(file).st_mtime
     except OSError:
         return 0.0
+
+
+def _is_compiled_from_older(source: Source) -> bool:
+    """Tell whether the import system takes a compiled file for up to date that is older than the source.
+
+    It knows the second and the size of the source: an edit within the same second may escape it.
+    """
+    try:
+        cached = cache_from_source(source.file)
+        with _open(cached, "rb") as stream:
+            header = stream.read(16)
+        written = _stat(source.file).st_mtime_ns
+        is_older = _stat(cached).st_mtime_ns < written
+    except (OSError, NotImplementedError):
+        return False
+    known = (0, written // 1_000_000_000 & 0xFFFFFFFF, len(source.data) & 0xFFFFFFFF)
+    numbers = tuple(int.from_bytes(header[place : place + 4], "little") for place in (4, 8, 12))
+    return is_older and numbers == known
 
 
 class Graph:

@@ -7,7 +7,8 @@ from importlib.machinery import FileFinder
 from pathlib import Path
 from types import ModuleType
 
-from .anatomy import raw_space
+from .anatomy import is_module, raw_space
+from .definitions import is_users
 from .evaluation import Run
 from .names import near
 from .reloading import Reload
@@ -55,15 +56,23 @@ class Loading:
     def run(self, _run: Run) -> None:
         """Import the module, or load what has changed of it again."""
         _see_new_files()
-        is_loaded = self.module_name in sys.modules
+        before = set(sys.modules)
         try:
             self.module = self._imported()
-            if is_loaded:
+            is_old = self._notes_old([name for name in list(sys.modules) if name not in before])
+            if self.module_name in before or is_old:
                 self._reload.run(self.module_name)
         except ImportError as error:
             self.missing = error.name if type(error.name) is str else None
             _tell_who_wanted(error, self.module_name)
             raise
+
+    def _notes_old(self, names: list[str]) -> bool:
+        """Note the sources of new modules; tell whether one of them came from something older."""
+        own = [name for name in names if is_module(sys.modules[name]) and is_users(sys.modules[name])]
+        # Each of them is to be noted, also those after the first old one.
+        found = [self._session.definitions.origins.note(name, sys.modules[name]) for name in own]
+        return any(found)
 
     def _imported(self) -> ModuleType:
         try:
