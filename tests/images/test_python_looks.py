@@ -131,6 +131,8 @@ def spied(family):
         ("n\ntext\nlen(text)", "4"),
         ("repr(items)", "'[1, 2, [3]]'"),
         ("-n ** 2", "-9"),
+        ("max(n, 200000) * 2", "400000"),
+        ("items[:1] * 3", "[1, 1, 1]"),
     ],
 )
 def test_a_look_changes_nothing_and_shows_what_python_shows(world, code, value):
@@ -244,6 +246,9 @@ def test_to_print_a_value_is_a_look(world):
         ),
         *(
             "[*items]",
+            "items * 200000",
+            "len(list(range(n, 200000)))",
+            "~n",
             "print(*items)",
             "type('X', (), {})",
             "undefined_name",

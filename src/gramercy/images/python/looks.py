@@ -11,8 +11,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .anatomy import MISSING, class_attribute, class_space, is_class, kinds, mro_of, raw_space
-from .plainness import has_hook, has_plain_attributes, has_plain_keys, is_plain
+from .anatomy import MISSING, is_class, kinds
+from .attributes import is_instance, of_class, of_instance, of_module
+from .plainness import DoubtError, has_plain_keys, is_plain
 
 _FUNCTIONS: dict[str, Callable[..., object]] = {
     **{kind.__name__: kind for kind in (bool, int, float, complex, list, tuple, dict, set, frozenset, range)},
@@ -43,11 +44,11 @@ _BINARY = {
     ast.BitAnd: operator.and_,
     ast.BitXor: operator.xor,
 }
+# Without `~`, which warns for booleans; and the one who shows warnings may be the user's.
 _UNARY = {
     ast.Not: operator.not_,
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
-    ast.Invert: operator.invert,
 }
 _COMPARISONS: dict[type, Callable[[Any, Any], object]] = {
     ast.Eq: operator.eq,
@@ -62,12 +63,9 @@ _COMPARISONS: dict[type, Callable[[Any, Any], object]] = {
 _CONVERSIONS = {-1: lambda value: value, 115: str, 114: repr, 97: ascii}
 _SIZED = kinds(list, tuple, dict, set, frozenset, str, bytes, bytearray, range)
 _INDEXED = (list, tuple, str, bytes, range)
-_MODULE_NAMES = frozenset(("__name__", "__doc__", "__file__", "__version__"))
-_print, _object_class = print, object.__dict__["__class__"]
-
-
-class DoubtError(Exception):
-    """It is not certain that nothing of the user's would run."""
+_print = print
+# What is computed from more might be computed twice, if its value is then in doubt.
+_LONGEST = 100_000
 
 
 class Look:
@@ -141,7 +139,10 @@ class Look:
         return {self._plain(_given(key)): self._value(value) for key, value in pairs}
 
     def _binary(self, node: ast.BinOp) -> object:
-        return _known(_BINARY, node.op)(self._plain(node.left), self._plain(node.right))
+        left, right = self._plain(node.left), self._plain(node.right)
+        if type(node.op) is ast.Mult and (_is_long(left, right) or _is_long(right, left)):
+            raise DoubtError
+        return _known(_BINARY, node.op)(left, right)
 
     def _unary(self, node: ast.UnaryOp) -> object:
         return _known(_UNARY, node.op)(self._plain(node.operand))
@@ -184,10 +185,10 @@ class Look:
     def _attribute(self, node: ast.Attribute) -> object:
         owner, name = self._value(node.value), node.attr
         if type(owner) is types.ModuleType:
-            return _of_module(owner, name)
+            return of_module(owner, name)
         if name.startswith("__"):
             raise DoubtError
-        found = _of_class(owner, name) if is_class(owner) else _of_instance(owner, name)
+        found = of_class(owner, name) if is_class(owner) else of_instance(owner, name)
         if found is MISSING:
             raise DoubtError
         return found
@@ -210,12 +211,12 @@ class Look:
         if not keywords and function is type and len(values) == 1:
             return type(values[0])
         if not keywords and function is isinstance and len(values) == 2:  # noqa: PLR2004 - as it takes
-            return _is_instance(*values)
+            return is_instance(*values)
         if _FUNCTIONS.get(name, MISSING) is not function or (function is str and len(values) > 1):
             raise DoubtError
         if function is len and not keywords and _has_length(*values):
             return len(values[0])
-        if not all(map(is_plain, values)):
+        if not all(map(is_plain, values)) or any(map(_is_long, values)):
             raise DoubtError
         return _FUNCTIONS[name](*values, **keywords)
 
@@ -259,6 +260,13 @@ def _known(table: dict[Any, Any], key: object) -> Any:
     return found
 
 
+def _is_long(value: object, copies: object = 1) -> bool:
+    """Tell whether so many copies of a sequence would be long."""
+    if type(value) is not list and type(value) is not tuple and type(value) is not range:
+        return False
+    return type(copies) is int and len(value) * copies > _LONGEST
+
+
 def _has_length(*values: object) -> bool:
     return len(values) == 1 and id(type(values[0])) in _SIZED
 
@@ -270,63 +278,3 @@ def _compared(relation: ast.cmpop, left: Any, right: Any) -> object:
     if not is_plain(left) or not (has_plain_keys(right) if searched else is_plain(right)):
         raise DoubtError
     return _known(_COMPARISONS, relation)(left, right)
-
-
-def _is_instance(value: object, wanted: object) -> bool:
-    classes = wanted if type(wanted) is tuple else (wanted,)
-    if not all(type(cls) is type for cls in classes):
-        raise DoubtError
-    if any(base is cls for base in mro_of(type(value)) for cls in classes):
-        return True
-    # Only then Python asks for `__class__`, which may lie.
-    if class_attribute(type(value), "__class__") is _object_class and has_plain_attributes(type(value)):
-        return False
-    raise DoubtError
-
-
-def _of_module(module: types.ModuleType, name: str) -> object:
-    space = raw_space(module)
-    if (name.startswith("__") and name not in _MODULE_NAMES) or not has_plain_keys(space):
-        raise DoubtError
-    if name not in space:
-        raise DoubtError
-    return space[name]
-
-
-def _of_class(cls: object, name: str) -> object:
-    if type(cls) is not type:
-        raise DoubtError
-    found = class_attribute(cls, name)
-    if type(found) is types.FunctionType or (found is not MISSING and not has_hook(found, "__get__")):
-        return found
-    raise DoubtError
-
-
-def _of_instance(owner: Any, name: str) -> object:
-    if not has_plain_attributes(type(owner)):
-        raise DoubtError
-    held = class_attribute(type(owner), name)
-    if type(held) is types.MemberDescriptorType:
-        return held.__get__(owner)
-    if held is not MISSING and has_hook(held, "__set__", "__delete__"):
-        raise DoubtError
-    own = _own_space(owner)
-    if name in own:
-        return own[name]
-    if type(held) is types.FunctionType:
-        return types.MethodType(held, owner)
-    if held is MISSING or has_hook(held, "__get__"):
-        raise DoubtError
-    return held
-
-
-def _own_space(owner: object) -> dict[str, object]:
-    """Return the very dictionary of an instance, or an empty one."""
-    for base in mro_of(type(owner)):
-        slot = class_space(base).get("__dict__")
-        if type(slot) is types.GetSetDescriptorType:
-            space: dict[str, object] = slot.__get__(owner)
-            if type(space) is dict and has_plain_keys(space):
-                return space
-            raise DoubtError
-    return {}

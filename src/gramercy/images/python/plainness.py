@@ -19,6 +19,10 @@ _object_repr = object.__dict__["__repr__"]
 _object_getattribute = object.__dict__["__getattribute__"]
 
 
+class DoubtError(Exception):
+    """It is not certain that nothing of the user's would run."""
+
+
 def is_plain(value: object, *, shown: bool = False) -> bool:
     """Tell whether the value is made of builtin types through and through.
 
