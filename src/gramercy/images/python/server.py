@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from . import classes, expansion, inspection, introspection, operations, references, systems
+from . import classes, expansion, inspection, introspection, operations, references, systems, undoing
 from .anatomy import short_name
 from .arrival import Address, Options, greet
 from .confinement import NotConfinedError, confine, prctl, shield
@@ -29,6 +29,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "eval": operations.evaluate,
     "compile": operations.compile_code,
     "load_system": systems.load_system,
+    "undo_definitions": undoing.undo_definitions,
     "describe": introspection.describe,
     "apropos": introspection.apropos,
     "arglist": introspection.show_arglist,
@@ -41,7 +42,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "macroexpand": expansion.expand,
     "inspect": inspection.inspect_object,
 }
-_RUNNING = ("eval", "compile", "load_system")
+_RUNNING = ("eval", "compile", "load_system", "undo_definitions")
 _UNSUPPORTED = "A Python process cannot be saved to a file; evaluate its definitions again in a new one."
 
 
