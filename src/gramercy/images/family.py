@@ -46,6 +46,7 @@ class Program:
     """How to start the zygote of a language: the command gets the socket path and a token appended.
 
     `saved` tells how to start from a file into which a process of the language was written, if it can be.
+    `notes` are sentences about what was found for the image, for whoever uses it first.
     """
 
     language: str
@@ -54,6 +55,7 @@ class Program:
     grants: Grants = field(default_factory=Grants)
     confinement: Confinement = Confinement.BUBBLEWRAP
     saved: Callable[[Path], Program] | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Forked(msgspec.Struct, frozen=True):

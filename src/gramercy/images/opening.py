@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageError
 from gramercy.gram.suggestion import suggest
-from gramercy.images.cpython import python_program
+from gramercy.images.cpython import python_findings, python_program
 from gramercy.images.environment import Environment
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
 from gramercy.images.protection import check_project
@@ -17,9 +17,14 @@ from gramercy.images.sandbox import Confinement, find_confinement
 from gramercy.images.sbcl import sbcl_program
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gramercy.images.family import Program
+    from gramercy.images.findings import Finding
 
 LANGUAGES = ("sbcl", "python")
+# What each language tells about a project, for a report.
+FINDINGS: dict[str, Callable[[Path, Environment], list[Finding]]] = {"python": python_findings}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +39,9 @@ class ImageSettings:
     def program(self) -> Program:
         """Return how to start the image. Finding out may take a while at the very first use."""
         confinement = self.confinement or find_confinement()
-        if self.language == "sbcl":
-            return sbcl_program(self.project, self.environment, confinement=confinement)
-        return python_program(self.project, self.environment, confinement=confinement)
+        make = sbcl_program if self.language == "sbcl" else python_program
+        program = make(self.project, self.environment, confinement=confinement)
+        return replace(program, notes=(*self.environment.notes, *program.notes))
 
 
 def open_image(  # noqa: PLR0913 - each has a default, and a caller names the ones it means

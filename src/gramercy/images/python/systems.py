@@ -12,6 +12,8 @@ from .requests import Request, RequestError, text
 from .session import Reply, Session
 
 _import = importlib.import_module
+# Directories that the environment leads to and that the user has not granted.
+not_granted: list[str] = []
 
 
 def add_path(directory: str) -> None:
@@ -76,8 +78,18 @@ def _version(name: str, module: object) -> str | None:
     return found if type(found) is str else None
 
 
+def _about_not_granted() -> str:
+    listed = ", ".join(not_granted)
+    return (
+        f"Editable installs of the environment lead to {listed}, outside of the project: if it is there, open "
+        f"the image with --path {not_granted[0]}."
+    )
+
+
 def _suggest(reply: Reply, name: str) -> None:
     error = reply.get("error")
     if type(error) is dict and error.get("type") == "ModuleNotFoundError":
+        if not_granted:
+            error["message"] = f"{error.get('message')}. {_about_not_granted()}"
         known = {entry.name for entry in pkgutil.iter_modules()} | set(sys.stdlib_module_names)
         error["suggestions"] = near(name.partition(".")[0], known)
