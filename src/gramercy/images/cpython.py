@@ -7,7 +7,7 @@ the project on the import path, come into the live process after its fork.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).parent / "python"
 MEMORY_MB = 1024
+# Twice what the process allows itself for the file that is run first.
+INIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,8 @@ def python_program(project: Path | None, environment: Environment, *, confinemen
     )
     command = [str(interpreter.program), "-I", "-S", "-X", "utf8", str(SOURCE.resolve() / "__main__.py")]
     command += _options(around, environment)
-    return Program("python", command, as_json, grants, confinement, notes=tuple(_notes(around)))
+    program = Program("python", command, as_json, grants, confinement, notes=tuple(_notes(around)))
+    return program if environment.init is None else replace(program, start_seconds=INIT_SECONDS)
 
 
 def _is_below(path: Path, project: Path | None) -> bool:
@@ -125,7 +128,14 @@ def python_findings(project: Path, environment: Environment) -> list[Finding]:
     try:
         around = look_around(project, environment)
     except ImageStartError as error:
-        return [Finding("interpreter", Status.FAILED, str(error), "correct --python, or leave it out")]
+        return [
+            Finding(
+                "interpreter",
+                Status.FAILED,
+                str(error),
+                "choose another one with --python or in the configuration",
+            )
+        ]
     return list(_findings(around))
 
 

@@ -46,7 +46,8 @@ class Program:
     """How to start the zygote of a language: the command gets the socket path and a token appended.
 
     `saved` tells how to start from a file into which a process of the language was written, if it can be.
-    `notes` are sentences about what was found for the image, for whoever uses it first.
+    `notes` are sentences about what was found for the image, for whoever uses it first. `start_seconds` is
+    how long a process that the zygote forks may take to connect.
     """
 
     language: str
@@ -56,6 +57,7 @@ class Program:
     confinement: Confinement = Confinement.BUBBLEWRAP
     saved: Callable[[Path], Program] | None = None
     notes: tuple[str, ...] = ()
+    start_seconds: float = FORK_SECONDS
 
 
 class Forked(msgspec.Struct, frozen=True):
@@ -121,6 +123,7 @@ class Family:
     def fork(self, source: Connection, role: str, seconds: float = FORK_SECONDS) -> Connection:
         """Let a process fork and return the connection of its child."""
         tag = self.new_tag()
+        seconds = max(seconds, self.program.start_seconds) if source is self.zygote else seconds
         answer = source.request(Forked, seconds, "fork", role=role, tag=tag)
         if not answer.ok:
             raise ImageError((answer.error or {}).get("message", "the image cannot be forked"))

@@ -1,8 +1,8 @@
 """Find the Python of a project without running any of its files.
 
 A repository can bring any file as `.venv/bin/python`, so nothing is started here: `pyvenv.cfg` is read as
-text. Of the installation behind an environment only the program, its standard library and libpython are named,
-each checked by the name of the real file, so that a link or a `home` that lies opens nothing else.
+text. Of the installation behind an environment only the program, its standard library and libpython are
+named, each checked by the name of the real file, so that a link or a `home` that lies opens nothing else.
 """
 
 from __future__ import annotations

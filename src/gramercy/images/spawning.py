@@ -101,7 +101,8 @@ def _start(
     command: list[str], confinement: Confinement, grants: Grants, log: int, inherited: tuple[int, ...]
 ) -> subprocess.Popen[bytes]:
     limit = "unlimited" if grants.memory_mb is None else str(grants.memory_mb * 1024)
-    seccomp = _filter_descriptor() if confinement is Confinement.BUBBLEWRAP else None
+    is_bubblewrap = confinement is Confinement.BUBBLEWRAP
+    seccomp = _filter_descriptor() if is_bubblewrap else None
     try:
         words = confined_command(command, confinement, grants, seccomp=seccomp)
         return _on_lasting_thread(
@@ -111,7 +112,8 @@ def _start(
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=child_environment(confinement, grants),
+                # Inside bubblewrap it is set anew; what a project sets must not reach the programs before.
+                env=child_environment(confinement, Grants() if is_bubblewrap else grants),
                 cwd=grants.project,
                 pass_fds=inherited if seccomp is None else (*inherited, seccomp),
             )

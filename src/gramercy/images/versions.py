@@ -20,7 +20,7 @@ _VERSION = re.compile(r"(?:python)?(?P<version>3(?:\.\d{1,3}(?:\.\d{1,3})?)?)?(?
 _EXPECTED = "expected an interpreter, the directory of an environment, or a version such as 3.12"
 
 
-def chosen_interpreter(word: str, origin: str = "--python") -> Interpreter:
+def chosen_interpreter(word: str, origin: str = "chosen") -> Interpreter:
     """Return what the word means, or say why it cannot be used."""
     path = Path(word).expanduser()
     if path.is_dir():
@@ -34,7 +34,7 @@ def chosen_interpreter(word: str, origin: str = "--python") -> Interpreter:
         raise ImageStartError(f"{word!r:.80} is no Python that is known: {_EXPECTED}")
     version = wanted["version"] or "3"
     for program in _installed(version, wanted["flag"]):
-        return interpreter_at(program, f"{origin} {word}")
+        return interpreter_at(program, f"{origin} as {word}")
     there = ", ".join(
         sorted({program.name[6:] for program in _installed("3", wanted["flag"], every=True)}, key=_order)
     )
@@ -43,7 +43,7 @@ def chosen_interpreter(word: str, origin: str = "--python") -> Interpreter:
 
 
 def _installed(version: str, flag: str, *, every: bool = False) -> Iterator[Path]:
-    """Yield the programs of a version: those on PATH, then the newest; one such as 3.12.1 by its directory."""
+    """Yield the programs of a version: on PATH, then the newest; one such as 3.12.1 by its directory."""
     name = "python3.*" if every else f"python{'.'.join(version.split('.')[:2])}{flag}"
     is_full = version.count(".") > 1
     for directory in os.environ.get("PATH", "").split(os.pathsep) if not is_full else ():

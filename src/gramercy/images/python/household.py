@@ -1,15 +1,40 @@
 """Move a live process into its environment right after its fork: the zygote never runs code of the user's."""
 
 import os
+import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from . import systems
 from .arrival import Options
 from .evaluation import Run
 from .session import Session
 
+_signal, _timer = signal.signal, signal.setitimer
+_ALARM, _REAL, _DEFAULT = signal.SIGALRM, signal.ITIMER_REAL, signal.SIG_DFL
+# The parent waits twice as long for a process to connect.
+_PATIENCE = 5
+_INIT_PATIENCE = 30
 _LARGEST = 16 * 1024 * 1024
+
+
+class TooSlow(BaseException):
+    """What runs at the start takes too long; nothing in it shall catch this by chance."""
+
+
+@contextmanager
+def _limited(seconds: int) -> Iterator[None]:
+    def give_up(_number: int, _frame: object) -> None:
+        raise TooSlow(f"it takes more than {seconds} seconds")
+
+    _signal(_ALARM, give_up)
+    _timer(_REAL, seconds)
+    try:
+        yield
+    finally:
+        _timer(_REAL, 0)
+        _signal(_ALARM, _DEFAULT)
 
 
 class Household:
@@ -34,7 +59,8 @@ class Household:
         """
         if self._site is not None:
             try:
-                self._site.main()
+                with _limited(_PATIENCE):
+                    self._site.main()
             except BaseException as error:  # noqa: BLE001 - code of the environment, which may do anything
                 _tell(f"the environment {sys.prefix} could not be taken up: {type(error).__name__}: {error}")
         sys.path[:0] = [path for path in self._first if path not in sys.path]
@@ -50,10 +76,12 @@ class Household:
                 source = file.read(_LARGEST)
             exec(compile(source, name, "exec", dont_inherit=True), vars(session.main))  # noqa: S102 - the user's file
 
-        reply, _ = session.perform(work, session.main, {})
+        with _limited(_INIT_PATIENCE):
+            reply, _ = session.perform(work, session.main, {})
         error = reply.get("error")
         if type(error) is dict:
-            _tell(f"{name} failed: {error.get('type')}: {error.get('message')}")
+            kind = str(error.get("type")).rpartition(".")[2]
+            _tell(f"{name} failed: {kind}: {error.get('message')}")
         for text in (reply.get("stdout"), reply.get("stderr")):
             if type(text) is str and text:
                 _tell(text.rstrip("\n"))

@@ -81,8 +81,8 @@ def _version(name: str, module: object) -> str | None:
 def _about_not_granted() -> str:
     listed = ", ".join(not_granted)
     return (
-        f"Editable installs of the environment lead to {listed}, outside of the project: if it is there, open "
-        f"the image with --path {not_granted[0]}."
+        f"Editable installs of the environment lead to {listed}, outside of the project: if it is there, "
+        f"open the image with --path {not_granted[0]}."
     )
 
 
