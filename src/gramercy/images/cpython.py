@@ -114,11 +114,11 @@ def _options(around: Surroundings, environment: Environment) -> list[str]:
 
 
 def _notes(around: Surroundings) -> Iterator[str]:
+    """Say what is not as it should be; what is well is told by the doctor and by each hello."""
     yield from around.wrong
-    if around.has_packages:
-        yield f"The image runs {around.interpreter.title}."
-    elif around.wrong:
-        yield "The image runs a Python without packages instead."
+    if around.wrong:
+        instead = around.interpreter.title if around.has_packages else "a Python without packages"
+        yield f"The image runs {instead} instead."
     for path in around.editables.outside:
         yield f"An editable install leads to {path}, outside of the project: to import it, say --path {path}."
 

@@ -6,6 +6,7 @@ Knows neither where the files are nor whose word counts more.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 LAST_PORT = 65535
+_NUMBER = re.compile("[0-9]{1,5}")
 LEAST_MEMORY_MB = 64
 
 
@@ -69,7 +71,7 @@ def _shown(value: object) -> str:
 def read_port(word: str) -> PublishedPort:
     """Read PORT or OUTER:INNER."""
     outer, _, inner = word.partition(":")
-    ports = [int(part) if part.isdecimal() and len(part) <= 5 else 0 for part in (outer, inner or outer)]  # noqa: PLR2004
+    ports = [int(part) if _NUMBER.fullmatch(part) else 0 for part in (outer, inner or outer)]
     if not all(1 <= port <= LAST_PORT for port in ports):
         raise InvalidSettingError(f"{word!r:.40} is not PORT or OUTER:INNER")
     return PublishedPort(*ports)
