@@ -407,6 +407,14 @@ def test_variables_reach_the_image_and_not_the_programs_that_start_it(project, o
     assert image._lineage.family.log.tail().count("cannot be preloaded") == 1
 
 
+def test_a_search_path_in_a_variable_of_the_user_is_granted(project, opened, tmp_path):
+    """Own program: PYTHONPATH on request."""
+    (tmp_path / "shed").mkdir()
+    (tmp_path / "shed" / "rake.py").write_text("teeth = 12\n")
+    image = opened(project, variables={"PYTHONPATH": f"{tmp_path / 'shed'}:{tmp_path / 'absent'}"})
+    assert value(image, "import rake; rake.teeth") == "12"
+
+
 def test_each_process_says_which_environment_it_is_in(project, opened):
     """Which one is in force must be visible."""
     make_environment(project / ".venv")

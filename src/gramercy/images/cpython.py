@@ -50,6 +50,13 @@ def look_around(project: Path | None, environment: Environment) -> Surroundings:
     for path in paths:
         if not path.is_dir():
             raise ImageStartError(f"{path} cannot be added to the image: there is no such directory")
+    # An isolated interpreter does not read the variable by itself.
+    told = (
+        Path(project or "", word)
+        for word in environment.variables.get("PYTHONPATH", "").split(os.pathsep)
+        if word
+    )
+    paths += tuple(path.resolve() for path in told if path.is_dir())
     found, wrong = (
         (chosen_interpreter(environment.python), ()) if environment.python else find_environment(project)
     )
