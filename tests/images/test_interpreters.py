@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -77,6 +78,15 @@ def value(image, code):
     reply = image.evaluate(code)
     assert reply.ok, reply.error
     return reply.values[-1]
+
+
+def command_lines():
+    """Return the command line of every process there is."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            found.append(file.read_bytes())
+    return found
 
 
 def notes(project, **told):
@@ -405,6 +415,18 @@ def test_variables_reach_the_image_and_not_the_programs_that_start_it(project, o
     assert value(image, "import os; os.environ['GARDEN']") == "'rose'"
     # The linker complains once for each program that it starts.
     assert image._lineage.family.log.tail().count("cannot be preloaded") == 1
+
+
+@pytest.mark.parametrize("confinement", CONFINEMENTS)
+def test_the_values_of_variables_are_on_no_command_line(project, opened, confinement):
+    """Everybody on the machine can read command lines."""
+    image = opened(
+        project, confinement=confinement, variables={"TOKEN": "rosebud" * 3, "EMPTY": "", "SIGN": "ä\n="}
+    )
+    assert value(image, "import os; [os.environ[n] for n in ('TOKEN', 'EMPTY', 'SIGN')]") == repr(
+        ["rosebud" * 3, "", "ä\n="]
+    )
+    assert not any(b"rosebud" in line for line in command_lines())
 
 
 def test_a_search_path_in_a_variable_of_the_user_is_granted(project, opened, tmp_path):

@@ -27,17 +27,31 @@ SHARED_MEMORY_BYTES = 64 * 1024 * 1024
 INNER_ID = "1000"
 
 
-def policy(grants: Grants, environment: Mapping[str, str], *, seccomp: int | None = None) -> list[str]:
-    """Return the options for the grants; `seccomp` is a descriptor to read a filter of system calls from."""
+def policy(
+    grants: Grants,
+    environment: Mapping[str, str],
+    *,
+    seccomp: int | None = None,
+    variables: int | None = None,
+) -> list[str]:
+    """Return the options for the grants.
+
+    `seccomp` is a descriptor to read a filter of system calls from, and `variables` one to read the
+    environment from, as `settings` writes it: everybody can see a command line.
+    """
     words = ["--unshare-all", "--unshare-user", *_if_known("--disable-userns")]
     words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "image"]
     if os.getuid() == 0:
         words += ["--uid", INNER_ID, "--gid", INNER_ID]
     words += ["--clearenv"]
-    for name, value in environment.items():
-        words += ["--setenv", name, value]
+    words += ["--args", str(variables)] if variables is not None else settings(environment)
     words += [*_system(), *_devices(), *_paths(grants), "--remount-ro", "/"]
     return words + (["--seccomp", str(seccomp)] if seccomp is not None else [])
+
+
+def settings(environment: Mapping[str, str]) -> list[str]:
+    """Return the options that set the environment."""
+    return [word for pair in environment.items() for word in ("--setenv", *pair)]
 
 
 def _system() -> list[str]:

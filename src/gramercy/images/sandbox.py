@@ -137,11 +137,17 @@ def weaknesses(confinement: Confinement) -> tuple[str, ...]:
 
 
 def confined_command(
-    command: list[str], confinement: Confinement, grants: Grants, *, seccomp: int | None = None
+    command: list[str],
+    confinement: Confinement,
+    grants: Grants,
+    *,
+    seccomp: int | None = None,
+    variables: int | None = None,
 ) -> list[str]:
-    """Return the command that runs another one inside the confinement; `seccomp` is a descriptor."""
+    """Return the command that runs another one inside; `seccomp` and `variables` are descriptors."""
     if confinement is Confinement.BUBBLEWRAP:
-        words = bubblewrap.policy(grants, child_environment(confinement, grants), seccomp=seccomp)
+        environment = child_environment(confinement, grants)
+        words = bubblewrap.policy(grants, environment, seccomp=seccomp, variables=variables)
         return [shutil.which("bwrap") or "bwrap", *words, "--", *command]
     if confinement is Confinement.LANDLOCK:
         return [*_landlock(grants), "--", *command]

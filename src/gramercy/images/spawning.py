@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gramercy.images import bubblewrap
 from gramercy.images.confine.seccomp import build_filter
 from gramercy.images.protection import Placeholder
 from gramercy.images.sandbox import Confinement, Grants, child_environment, confined_command
@@ -103,8 +104,10 @@ def _start(
     limit = "unlimited" if grants.memory_mb is None else str(grants.memory_mb * 1024)
     is_bubblewrap = confinement is Confinement.BUBBLEWRAP
     seccomp = _filter_descriptor() if is_bubblewrap else None
+    variables = _variables_descriptor(child_environment(confinement, grants)) if is_bubblewrap else None
+    own = tuple(descriptor for descriptor in (seccomp, variables) if descriptor is not None)
     try:
-        words = confined_command(command, confinement, grants, seccomp=seccomp)
+        words = confined_command(command, confinement, grants, seccomp=seccomp, variables=variables)
         return _on_lasting_thread(
             lambda: subprocess.Popen(  # noqa: S603 - our own words
                 ["/bin/sh", "-c", _LIMIT, "sh", limit, *words],
@@ -115,12 +118,12 @@ def _start(
                 # Inside bubblewrap it is set anew; what a project sets must not reach the programs before.
                 env=child_environment(confinement, Grants() if is_bubblewrap else grants),
                 cwd=grants.project,
-                pass_fds=inherited if seccomp is None else (*inherited, seccomp),
+                pass_fds=(*inherited, *own),
             )
         )
     finally:
-        if seccomp is not None:
-            os.close(seccomp)
+        for descriptor in own:
+            os.close(descriptor)
 
 
 def _watch(leader: int) -> subprocess.Popen[bytes]:
@@ -136,10 +139,19 @@ def _watch(leader: int) -> subprocess.Popen[bytes]:
 
 def _filter_descriptor() -> int | None:
     program = build_filter(platform.machine(), namespaces=True)
-    if program is None:
-        return None
-    descriptor = os.memfd_create("filter")
-    os.write(descriptor, program)
+    return None if program is None else _descriptor("filter", program)
+
+
+def _variables_descriptor(environment: dict[str, str]) -> int:
+    words = bubblewrap.settings(environment)
+    return _descriptor("variables", b"".join(os.fsencode(word) + b"\0" for word in words))
+
+
+def _descriptor(name: str, data: bytes) -> int:
+    """Return a descriptor from which a program can read the data."""
+    descriptor = os.memfd_create(name)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
 
