@@ -89,10 +89,11 @@ def test_what_leads_outside_is_named_and_waits_for_the_word_of_the_user(tmp_path
     install(make_environment(project), "soil", other / "src")
     named = other / "src" if install is link else other / "src" / "soil"
     image = open_image("python", project=project)
-    reply = image.load_system("soil")
+    for reply in (image.load_system("soil"), image.evaluate("import soil")):
+        assert reply.error is not None
+        assert reply.error.type == "ModuleNotFoundError"
+        assert f"open the image with --path {named}" in reply.error.message
     image.close()
-    assert reply.error is not None
-    assert f"open the image with --path {named}" in reply.error.message
     findings = python_findings(project, Environment())
     assert [f.advice for f in findings if f.status is Status.WARNING] == [f"to import it, say --path {named}"]
     granted = Environment(paths=(other / "src",))

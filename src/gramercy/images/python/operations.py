@@ -11,6 +11,7 @@ from .evaluation import Run
 from .names import unknown_module
 from .requests import text
 from .session import Reply, Session
+from .systems import hint_at_outside
 
 
 def evaluate(session: Session, request: Reply) -> Reply:
@@ -23,6 +24,8 @@ def evaluate(session: Session, request: Reply) -> Reply:
         session.evaluator.run(code, session.current, space, run)
 
     reply, run = session.perform(work, module, request)
+    if not reply["ok"]:
+        hint_at_outside(reply)
     objects = [session.table.number(value) for value in run.last]
     if any(objects):
         reply["objects"] = objects

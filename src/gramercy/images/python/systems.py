@@ -78,18 +78,21 @@ def _version(name: str, module: object) -> str | None:
     return found if type(found) is str else None
 
 
-def _about_not_granted() -> str:
+def hint_at_outside(reply: Reply) -> None:
+    """Tell, where a module was not found, which directories of the environment are not granted."""
+    error = reply.get("error")
+    if not not_granted or type(error) is not dict or error.get("type") != "ModuleNotFoundError":
+        return
     listed = ", ".join(not_granted)
-    return (
-        f"Editable installs of the environment lead to {listed}, outside of the project: if it is there, "
-        f"open the image with --path {not_granted[0]}."
+    error["message"] = (
+        f"{error.get('message')}. Editable installs of the environment lead to {listed}, outside of the "
+        f"project: if it is there, open the image with --path {not_granted[0]}."
     )
 
 
 def _suggest(reply: Reply, name: str) -> None:
     error = reply.get("error")
     if type(error) is dict and error.get("type") == "ModuleNotFoundError":
-        if not_granted:
-            error["message"] = f"{error.get('message')}. {_about_not_granted()}"
+        hint_at_outside(reply)
         known = {entry.name for entry in pkgutil.iter_modules()} | set(sys.stdlib_module_names)
         error["suggestions"] = near(name.partition(".")[0], known)
