@@ -40,6 +40,8 @@ class Hello(msgspec.Struct, frozen=True):
     token: str
     capabilities: list[str] = []
     tag: str | None = None
+    # Of Python, the environment in force.
+    prefix: str = ""
 
 
 class Connection:

@@ -33,7 +33,6 @@ REFUSED = {
     "HOME": f"{_OWN}, since yours is out of its reach",
     "TMPDIR": f"{_OWN}, since yours is out of its reach",
     "PWD": f"{_OWN}, the project",
-    "PYTHONPATH": "a Python image does not read it; grant directories with --path",
     "PYTHONHOME": "a Python image does not read it; choose an interpreter with --python",
     "SBCL_HOME": f"{_OWN}, where its SBCL is installed",
     "SBCL_CORE": f"{_OWN}; begin with a saved state by --restore",

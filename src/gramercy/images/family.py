@@ -52,6 +52,7 @@ class Program:
 
     `saved` tells how to start from a file into which a process of the language was written, if it can be.
     `memory_mb` is what the user can set; `notes` is what the user shall be told of the image before using it.
+    `start_seconds` is how long a process that the zygote forks may take to connect.
     """
 
     language: str
@@ -63,6 +64,7 @@ class Program:
     memory_mb: int | None = None
     publish: tuple[PublishedPort, ...] = ()
     notes: tuple[str, ...] = ()
+    start_seconds: float = FORK_SECONDS
 
 
 class Forked(msgspec.Struct, frozen=True):
@@ -147,6 +149,7 @@ class Family:
     def fork(self, source: Connection, role: str, seconds: float = FORK_SECONDS) -> Connection:
         """Let a process fork and return the connection of its child."""
         tag = self.new_tag()
+        seconds = max(seconds, self.program.start_seconds) if source is self.zygote else seconds
         answer = source.request(Forked, seconds, "fork", role=role, tag=tag)
         if not answer.ok:
             raise ImageError((answer.error or {}).get("message", "the image cannot be forked"))

@@ -13,6 +13,7 @@ from .names import unknown_module
 from .printing import is_trivial
 from .requests import text
 from .session import Reply, Session
+from .systems import hint_at_outside
 
 
 def evaluate(session: Session, request: Reply) -> Reply:
@@ -28,6 +29,8 @@ def evaluate(session: Session, request: Reply) -> Reply:
         run.pure = run.pure and not released
 
     reply, run = session.perform(work, module, request)
+    if not reply["ok"]:
+        hint_at_outside(reply)
     objects = [session.table.number(value) for value in run.last]
     if any(objects):
         reply["objects"] = objects

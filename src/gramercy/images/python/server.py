@@ -16,6 +16,7 @@ from .confinement import NotConfinedError, confine, prctl, shield
 from .effects import Witness
 from .failures import message_of
 from .frames import Connection, decode, encode
+from .household import Household
 from .interrupts import ignore_interrupts
 from .mirror import open_mirror
 from .names import near
@@ -51,6 +52,7 @@ class Server:
 
     def __init__(self, options: Options, connection: Connection) -> None:
         self._address: Address = options.address
+        self._household = Household(options)
         self._connection = connection
         self._role = "zygote"
         self._mirror = open_mirror(options.mirror)
@@ -195,7 +197,9 @@ class Server:
         if self._role == "zygote":
             self.family.stop_adopting()
             shield()
+            self._household.move_in()
             self._session.begin()
+            self._household.run_init(self._session)
         self._session.loop.forget()
         self._session.unsettle()
         self._role = role

@@ -18,6 +18,8 @@ from .session import Reply, Session
 _import = importlib.import_module
 _HOME = __file__.rpartition("/")[0] + "/"
 _IMPORTLIB = importlib.__file__
+# Directories that the environment leads to and that the user has not granted.
+not_granted: list[str] = []
 
 
 def add_path(directory: str) -> None:
@@ -168,8 +170,21 @@ def _version(name: str, module: object) -> str | None:
     return found if type(found) is str else None
 
 
+def hint_at_outside(reply: Reply) -> None:
+    """Tell, where a module was not found, which directories of the environment are not granted."""
+    error = reply.get("error")
+    if not not_granted or type(error) is not dict or error.get("type") != "ModuleNotFoundError":
+        return
+    listed = ", ".join(not_granted)
+    error["message"] = (
+        f"{error.get('message')}. Editable installs of the environment lead to {listed}, outside of the "
+        f"project: if it is there, open the image with --path {not_granted[0]}."
+    )
+
+
 def _suggest(reply: Reply, name: str) -> None:
     error = reply.get("error")
     if type(error) is dict and error.get("type") == "ModuleNotFoundError":
+        hint_at_outside(reply)
         known = {entry.name for entry in pkgutil.iter_modules()} | set(sys.stdlib_module_names)
         error["suggestions"] = near(name.partition(".")[0], known)
