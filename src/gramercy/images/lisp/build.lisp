@@ -26,8 +26,8 @@
 (in-package #:gramercy.image.build)
 
 (let ((here *load-truename*)
-      (files '("package" "json" "frames" "requests" "operations" "mirror" "streams" "printing" "conditions" "objects"
-               "definitions" "definers" "positions" "warnings" "hangup" "guarding" "processes" "reaping" "effects"
+      (files '("package" "json" "frames" "requests" "operations" "mirror" "streams" "printing" "positions" "places"
+               "conditions" "objects" "definitions" "definers" "warnings" "reading" "hangup" "guarding" "processes" "reaping" "effects"
                "purity" "evaluation" "symbols" "reply" "compilation" "expansion" "classes" "introspection"
                "inspection" "listing" "systems" "landlock" "seccomp" "confinement" "saving" "server"
                "rehearsal" "warming")))
@@ -38,6 +38,7 @@
 
 (gramercy.image::watch-definers)
 (gramercy.image::watch-reader)
+(gramercy.image::drop-needless-prefixes)
 (gramercy.image::keep-debugger-enabled)
 (gramercy.image::leave-mirror-in-copies)
 (sb-ext:lock-package '#:gramercy.image)

@@ -69,10 +69,11 @@
   (setf *role* role
         *tag* tag
         *children* '()
-        *untracked* nil
         *main-thread* sb-thread:*current-thread*)
+  (track-definitions t)
   (forget-ends)
-  (sb-sys:enable-interrupt sb-unix:sigchld :default)
+  (forget-programs)
+  (sb-sys:enable-interrupt sb-unix:sigchld (or (internal-function "SIGCHLD-HANDLER" "SB-UNIX") :default))
   (install-interrupt-handler)
   (join-parent))
 

@@ -35,10 +35,12 @@
       (put-ascii ",\"error\":")
       (put-members
        (append fault
-               (list "form_index" (source-form-count source)
-                     "line" (line-number (source-text source)
-                                         (skip-text-blanks (source-text source)
-                                                           (source-form-start source)))))))))
+               (list "form_index" (source-form-count source))
+               ;; A line in a file is another one.
+               (unless (getf-text fault "file")
+                 (list "line" (line-number (source-text source)
+                                           (skip-text-blanks (source-text source)
+                                                             (source-form-start source))))))))))
 
 (defun put-changes (changes)
   "Append the list CHANGES, as far as it goes."
@@ -77,6 +79,12 @@
     (put-ascii ",\"objects\":")
     (put-items (mapcar #'object-number values))))
 
+(defun put-notes (notes)
+  "Append the sentences NOTES, which are in reverse."
+  (when notes
+    (put-ascii ",\"notes\":")
+    (put-items (reverse notes))))
+
 (defun put-evaluation (id evaluation)
   "Write the whole reply to the evaluation that the request ID asked for."
   (let ((changes (take-changes)))
@@ -89,6 +97,7 @@
     (put-string (display-package-name *current-package*))
     (put-changes changes)
     (put-objects (evaluation-last-values evaluation))
+    (put-notes (evaluation-notes evaluation))
     (put-effects)
     (put-truncated evaluation (length changes))
     (put-ascii ",\"elapsed_ms\":")

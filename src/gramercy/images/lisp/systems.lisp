@@ -49,7 +49,7 @@
 (define-operation "load_system" (request)
   (let ((name (string-downcase (trimmed-system (request-text request :system))))
         (started (microseconds))
-        (*package* (find-package :common-lisp-user)))
+        (*package* (user-package)))
     (with-user-streams ((request-count request :limit +default-limit+) (getf request :id))
       (prepare-for-user-code)
       (let ((fault (call-guarded (lambda () (load-quietly name)))))

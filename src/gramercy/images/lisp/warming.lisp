@@ -39,9 +39,10 @@
 (defun build-core (path)
   "Save a core to PATH that starts as the zygote, and end."
   (setf *main-thread* sb-thread:*current-thread*)
-  (let ((*package* (find-package :common-lisp-user))
-        (*untracked* nil))
+  (track-definitions t)
+  (let ((*package* (find-package :common-lisp-user)))
     (mapc #'warm-up-evaluation *warm-up-code*))
+  (track-definitions nil)
   (forget-warm-up)
   (setf *package* (find-package :common-lisp-user))
   (save-core path))
