@@ -27,9 +27,9 @@
 
 (let ((here *load-truename*)
       (files '("package" "json" "frames" "requests" "operations" "mirror" "streams" "printing" "positions" "places"
-               "conditions" "objects" "definitions" "definers" "warnings" "reading" "hangup" "guarding" "processes" "reaping" "effects"
+               "conditions" "objects" "definitions" "journal" "definers" "warnings" "reading" "hangup" "guarding" "processes" "reaping" "effects"
                "purity" "evaluation" "symbols" "reply" "compilation" "expansion" "classes" "introspection"
-               "inspection" "listing" "systems" "landlock" "seccomp" "confinement" "saving" "server"
+               "inspection" "listing" "undo" "systems" "landlock" "seccomp" "confinement" "saving" "server"
                "rehearsal" "warming")))
   ;; One unit, so that a function may be used before the file that defines it.
   (with-compilation-unit ()

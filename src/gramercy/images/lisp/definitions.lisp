@@ -126,6 +126,7 @@ since a mere question can make SBCL define a class. Its global value counts for 
   (when (trackable-p space name)
     (let ((key (cons space name)))
       (unless (gethash key *touched*)
+        (remember-meaning space name)
         (setf (gethash key *touched*)
               (list (if (and (member space '(:setf-expander :method-combination))
                              (not (gethash key *definitions*)))

@@ -89,6 +89,7 @@
           do (setf (source-form source) form
                    - form
                    (evaluation-pure evaluation) (and (evaluation-pure evaluation) (pure-form-p form)))
+             (unless (evaluation-pure evaluation) (remember-assigned form))
              (let ((values (multiple-value-list (funcall evaluate form))))
                (remember-values form values)
                (push (print-values evaluation values) (evaluation-forms evaluation))

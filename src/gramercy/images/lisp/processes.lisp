@@ -93,7 +93,7 @@
                   "version" (lisp-implementation-version)
                   "pid" *process-id*
                   "capabilities" #("fork" "preview" "save" "compile" "xref" "macroexpand" "inspect"
-                                   "definitions" "load_system" "interrupt")
+                                   "definitions" "undo_definitions" "load_system" "interrupt")
                   "token" *token*
                   "tag" *tag*))
   (send-frame))

@@ -85,9 +85,18 @@
     (put-ascii ",\"notes\":")
     (put-items (reverse notes))))
 
+(defun put-ending (started)
+  "Append what every reply to a call ends with: how long it took since STARTED, and how the process is."
+  (put-ascii ",\"elapsed_ms\":")
+  (put-thousandths (max 0 (- (microseconds) started)))
+  (put-state)
+  (put-unkept)
+  (put-ascii "}"))
+
 (defun put-evaluation (id evaluation)
   "Write the whole reply to the evaluation that the request ID asked for."
   (let ((changes (take-changes)))
+    (close-entry (source-text (evaluation-source evaluation)))
     (put-reply-start id (null (evaluation-fault evaluation)))
     (put-forms (evaluation-forms evaluation))
     (put-output)
@@ -100,9 +109,5 @@
     (put-notes (evaluation-notes evaluation))
     (put-effects)
     (put-truncated evaluation (length changes))
-    (put-ascii ",\"elapsed_ms\":")
-    (put-thousandths (max 0 (- (microseconds) (evaluation-started evaluation))))
-    (put-state)
-    (put-unkept)
     (when (evaluation-unchanged-p evaluation) (put-ascii ",\"unchanged\":true"))
-    (put-ascii "}")))
+    (put-ending (evaluation-started evaluation))))

@@ -60,11 +60,7 @@
                                 "package" (display-package-name *current-package*)))
         (put-output)
         (put-effects)
-        (put-ascii ",\"elapsed_ms\":")
-        (put-thousandths (max 0 (- (microseconds) started)))
-        (put-state)
-        (put-unkept)
-        (put-ascii "}")))
+        (put-ending started)))
     (send-frame)))
 
 (defun trimmed-system (text)

@@ -33,6 +33,7 @@
         /// nil // nil / nil)
   (clrhash *touched*)
   (clrhash *definitions*)
+  (forget-journal)
   (dolist (name '("WARM" "COLD" "X" "Y" "FOUR"))
     (unintern (find-symbol name :cl-user) :cl-user)))
 
