@@ -29,7 +29,7 @@
       (files '("package" "json" "frames" "requests" "operations" "mirror" "streams" "printing" "positions" "places"
                "conditions" "objects" "definitions" "journal" "definers" "warnings" "reading" "hangup" "guarding" "processes" "reaping" "effects"
                "purity" "evaluation" "symbols" "reply" "compilation" "expansion" "classes" "introspection"
-               "inspection" "listing" "undo" "systems" "landlock" "seccomp" "confinement" "saving" "server"
+               "inspection" "listing" "undo" "builds" "systems" "landlock" "seccomp" "confinement" "saving" "server"
                "rehearsal" "warming")))
   ;; One unit, so that a function may be used before the file that defines it.
   (with-compilation-unit ()
@@ -40,6 +40,8 @@
 (gramercy.image::watch-reader)
 (gramercy.image::drop-needless-prefixes)
 (gramercy.image::keep-debugger-enabled)
+(gramercy.image::silence-aborted-units)
+(gramercy.image::sharpen-dates)
 (gramercy.image::leave-mirror-in-copies)
 (sb-ext:lock-package '#:gramercy.image)
 (in-package #:common-lisp-user)

@@ -100,7 +100,8 @@ NIL where SBCL does not count the lines of STREAM."
   "Return the place of the toplevel form of a file that is being evaluated or compiled, or NIL outside of files."
   (let ((stream (loaded-stream)))
     (cond (stream (make-place :file (file-name-text stream) :line (car (tracked-line stream t))))
-          ((ignore-errors *load-truename*) (make-place :file (file-name-text *load-truename*))))))
+          ((ignore-errors *load-truename*)
+           (make-place :file (or (component-source *load-truename*) (file-name-text *load-truename*)))))))
 
 (defun input-error-p (condition)
   "Tell whether CONDITION says that a file which is loaded or compiled could not be read."

@@ -122,8 +122,9 @@ It has derived a type from the new definition before that was made, and would be
 (defun take-entry-back (entry)
   "Put all meanings of ENTRY back; return the changes, sorted by name, and what is to be said, newest first."
   (let ((changes '())
-        (notes (list "Objects that were changed in place, and variables that were set inside of functions, stay as they are."
-                     (format nil "Taken back: the definitions of ~a" (entry-label entry)))))
+        (notes (and (entry-meanings entry)
+                    (list "Objects that were changed in place, and variables that were set inside of functions, stay as they are."
+                          (format nil "Taken back: the definitions of ~a" (entry-label entry))))))
     (dolist (meaning (stable-sort (copy-list (entry-meanings entry)) #'< :key #'put-back-order))
       (multiple-value-bind (change note) (take-meaning-back meaning)
         (when change (push change changes))

@@ -51,8 +51,9 @@ SBCL has no type for it in all releases, but it has always been a format with th
 (defun form-line (source form)
   "Return the line of FORM in SOURCE, or that of the toplevel form where the compiler made FORM itself."
   (let ((text (source-text source)))
-    (line-number text (subform-place text (source-form-start source)
-                                     (subform-path (source-form source) form)))))
+    (unless (string= text "")
+      (line-number text (subform-place text (source-form-start source)
+                                       (subform-path (source-form source) form))))))
 
 (defun notice-place (condition context)
   "Return the place in a file that CONDITION is about, signalled where CONTEXT says; NIL for code that was sent."
@@ -77,13 +78,14 @@ SBCL has no type for it in all releases, but it has always been a format with th
        :line (if place (place-line place) (form-line source form))
        :space space :name name))))
 
-(defun redefinition-p (condition)
-  "Tell whether CONDITION only says what the list of changes says anyway."
-  (typep condition '#.(or (internal-symbol "REDEFINITION-WARNING" "SB-KERNEL") 'null)))
+(defun repetition-p (condition)
+  "Tell whether CONDITION only says what the list of changes, or the other warnings about a file, say anyway."
+  (typep condition '(or #.(or (internal-symbol "REDEFINITION-WARNING" "SB-KERNEL") 'null)
+                     uiop:compile-warned-warning uiop:compile-failed-warning)))
 
 (defun add-notice (source condition)
   "Add CONDITION to the warnings of SOURCE, once."
-  (unless (or (redefinition-p condition) (eq condition (source-latest source)))
+  (unless (or (repetition-p condition) (eq condition (source-latest source)))
     (setf (source-latest source) condition)
     (when (< (source-warning-count source) (* 20 +most-warnings+))
       (let ((notice (make-source-notice source condition)))
@@ -104,6 +106,13 @@ tell their callers."
 (defun unread-output-p ()
   "Tell whether what is printed on the error output now would only repeat what the reply tells."
   (eq *error-output* *error-output-kept*))
+
+(defun silence-aborted-units ()
+  "Take the effect out of the remark that a compilation was left early, where a reply tells why.
+Done once, before the core is saved."
+  (wrap (internal-symbol "SUMMARIZE-COMPILATION-UNIT" "SB-C")
+        (lambda (original aborted)
+          (unless (and aborted (unread-output-p)) (funcall original aborted)))))
 
 (defun collect-warning (source condition)
   "Add CONDITION to the warnings of SOURCE, and muffle it unless user code wants to see it printed."
