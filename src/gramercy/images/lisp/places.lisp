@@ -60,15 +60,20 @@
   (let ((find-context (internal-function "FIND-ERROR-CONTEXT" "SB-C")))
     (and find-context (ignore-errors (values (funcall find-context nil))))))
 
+(defun context-file (context)
+  "Return the name of the file that the compiler is at, as CONTEXT says, or NIL."
+  (let ((file (context-part "FILE-NAME" context)))
+    (and (typep file '(or pathname string)) (file-name-text file))))
+
 (defun context-place (context)
   "Return the place of CONTEXT where the compiler is at a file, or NIL."
-  (let ((file (context-part "FILE-NAME" context))
+  (let ((file (context-file context))
         (position (context-part "FILE-POSITION" context)))
-    (when (typep file '(or pathname string))
-      (make-place :file (file-name-text file)
+    (when file
+      (make-place :file file
                   :line (and position
                              (ignore-errors
-                              (file-form-line file position
+                              (file-form-line (sb-ext:parse-native-namestring file) position
                                               (rest (reverse (context-part "ORIGINAL-SOURCE-PATH" context))))))))))
 
 ;;; The reader and the loader
@@ -122,7 +127,7 @@ NIL where SBCL does not count the lines of STREAM."
          (point (tracked-line stream unclosed)))
     (when (typep stream 'file-stream)
       (let* ((file (file-name-text stream))
-             (text (and point (file-line-text file (car point)))))
+             (text (and point (file-line-text (pathname stream) (car point)))))
         (make-place :file file :line (car point) :text text
                     :column (and text (<= (cdr point) (length text)) (max 1 (if unclosed (1+ (cdr point)) (cdr point)))))))))
 

@@ -17,10 +17,10 @@
   (left-out 0 :type index)
   condition)
 
-(defun wanted-notice-p (build notice)
-  "Tell whether NOTICE is to be told: in the files of libraries only what is more than a matter of style."
-  (or (string/= (notice-kind notice) "style-warning")
-      (own-file-p (notice-file notice) (build-name build))
+(defun wanted-notice-p (build kind file)
+  "Tell whether a notice of KIND about FILE is to be told: of libraries only what is more than a matter of style."
+  (or (string/= kind "style-warning")
+      (own-file-p file (build-name build))
       (progn (incf (build-left-out build)) nil)))
 
 (defun load-quietly (build)
@@ -29,13 +29,14 @@
         (*compile-verbose* nil) (*compile-print* nil) (*load-verbose* nil)
         (quickload (quicklisp-loader))
         (name (build-name build)))
-    (setf (source-wanted (build-source build)) (lambda (notice) (wanted-notice-p build notice)))
+    (setf (source-wanted (build-source build)) (lambda (kind file) (wanted-notice-p build kind file)))
     (call-collecting-warnings
      (build-source build)
      (lambda ()
        (handler-bind ((error (lambda (condition) (setf (build-condition build) condition))))
          (if quickload
-             (funcall quickload name :silent t)
+             ;; Quicklisp muffles warnings unless it is verbose; what it says then is kept off the output.
+             (funcall quickload name :silent t :verbose t :allow-other-keys t)
              (asdf:load-system name :verbose nil)))))))
 
 (defun system-version (name)
@@ -105,7 +106,7 @@
   "Return the place of NOTICE with the text of its line, or NIL where it is in no file."
   (when (notice-file notice)
     (make-place :file (notice-file notice) :line (notice-line notice)
-                :text (and (notice-line notice) (file-line-text (notice-file notice) (notice-line notice))))))
+                :text (and (notice-line notice) (file-line-text (sb-ext:parse-native-namestring (notice-file notice)) (notice-line notice))))))
 
 (defun definition-fault (build condition fault)
   "Return FAULT, made of CONDITION, with the place in the file that should define the system of BUILD."

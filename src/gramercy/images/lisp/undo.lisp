@@ -158,6 +158,7 @@ It has derived a type from the new definition before that was made, and would be
                             (handler-bind ((warning #'muffle-warning))
                               (setf (values changes notes) (take-entry-back entry))))))))
             (if fault
-                (reply-fault request fault)
+                ;; What is left of it can be taken back by the next request.
+                (progn (push entry *journal*) (reply-fault request fault))
                 (progn (put-taken-back request changes (append notes (reverse (entry-notes entry))) started)
                        (send-frame))))))))

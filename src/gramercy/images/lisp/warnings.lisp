@@ -15,7 +15,7 @@
   (warnings '() :type list)
   ;; The condition collected last: layers of the compiler signal the same one again.
   (latest nil :type (or null condition))
-  ;; A function that tells whether a notice is wanted, or NIL where all are.
+  ;; A function that tells from its kind and its file whether a notice is wanted, or NIL where all are.
   (wanted nil :type (or null function))
   (warning-count 0 :type index)
   (assigned '() :type list)
@@ -87,11 +87,17 @@ SBCL has no type for it in all releases, but it has always been a format with th
   "Add CONDITION to the warnings of SOURCE, once."
   (unless (or (repetition-p condition) (eq condition (source-latest source)))
     (setf (source-latest source) condition)
-    (when (< (source-warning-count source) (* 20 +most-warnings+))
-      (let ((notice (make-source-notice source condition)))
-        (when (or (null (source-wanted source)) (funcall (source-wanted source) notice))
-          (when (<= (incf (source-warning-count source)) +most-warnings+)
-            (push notice (source-warnings source))))))))
+    (when (and (wanted-p source condition)
+               (<= (incf (source-warning-count source)) +most-warnings+))
+      (push (make-source-notice source condition) (source-warnings source)))))
+
+(defun wanted-p (source condition)
+  "Tell whether SOURCE is to be told of CONDITION. Its line would cost more to find than this."
+  (let ((wanted (source-wanted source)))
+    (or (null wanted)
+        (funcall wanted (warning-kind condition)
+                 (let ((context (compiler-context)))
+                   (ignore-errors (or (and context (context-file context)) (place-file (loading-place)))))))))
 
 (defun count-for-compiler (condition)
   "Count CONDITION, which will be muffled, as the compiler does where nobody muffles it: COMPILE and COMPILE-FILE
