@@ -22,13 +22,15 @@ pytestmark = pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not in
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory):
+    # To compile ironclad takes more than the usual half a gigabyte, in plain SBCL too.
+    command = [word.replace("512MB", "2GB") for word in children.program("sbcl")]
     with pytest.MonkeyPatch.context() as patch:
         compiled = tmp_path_factory.mktemp("compiled")
         patch.setenv(
             "ASDF_OUTPUT_TRANSLATIONS",
             f'(:output-translations (t ("{compiled}/" :**/ :*.*.*)) :ignore-inherited-configuration)',
         )
-        with closing(children.Family(tmp_path_factory.mktemp("family"), "sbcl")) as family:
+        with closing(children.Family(tmp_path_factory.mktemp("family"), "sbcl", command=command)) as family:
             yield family
 
 

@@ -210,6 +210,30 @@ def test_old_values_are_kept_for_the_latest_calls_only(live):
     assert live.value("(sb-ext:weak-pointer-value (first *pointers*))") == "NIL"
 
 
+def test_large_old_values_are_not_kept_alive_and_that_is_said(live):
+    live.eval("(defvar *big* nil) (defvar *long* nil) (defvar *pointers* '())")
+    live.eval("(progn (setf *big* (make-array 100000) *long* (make-list 100000)) nil)")
+    live.eval("(setf *pointers* (mapcar #'sb-ext:make-weak-pointer (list *big* *long*)))")
+    live.eval("(setf *long* 1)")
+    live.eval("(setf *big* 1)")
+    changed, notes = undo(live)
+    assert changed == {}
+    assert "CL-USER::*BIG* keeps its new value: the old one was too large to be remembered." in notes
+    assert live.value("(progn (gc :full t) *big*)") == "1"
+    assert live.value("(mapcar #'sb-ext:weak-pointer-value *pointers*)") == "(NIL NIL)"
+
+
+def test_definitions_of_a_deleted_package_are_said_to_be_left(live):
+    live.eval(
+        "(defpackage :mine (:use :cl))" + "".join(f"(defun mine::f{number} () 1)" for number in range(30))
+    )
+    live.eval("(delete-package :mine)")
+    changed, notes = undo(live)
+    assert changed == {}
+    assert "MINE::F0 is left: its symbol is no longer in a package." in notes
+    assert "11 more definitions could not be put back." in notes
+
+
 def test_a_state_can_be_kept_after_taking_back(family, live):
     live.eval("(defun f () 1)")
     live.eval("(defun f () 2)")

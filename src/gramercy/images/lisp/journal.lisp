@@ -58,9 +58,21 @@
                    (and (typep function 'generic-function)
                         (copy-list (sb-mop:generic-function-methods function))))))))
 
+(defconstant +heavy+ 100000 "Elements from which on an old value is not kept alive.")
+
+(defun heavy-p (value)
+  "Tell whether VALUE is so large that twenty of its kind could fill the memory."
+  (typecase value
+    (array (>= (array-total-size value) +heavy+))
+    (hash-table (>= (hash-table-count value) +heavy+))
+    (cons (loop for rest = value then (cdr rest)
+                repeat +heavy+
+                always (consp rest)))))
+
 (defun global-content (symbol)
-  "Return NIL, or a list of the global value of SYMBOL."
-  (handler-case (list (sb-ext:symbol-global-value symbol))
+  "Return NIL, or a list of the global value of SYMBOL, or :LOST for one that is too large to be kept."
+  (handler-case (let ((value (sb-ext:symbol-global-value symbol)))
+                  (if (heavy-p value) :lost (list value)))
     (unbound-variable () nil)))
 
 (defun content (space name)

@@ -33,12 +33,14 @@ It has derived a type from the new definition before that was made, and would be
       (put-records-back name (list (list :function :type t (funcall parse 'function)))))))
 
 (defun put-variable-back (meaning)
-  "Let the name of MEANING be the variable again that it was."
+  "Let the name of MEANING be the variable again that it was; return false where its value is lost."
   (let ((name (meaning-name meaning))
         (store (or (internal-function "%SET-SYMBOL-GLOBAL-VALUE" "SB-KERNEL") #'set)))
-    (when (meaning-content meaning) (funcall store name (first (meaning-content meaning))))
-    (put-records-back name (meaning-records meaning))
-    (unless (meaning-content meaning) (makunbound name))))
+    (unless (eq :lost (meaning-content meaning))
+      (when (meaning-content meaning) (funcall store name (first (meaning-content meaning))))
+      (put-records-back name (meaning-records meaning))
+      (unless (meaning-content meaning) (makunbound name))
+      t)))
 
 (defun put-method-back (meaning)
   "Let the method be the one again that MEANING tells, or be gone."
@@ -66,7 +68,7 @@ It has derived a type from the new definition before that was made, and would be
   "Put MEANING back; return whether that was possible."
   (ecase (meaning-space meaning)
     (:function (put-operator-back meaning) t)
-    (:variable (put-variable-back meaning) t)
+    (:variable (put-variable-back meaning))
     (:method (put-method-back meaning) t)
     (:type (put-type-back meaning))
     (:compiler-macro (setf (compiler-macro-function (meaning-name meaning)) (meaning-content meaning)) t)
@@ -79,6 +81,7 @@ It has derived a type from the new definition before that was made, and would be
   "Return the sentence about MEANING, which was not put back."
   (let ((text (meaning-text meaning)))
     (ecase (meaning-space meaning)
+      (:variable (format nil "~a keeps its new value: the old one was too large to be remembered." text))
       (:type (format nil "~a keeps its new definition: what a call made of an existing class is not taken back." text))
       (:package (if (find-package (meaning-name meaning))
                     (format nil "The package ~a is left." text)
@@ -122,14 +125,26 @@ It has derived a type from the new definition before that was made, and would be
 (defun take-entry-back (entry)
   "Put all meanings of ENTRY back; return the changes, sorted by name, and what is to be said, newest first."
   (let ((changes '())
+        (left '())
         (notes (and (entry-meanings entry)
                     (list "Objects that were changed in place, and variables that were set inside of functions, stay as they are."
                           (format nil "Taken back: the definitions of ~a" (entry-label entry))))))
     (dolist (meaning (stable-sort (copy-list (entry-meanings entry)) #'< :key #'put-back-order))
       (multiple-value-bind (change note) (take-meaning-back meaning)
         (when change (push change changes))
-        (when note (push note notes))))
-    (values (sort changes #'string< :key #'fifth) notes)))
+        (when note (push note left))))
+    (values (sort changes #'string< :key #'fifth)
+            (append (bounded-notes (reverse left)) notes))))
+
+(defconstant +most-left+ 20 "Definitions that are named when they could not be put back.")
+
+(defun bounded-notes (notes)
+  "Return the first of NOTES, newest first, and how many more there are."
+  (let ((more (- (length notes) +most-left+)))
+    (if (plusp more)
+        (cons (format nil "~d more definitions could not be put back." more)
+              (reverse (subseq notes 0 +most-left+)))
+        (reverse notes))))
 
 (defun put-taken-back (request changes notes started)
   "Reply to REQUEST, like to an evaluation, with CHANGES and NOTES."
