@@ -232,5 +232,7 @@ def test_a_real_library_is_loaded_and_is_not_loaded_again(tmp_path, live, system
     name = {"cl-cffi": "cffi"}.get(system, system)
     reply = project.load(name, seconds=600)
     assert reply["ok"], reply["error"]
+    # Matters of style in files of others are counted, not told.
+    assert [warning for warning in reply["warnings"] if warning["kind"] == "style-warning"] == []
     assert live.value(form) == value
     assert "reloaded" not in project.load(name)

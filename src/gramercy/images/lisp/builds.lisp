@@ -82,8 +82,9 @@ Done once, before the core is saved. ASDF compares these dates with each other a
 ;;; Which warnings are worth telling
 
 (defun editable-p (file)
-  "Tell whether the user may write FILE, a native name."
-  (ignore-errors (sb-posix:access file sb-posix:w-ok) t))
+  "Tell whether FILE, a native name, is for the user to edit: not where packages of the system are installed."
+  (and (not (eql 5 (mismatch "/usr/" file)))
+       (ignore-errors (sb-posix:access file sb-posix:w-ok) t)))
 
 (defun inside-p (file directory)
   "Tell whether FILE, a native name, lies below DIRECTORY, a pathname."

@@ -134,12 +134,6 @@
           ((typep condition 'asdf:load-system-definition-error) (definition-fault build condition fault))
           (t fault))))
 
-(defun build-notes (build)
-  "Return what else is to be said of BUILD."
-  (let ((count (build-left-out build)))
-    (when (plusp count)
-      (list (format nil "~d style warning~:p about files of libraries ~:*~[are~;is~:;are~] left out." count)))))
-
 (defun note-build (build)
   "Put into the journal that BUILD has changed the image, and that this is not taken back."
   (when *loaded-now*
@@ -157,10 +151,9 @@
   (put-output)
   (put-warnings (build-source build))
   (when *loaded-again* (put-more-members (list "reloaded" (cons :array (reloaded-texts)))))
-  (put-notes (build-notes build))
   (put-effects)
-  (let ((warnings (source-warning-count (build-source build))))
-    (when (> warnings +most-warnings+)
+  (let ((warnings (+ (build-left-out build) (source-warning-count (build-source build)))))
+    (when (or (plusp (build-left-out build)) (> warnings +most-warnings+))
       (put-more-members (list "truncated" (list :object "warnings" warnings)))))
   (put-ending started))
 
