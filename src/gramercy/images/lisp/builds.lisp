@@ -52,7 +52,8 @@ Done once, before the core is saved. ASDF compares these dates with each other a
          (equal (pathname-name compiled) (pathname-name source))
          (sb-ext:native-namestring source))))
 
-(defmethod asdf:perform :after ((operation #.(or (internal-symbol "BASIC-LOAD-OP" "ASDF/LISP-ACTION") 'asdf:load-op)) (component asdf:cl-source-file))
+(defmethod asdf:perform :after ((operation #.(or (internal-symbol "BASIC-LOAD-OP" "ASDF/LISP-ACTION") 'asdf:load-op))
+                                (component asdf:cl-source-file))
   (let* ((file (sb-ext:native-namestring (asdf:component-pathname component)))
          (loaded (cons (asdf:component-name (asdf:component-system component)) file)))
     (push loaded *loaded-now*)

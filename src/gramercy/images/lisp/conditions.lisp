@@ -74,7 +74,7 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
 
 (defun drop-needless-prefixes ()
   "Let SBCL's own reports name symbols as the user writes them. Done once, before the core is saved."
-  (wrap 'sb-ext:print-symbol-with-prefix
+  (wrap (internal-symbol "PRINT-SYMBOL-WITH-PREFIX" "SB-EXT")
         (lambda (original stream symbol &rest options)
           (if *prefix-dropped*
               (write symbol :stream stream :escape t)

@@ -129,7 +129,9 @@ NIL where SBCL does not count the lines of STREAM."
       (let* ((file (file-name-text stream))
              (text (and point (file-line-text (pathname stream) (car point)))))
         (make-place :file file :line (car point) :text text
-                    :column (and text (<= (cdr point) (length text)) (max 1 (if unclosed (1+ (cdr point)) (cdr point)))))))))
+                    :column (and text
+                                 (<= (cdr point) (length text))
+                                 (max 1 (if unclosed (1+ (cdr point)) (cdr point)))))))))
 
 (defun place-members (place)
   "Return what a reply tells of PLACE."

@@ -96,8 +96,9 @@
 
 (defun notice-line-text (notice)
   "Return one line that tells where NOTICE is and what it says."
-  (let ((message (substitute #\Space #\Newline (notice-message notice)))
-        (file (notice-file notice)))
+  (let* ((text (notice-message notice))
+         (message (string-right-trim " " (substitute #\Space #\Newline (subseq text 0 (search "See also:" text)))))
+         (file (notice-file notice)))
     (if (or (null file) (eql (length file) (mismatch file message)))
         message
         (format nil "~a~@[:~d~]: ~a" file (notice-line notice) message))))
@@ -105,8 +106,10 @@
 (defun notice-source-place (notice)
   "Return the place of NOTICE with the text of its line, or NIL where it is in no file."
   (when (notice-file notice)
-    (make-place :file (notice-file notice) :line (notice-line notice)
-                :text (and (notice-line notice) (file-line-text (sb-ext:parse-native-namestring (notice-file notice)) (notice-line notice))))))
+    (let ((file (sb-ext:parse-native-namestring (notice-file notice)))
+          (line (notice-line notice)))
+      (make-place :file (notice-file notice) :line line
+                  :text (and line (file-line-text file line))))))
 
 (defun definition-fault (build condition fault)
   "Return FAULT, made of CONDITION, with the place in the file that should define the system of BUILD."

@@ -122,12 +122,16 @@ It has derived a type from the new definition before that was made, and would be
   "Return a number by which MEANING is put back early or late: methods need their functions, accessors their classes."
   (or (position (meaning-space meaning) '(:function :method :compiler-macro :setf-expander :variable :type)) 9))
 
+(defglobal *stays-changed*
+    "Objects that were changed in place, and variables that were set inside of functions, stay as they are."
+  "What is true of every call that is taken back.")
+
 (defun take-entry-back (entry)
   "Put all meanings of ENTRY back; return the changes, sorted by name, and what is to be said, newest first."
   (let ((changes '())
         (left '())
         (notes (and (entry-meanings entry)
-                    (list "Objects that were changed in place, and variables that were set inside of functions, stay as they are."
+                    (list *stays-changed*
                           (format nil "Taken back: the definitions of ~a" (entry-label entry))))))
     (dolist (meaning (stable-sort (copy-list (entry-meanings entry)) #'< :key #'put-back-order))
       (multiple-value-bind (change note) (take-meaning-back meaning)
@@ -163,7 +167,8 @@ It has derived a type from the new definition before that was made, and would be
     (if (null entry)
         (reply-fault request
                      (list "type" "NOTHING-TO-UNDO"
-                           "message" (format nil "None of the latest ~d calls that changed definitions is left to take back."
+                           "message" (format nil "None of the latest ~d calls that changed definitions is left ~
+                                                  to take back."
                                              +most-entries+)))
         (with-user-streams (+default-limit+ (getf request :id))
           (prepare-for-user-code)

@@ -100,14 +100,16 @@ SBCL has no type for it in all releases, but it has always been a format with th
                    (ignore-errors (or (and context (context-file context)) (place-file (loading-place)))))))))
 
 (defun count-for-compiler (condition)
-  "Count CONDITION, which will be muffled, as the compiler does where nobody muffles it: COMPILE and COMPILE-FILE
-tell their callers."
-  (flet ((mark (name)
-           (let ((symbol (internal-symbol name "SB-C")))
-             (when (and symbol (boundp symbol)) (setf (symbol-value symbol) t)))))
-    (unless (typep condition 'sb-ext:compiler-note)
-      (mark "*WARNINGS-P*")
-      (unless (typep condition 'style-warning) (mark "*FAILURE-P*")))))
+  "Count CONDITION, which is to be muffled, as the compiler does where nobody muffles it: COMPILE and COMPILE-FILE
+tell their callers. Return false where this SBCL keeps its counts elsewhere: then the compiler has to see it."
+  (let ((warnings (internal-symbol "*WARNINGS-P*" "SB-C"))
+        (failure (internal-symbol "*FAILURE-P*" "SB-C")))
+    (cond ((typep condition 'sb-ext:compiler-note) t)
+          ((and warnings failure)
+           (when (boundp warnings) (setf (symbol-value warnings) t))
+           (when (and (boundp failure) (not (typep condition 'style-warning))) (setf (symbol-value failure) t))
+           t)
+          (t (not (or (compiling-p) (compiler-context)))))))
 
 (defun unread-output-p ()
   "Tell whether what is printed on the error output now would only repeat what the reply tells."
@@ -123,8 +125,7 @@ Done once, before the core is saved."
 (defun collect-warning (source condition)
   "Add CONDITION to the warnings of SOURCE, and muffle it unless user code wants to see it printed."
   (add-notice source condition)
-  (when (unread-output-p)
-    (count-for-compiler condition)
+  (when (and (unread-output-p) (count-for-compiler condition))
     (let ((restart (find-restart 'muffle-warning condition)))
       (when restart (invoke-restart restart)))))
 
@@ -144,8 +145,7 @@ Every layer of the compiler signals it anew, and the outermost would print it."
   (let ((restart (find-restart 'continue condition)))
     (when (and restart (compiling-p))
       (add-notice source condition)
-      (when (unread-output-p)
-        (count-for-compiler condition)
+      (when (and (unread-output-p) (count-for-compiler condition))
         (invoke-restart restart)))))
 
 (defun still-true-p (notice)
