@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import shutil
 import sys
+import urllib.request
 from contextlib import closing
 from pathlib import Path
 
@@ -236,3 +237,29 @@ def test_a_real_library_is_loaded_and_is_not_loaded_again(tmp_path, live, system
     assert [warning for warning in reply["warnings"] if warning["kind"] == "style-warning"] == []
     assert live.value(form) == value
     assert "reloaded" not in project.load(name)
+
+
+@pytest.mark.slow
+def test_a_handler_of_a_running_server_is_taken_back(tmp_path, live):
+    if not (LIBRARIES / "hunchentoot").is_dir():
+        pytest.skip("hunchentoot is not installed: apt-get install cl-hunchentoot")
+    assert Project(tmp_path, live).load("hunchentoot", seconds=600)["ok"]
+    live.eval(
+        '(defvar *server* (make-instance \'hunchentoot:easy-acceptor :port 0 :address "127.0.0.1" :access-log-destination nil))'
+    )
+    live.eval('(hunchentoot:define-easy-handler (hello :uri "/hello") () "first")')
+    assert live.eval("(hunchentoot:start *server*)")["state"]["threads"] > 1
+    port = live.value("(hunchentoot:acceptor-port *server*)")
+
+    def answer():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/hello", timeout=20) as response:
+            return response.read()
+
+    assert answer() == b"first"
+    assert live.ask("fork", role="checkpoint", tag="t")["error"]["type"] == "CANNOT-FORK"
+    live.eval('(defun hello () "second")')
+    assert answer() == b"second"
+    reply = live.ask("undo_definitions")
+    assert [change["change"] for change in reply["changed"]] == ["restored"]
+    assert answer() == b"first"
+    live.eval("(hunchentoot:stop *server*)")

@@ -99,12 +99,14 @@ Looks at a bounded number of parts, and not too deep, so that a large value cost
       nil)))
 
 (defun parts-to-print (object)
-  "Return a list of the parts that OBJECT is printed with, one level below it."
+  "Return a list of the first parts that OBJECT is printed with, one level below it."
   (typecase object
     (cons (loop for rest = object then (cdr rest)
                 repeat +most-looked-at+
                 while (consp rest) collect (car rest)))
-    (simple-vector (coerce object 'list))
+    (simple-vector (loop for part across object
+                         repeat +most-looked-at+
+                         collect part))
     (structure-object (ignore-errors
                        (mapcar (lambda (slot) (slot-value object (sb-mop:slot-definition-name slot)))
                                (sb-mop:class-slots (class-of object)))))))
