@@ -69,10 +69,11 @@
   (setf *role* role
         *tag* tag
         *children* '()
-        *untracked* nil
         *main-thread* sb-thread:*current-thread*)
+  (track-definitions t)
   (forget-ends)
-  (sb-sys:enable-interrupt sb-unix:sigchld :default)
+  (forget-programs)
+  (sb-sys:enable-interrupt sb-unix:sigchld (or (internal-function "SIGCHLD-HANDLER" "SB-UNIX") :default))
   (install-interrupt-handler)
   (join-parent))
 
@@ -92,7 +93,7 @@
                   "version" (lisp-implementation-version)
                   "pid" *process-id*
                   "capabilities" #("fork" "preview" "save" "compile" "xref" "macroexpand" "inspect"
-                                   "definitions" "load_system" "interrupt")
+                                   "definitions" "undo_definitions" "load_system" "interrupt")
                   "token" *token*
                   "tag" *tag*))
   (send-frame))
