@@ -15,7 +15,7 @@ _USAGE = (
     "[--outside DIRECTORY]... [--init FILE]"
 )
 _LISTS = ("--path", "--first", "--outside", "--mirror", "--init")
-CAPABILITIES = ("fork", "preview", "compile", "xref", "macroexpand", "inspect", "await")
+CAPABILITIES = ("fork", "preview", "compile", "xref", "macroexpand", "inspect", "await", "undo_definitions")
 
 
 # Not dataclasses: they load `inspect`, 7 ms before the hello.
@@ -59,7 +59,9 @@ def read_options(arguments: list[str]) -> Options:
             sys.exit(f"Unknown option {word}. {_USAGE}")
         else:
             words.append(word)
-    if len(words) != 2 or any("" in values for values in told.values()):  # noqa: PLR2004 - socket and token
+    # A mirror that makes no sense is done without; a place that is not there would be missed later.
+    empty = any("" in values for name, values in told.items() if name != "--mirror")
+    if len(words) != 2 or empty:  # noqa: PLR2004 - socket and token
         sys.exit(_USAGE)
     address = Address(os.path.abspath(words[0]), words[1])  # noqa: PTH100 - pathlib costs 10 ms
     paths, first, outside = (tuple(told[name]) for name in ("--path", "--first", "--outside"))
