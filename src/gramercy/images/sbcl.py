@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from gramercy.errors import ImageStartError
 from gramercy.images.cores import SOURCE, find_core
 from gramercy.images.family import Program
+from gramercy.images.fasls import build_key
+from gramercy.images.libraries import Finding, findings, prepare_libraries
 from gramercy.images.requests import as_plist
 from gramercy.images.sandbox import Confinement, Grants
 
@@ -59,24 +61,42 @@ def sbcl_program(
     """
     heap_mb = environment.memory_mb or HEAP_MB
     sbcl = find_sbcl()
-    core = saved or find_core(sbcl, sbcl_version(sbcl))
+    version = sbcl_version(sbcl)
+    core = saved or find_core(sbcl, version)
+    libraries = prepare_libraries(
+        project, environment, confinement=confinement, build=build_key(sbcl, version), is_fresh=saved is None
+    )
     grants = Grants(
-        readable=(*_installation(sbcl), core or SOURCE.resolve()),
+        readable=(*_installation(sbcl), core or SOURCE.resolve(), *libraries.readable),
+        writable=libraries.writable,
         project=project,
+        environment=libraries.variables,
         memory_mb=heap_mb + BESIDE_HEAP_MB,
     )
-    runtime = ["--noinform", "--disable-ldb", "--dynamic-space-size", f"{heap_mb}MB", "--end-runtime-options"]
-    if core is not None:
-        command = [sbcl, "--core", str(core), *runtime]
-    else:
-        toplevel = ["--no-sysinit", "--no-userinit", "--disable-debugger"]
-        toplevel += ["--load", str(SOURCE.resolve() / "build.lisp"), "--eval", "(gramercy.image:main)"]
-        command = [sbcl, *runtime, *toplevel, "--end-toplevel-options"]
+    command = [*_command(sbcl, core, heap_mb), *libraries.options]
 
     def again(core: Path) -> Program:
         return sbcl_program(project, environment, confinement=confinement, saved=core)
 
-    return Program("sbcl", command, as_plist, grants, confinement, again)
+    return Program("sbcl", command, as_plist, grants, confinement, again, notes=libraries.notes)
+
+
+def _command(sbcl: str, core: Path | None, heap_mb: int) -> list[str]:
+    runtime = ["--noinform", "--disable-ldb", "--dynamic-space-size", f"{heap_mb}MB", "--end-runtime-options"]
+    if core is not None:
+        return [sbcl, "--core", str(core), *runtime]
+    toplevel = ["--no-sysinit", "--no-userinit", "--disable-debugger"]
+    toplevel += ["--load", str(SOURCE.resolve() / "build.lisp"), "--eval", "(gramercy.image:main)"]
+    return [sbcl, *runtime, *toplevel, "--end-toplevel-options"]
+
+
+def found_systems(
+    project: Path, environment: Environment, *, confinement: Confinement = Confinement.BUBBLEWRAP
+) -> list[Finding]:
+    """Return the Lisp systems, registries and caches that an image of the project would use."""
+    sbcl = find_sbcl()
+    build = build_key(sbcl, sbcl_version(sbcl))
+    return findings(project.resolve(), environment, confinement=confinement, build=build)
 
 
 def _installation(sbcl: str) -> tuple[Path, ...]:

@@ -5,9 +5,7 @@
 
 (defun quicklisp-loader ()
   "Return the function that loads a system with Quicklisp, or NIL where there is no Quicklisp."
-  (unless (find-package "QUICKLISP-CLIENT")
-    (let ((setup (merge-pathnames "quicklisp/setup.lisp" (user-homedir-pathname))))
-      (when (ignore-errors (probe-file setup)) (load setup))))
+  (quicklisp-there-p)
   (internal-function "QUICKLOAD" "QUICKLISP-CLIENT"))
 
 (defun load-quietly (name)
@@ -40,11 +38,31 @@
 
 (defun system-fault (name fault)
   "Return FAULT with a plain sentence where the system NAME does not exist."
-  (if (missing-p name fault)
-      (list "type" (getf-text fault "type")
-            "message" (format nil "System \"~a\" not found." name)
-            "suggestions" (cons :array (near-systems name)))
-      fault))
+  (let ((lacking (lacking-releases name)))
+    (cond (*definition-failure* (definition-fault fault))
+          (lacking (lacking-fault fault lacking))
+          ((missing-p name fault)
+           (list "type" (getf-text fault "type")
+                 "message" (format nil "System \"~a\" not found." name)
+                 "suggestions" (cons :array (near-systems name))))
+          (t fault))))
+
+(defun definition-fault (fault)
+  "Return FAULT, which a file that defines systems has caused, with the place in it."
+  (destructuring-bind (file line message) *definition-failure*
+    (list "type" (getf-text fault "type")
+          "message" (format nil "~a~@[, line ~d~]: ~a" file line message)
+          "file" file
+          "line" line
+          "backtrace" #())))
+
+(defun lacking-fault (fault lacking)
+  "Return FAULT with a sentence about the systems LACKING, which Quicklisp knows and has not installed."
+  (list "type" (getf-text fault "type")
+        "message" (format nil "Quicklisp has not installed ~{~a~^, ~} yet, and this image could not do it (~a). ~
+                               An image has no network and only reads Quicklisp, unless it was started otherwise: ~
+                               call (ql:quickload ~s) in an SBCL of your own first."
+                          lacking (one-line (or (getf-text fault "message") "")) (first lacking))))
 
 (define-operation "load_system" (request)
   (let ((name (string-downcase (trimmed-system (request-text request :system))))
@@ -52,12 +70,14 @@
         (*package* (find-package :common-lisp-user)))
     (with-user-streams ((request-count request :limit +default-limit+) (getf request :id))
       (prepare-for-user-code)
+      (forget-compilation)
       (let ((fault (call-guarded (lambda () (load-quietly name)))))
         (put-reply-start (getf request :id) (null fault))
         (put-more-members (list "error" (and fault (cons :object (system-fault name fault)))
                                 "name" name
                                 "version" (and (null fault) (system-version name))
-                                "package" (display-package-name *current-package*)))
+                                "package" (display-package-name *current-package*)
+                                "notes" (cons :array (compilation-notes (/ (- (microseconds) started) 1e6)))))
         (put-output)
         (put-effects)
         (put-ascii ",\"elapsed_ms\":")

@@ -1,0 +1,244 @@
+;;;; What an image has beside its project: Quicklisp, which is set up when it is
+;;;; first needed; systems that came to be after ASDF had looked for them; and the
+;;;; user's init file. Where all that is, the parent says in the command line.
+
+(in-package #:gramercy.image)
+
+(defglobal *quicklisp-setup* nil "The file that sets up Quicklisp, or NIL where there is none or it was loaded.")
+(defglobal *init-file* nil "The file to load before the first request, or NIL.")
+(defglobal *start-notes* '() "What the user should know of how this process began.")
+
+(defconstant +init-seconds+ 120 "How long the init file may take: nobody can interrupt it.")
+
+(defun take-options (words)
+  "Note the options that WORDS begin with; return the words behind them."
+  (setf *quicklisp-setup* nil *init-file* nil *start-notes* '())
+  (loop while (and words (eql (mismatch "--" (first words)) 2))
+        do (let ((name (pop words)) (value (pop words)))
+             (cond ((string= name "--quicklisp") (setf *quicklisp-setup* value))
+                   ((string= name "--init") (setf *init-file* value)))))
+  words)
+
+(defun load-plainly (file)
+  "Load FILE, a native name, as somebody else's definitions."
+  (let ((*untracked* t)
+        (*package* (find-package :common-lisp-user))
+        (*readtable* *readtable*)
+        (*compile-verbose* nil) (*compile-print* nil) (*load-verbose* nil) (*load-print* nil))
+    (load (sb-ext:parse-native-namestring file))))
+
+;;; Quicklisp
+
+(defun quicklisp-there-p ()
+  "Tell whether Quicklisp is loaded; where it can be, load it first."
+  ;; Tried once: what fails now would fail at every search.
+  (let ((setup (and (not (find-package "QUICKLISP-CLIENT")) (shiftf *quicklisp-setup* nil))))
+    (when setup
+      (handler-case (handler-bind ((warning #'muffle-warning)
+                                   (sb-ext:compiler-note #'muffle-warning))
+                      (load-plainly setup))
+        (error (condition)
+          (format *error-output* "~&Quicklisp cannot be set up by ~a: ~a~%" setup (condition-message condition))))
+      (search-without-index))
+    (and (find-package "QUICKLISP-CLIENT") t)))
+
+(defun search-without-index ()
+  "Let Quicklisp go on where it may not write the index of its local projects: ASDF finds them by itself."
+  (wrap (internal-symbol "LOCAL-PROJECTS-SEARCHER" "QUICKLISP-CLIENT")
+        (lambda (original &rest arguments)
+          (handler-case (apply original arguments)
+            ((or file-error stream-error sb-posix:syscall-error) () nil)))))
+
+(defun watch-quicklisp-names ()
+  "Set Quicklisp up when somebody writes QL: for the first time."
+  (wrap (internal-symbol "READER-FIND-PACKAGE" "SB-IMPL")
+        (lambda (original name &rest arguments)
+          (when (and *quicklisp-setup* (stringp name)
+                     (member name '("QL" "QUICKLISP" "QUICKLISP-CLIENT" "QL-DIST" "QL-SETUP") :test #'string=))
+            (quicklisp-there-p))
+          (apply original name arguments))))
+
+(defun lacking-releases (name)
+  "Return the systems that Quicklisp would have to install before it could load the system NAME."
+  (let ((find (internal-function "FIND-SYSTEM" "QL-DIST"))
+        (installed-p (internal-function "INSTALLEDP" "QL-DIST"))
+        (required (internal-function "REQUIRED-SYSTEMS" "QL-DIST"))
+        (seen '()) (lacking '()))
+    (labels ((look (name)
+               (unless (member name seen :test #'equal)
+                 (push name seen)
+                 (let ((system (funcall find name)))
+                   (when system
+                     (unless (funcall installed-p system) (push name lacking))
+                     (mapc #'look (funcall required system)))))))
+      (when (and find installed-p required) (ignore-errors (look name))))
+    (nreverse lacking)))
+
+;;; What ASDF does not find
+
+(defun project-directories ()
+  "Return the native names of the directories of the project in which ASDF looks for systems."
+  (ignore-errors
+   (let ((*read-eval* nil))
+     (loop for entry in (read-from-string (sb-posix:getenv "CL_SOURCE_REGISTRY"))
+           when (and (consp entry) (eq (first entry) :directory) (stringp (second entry)))
+             collect (second entry)))))
+
+(defun find-new-definition (name)
+  "Return the file that defines the system NAME, where it is newer than ASDF's list of files."
+  (let ((file (concatenate 'string (asdf:primary-system-name name) ".asd")))
+    (loop for directory in (project-directories)
+          thereis (ignore-errors
+                   (probe-file (sb-ext:parse-native-namestring (concatenate 'string directory file)))))))
+
+(defun find-late-system (name)
+  "Find the system NAME for ASDF where its own functions did not."
+  (or (find-new-definition name)
+      (let ((before asdf:*system-definition-search-functions*))
+        (when (and *quicklisp-setup* (quicklisp-there-p))
+          (some (lambda (function) (and (not (member function before)) (funcall function name)))
+                asdf:*system-definition-search-functions*)))))
+
+(defun extend-search ()
+  "Let ASDF ask us last."
+  (setf asdf:*system-definition-search-functions*
+        (append (remove 'find-late-system asdf:*system-definition-search-functions*) '(find-late-system))))
+
+;;; Places in files
+
+(defun file-line (file position)
+  "Return the number of the line of FILE where the form begins that is read from POSITION, in octets."
+  (with-open-file (stream file :external-format :latin-1)
+    (let* ((text (make-string (file-length stream)))
+           (end (read-sequence text stream)))
+      (line-number text (skip-text-blanks (subseq text 0 end) position)))))
+
+(defun loading-place ()
+  "Return the file that is being loaded from source and the line where the present form begins, as far as known."
+  (let ((file *load-truename*))
+    (values (and file (sb-ext:native-namestring file))
+            (ignore-errors
+             (let* ((info (symbol-value (internal-symbol "*SOURCE-INFO*" "SB-C")))
+                    (file-info (funcall (internal-function "SOURCE-INFO-FILE-INFO" "SB-C") info))
+                    (positions (funcall (internal-function "FILE-INFO-POSITIONS" "SB-C") file-info)))
+               (file-line file (aref positions (1- (length positions)))))))))
+
+(defun plain-load-message (condition message)
+  "Return MESSAGE, the report of CONDITION that ended the loading of a file, with the type but without streams."
+  (let ((end (search "(in form starting" message)))
+    (cond ((and end (search "end of file" message))
+           "The file ends inside of the form that begins here: a parenthesis, a string or a comment is not closed.")
+          (end (without-stream (subseq message 0 end)))
+          (t (format nil "~a: ~a" (condition-type-name condition) message)))))
+
+(defun told-line (message)
+  "Return the line that SBCL names in MESSAGE about a form that could not be read, or NIL."
+  (let ((place (search "starting at line: " message)))
+    (and place (parse-integer message :start (+ place 18) :junk-allowed t))))
+
+;;; The init file
+
+(defun load-init-file ()
+  "Load the user's init file, if there is one; note in one line what went wrong."
+  (let ((file (shiftf *init-file* nil)))
+    (when file
+      (let ((reason (init-failure file)))
+        (when reason (setf *start-notes* (list (format nil "The init file ~a ~a" file reason))))))))
+
+(defun init-failure (file)
+  "Load FILE; return NIL, or the words that say what ended it."
+  (block loading
+    (flet ((fail (condition &optional hook)
+             (declare (ignore hook))
+             (return-from loading (failure-words condition))))
+      (let ((sb-ext:*invoke-debugger-hook* #'fail))
+        (handler-bind ((sb-ext:timeout
+                         (lambda (condition)
+                           (declare (ignore condition))
+                           (return-from loading
+                             (format nil "was stopped after ~d s; what it did before stays." +init-seconds+))))
+                       (serious-condition #'fail))
+          (catch (internal-symbol "%END-OF-THE-WORLD" "SB-IMPL")
+            (sb-ext:with-timeout +init-seconds+ (load-plainly file))
+            (return-from loading nil))
+          (let ((mark (internal-symbol "*EXIT-IN-PROGRESS*" "SB-IMPL")))
+            (when mark (setf (symbol-value mark) nil)))
+          "called EXIT; what it did before stays.")))))
+
+(defun failure-words (condition)
+  "Return in one line what CONDITION ended, and where."
+  (let* ((message (condition-message condition))
+         (line (or (told-line message) (nth-value 1 (loading-place)))))
+    (format nil "failed~@[ in line ~d~]; what came before it is loaded. ~a"
+            line (one-line (plain-load-message condition message)))))
+
+(defun one-line (text)
+  "Return TEXT with single spaces in place of line ends and more."
+  (string-trim " " (with-output-to-string (result)
+                     (loop for character across text
+                           for last = #\Space then told
+                           for told = (if (char<= character #\Space) #\Space character)
+                           unless (and (char= told #\Space) (char= last #\Space))
+                             do (write-char told result)))))
+
+;;; Definitions of systems that fail
+
+(defglobal *definition-failure* nil "File, line and message of the .asd file that failed last, or NIL.")
+
+(defun watch-definitions-of-systems ()
+  "Note where a file that defines systems fails, while it can be known."
+  (wrap 'asdf:load-asd
+        (lambda (original &rest arguments)
+          (handler-bind ((error #'note-definition-failure))
+            (apply original arguments)))))
+
+(defun note-definition-failure (condition)
+  "Write down the place of CONDITION, which ends the loading of an .asd file."
+  (ignore-errors
+   (let* ((reader (internal-function "ERROR-CONDITION" "ASDF/FIND-SYSTEM"))
+          (cause (or (and reader (ignore-errors (funcall reader condition))) condition))
+          (message (condition-message cause)))
+     (multiple-value-bind (file line) (loading-place)
+       (when file
+         (setf *definition-failure* (list file (or (told-line message) line)
+                                          (one-line (plain-load-message cause message)))))))))
+
+;;; What is being compiled
+
+(defconstant +most-announced+ 500 "Files that the watcher is told of: the memory for it is bounded.")
+
+(defconstant +long-compilation+ 5 "Seconds from which on a reply tells of it.")
+
+(defglobal *compiled-count* 0 "How many files were compiled in this request.")
+(defglobal *compiled-last* nil "The last of them.")
+
+(defun watch-compilation ()
+  "Show the parent what is being compiled. The reply has none of it, since nobody wrote it to a stream."
+  (wrap (internal-symbol "COMPILE-FILE*" "UIOP")
+        (lambda (original input &rest arguments)
+          (ignore-errors (announce-compilation (sb-ext:native-namestring input)))
+          (apply original input arguments))))
+
+(defun announce-compilation (file)
+  "Write into the mirror that FILE is being compiled."
+  (setf *compiled-last* file)
+  (when (<= (incf *compiled-count*) +most-announced+)
+    (let ((line (format nil "compiling ~a~%" file)))
+      (mirror-text line 0 (length line) 1 (slot-value *error-output-kept* 'total)))))
+
+(defun watch-libraries ()
+  "Wrap what tells of libraries. Done once, before the core is saved."
+  (watch-quicklisp-names)
+  (watch-definitions-of-systems)
+  (watch-compilation))
+
+(defun compilation-notes (seconds)
+  "Return what is worth telling of the files that were compiled in this request, which took SECONDS."
+  (and (plusp *compiled-count*)
+       (> seconds +long-compilation+)
+       (list (format nil "~d file~:p ~:*~[~;was~:;were~] compiled, which took ~d s; the last was ~a."
+                     *compiled-count* (round seconds) *compiled-last*))))
+
+(defun forget-compilation ()
+  "Begin to count anew."
+  (setf *compiled-count* 0 *compiled-last* nil *definition-failure* nil))
