@@ -6,7 +6,9 @@ before. Nothing is evaluated: of the Lisp syntax only lists, strings and keyword
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -68,13 +70,18 @@ def user_registry(environ: Mapping[str, str], home: Path) -> Registry:
     return found
 
 
+def is_directory(path: Path) -> bool:
+    """Tell whether there is a directory; one that cannot be looked at is none, unlike what pathlib has."""
+    return os.path.isdir(path)  # noqa: PTH112 - see above
+
+
 def _absolute(text: str, default: Path) -> Path:
     return Path(text) if text.startswith("/") else default
 
 
 def _add_present(found: Registry, paths: Iterable[Path]) -> None:
     """Add the places that need no configuration, as far as they are there."""
-    found.places += [Place(path, is_tree=True, origin="by default") for path in paths if path.is_dir()]
+    found.places += [Place(path, is_tree=True, origin="by default") for path in paths if is_directory(path)]
 
 
 def _read_files(found: Registry, directory: Path, home: Path) -> None:
@@ -82,8 +89,10 @@ def _read_files(found: Registry, directory: Path, home: Path) -> None:
     if found.inherits:
         _read_file(found, directory / "source-registry.conf", home)
     if found.inherits:
-        for file in sorted(directory.glob("source-registry.conf.d/*.conf")):
-            _read_file(found, file, home)
+        with suppress(OSError):
+            for file in sorted((directory / "source-registry.conf.d").iterdir()):
+                if file.suffix == ".conf":
+                    _read_file(found, file, home)
 
 
 def _read_file(found: Registry, file: Path, home: Path, depth: int = 0) -> None:
@@ -92,7 +101,10 @@ def _read_file(found: Registry, file: Path, home: Path, depth: int = 0) -> None:
             data = read_data(opened.read(LARGEST_FILE))
     except FileNotFoundError:
         return
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        found.problems.append(f"{file} is left out: it cannot be read ({error.strerror})")
+        return
+    except ValueError as error:
         found.problems.append(f"{file} is left out: {error}")
         return
     for each in data:

@@ -80,7 +80,7 @@ def _files(directory: Path) -> Iterator[os.stat_result]:
 
 
 def _sweep(current: Path) -> None:
-    """Remove, once a day, what nobody needs: of projects that are gone, unused for long, or beyond the room."""
+    """Remove, once a day, what nobody needs: of projects that are gone, unused for long, or too much."""
     stamp = current.parent / "swept"
     with suppress(OSError):
         if stamp.exists() and time() - stamp.stat().st_mtime < SWEEP_SECONDS:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gramercy.images.asdf import VARIABLE, lisp_string, user_registry
+from gramercy.images.asdf import VARIABLE, is_directory, lisp_string, user_registry
 from gramercy.images.protection import SYSTEM_DIRECTORIES
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _add_project(found: Systems, project: Path) -> None:
         return
     found.sources.append(Source(project, is_tree=False, origin="the project"))
     for directory, definitions in _walk(found, project):
-        outside = [file for file in definitions if not found.is_inside(file.resolve())]
+        outside = [file for file in definitions if not found.is_inside(_real(file))]
         found.problems += [_points_outside(file) for file in outside]
         found.definitions += [file for file in definitions if file not in outside]
         strange = why_unusable(directory)
@@ -114,8 +114,8 @@ def _add_project(found: Systems, project: Path) -> None:
 
 
 def _points_outside(path: Path) -> str:
-    there = path.resolve()
-    directory = there if there.is_dir() else there.parent
+    there = _real(path)
+    directory = there if is_directory(there) else there.parent
     return f"{path} is left out: it is a link out of the project. To read it, give --registry {directory}"
 
 
@@ -166,7 +166,7 @@ def _is_own(name: str, directory: Path, project: Path | None) -> bool:
 
 def _is_plain(project: Path, name: str) -> bool:
     lists = {"ocicl": "ocicl.csv", "systems": "systems.csv"}
-    return name not in lists or not (project / lists[name]).is_file()
+    return name not in lists or not _is_file(project / lists[name])
 
 
 def _add_tools(found: Systems, project: Path) -> None:
@@ -174,12 +174,12 @@ def _add_tools(found: Systems, project: Path) -> None:
     qlot = project / ".qlot"
     if qlot.is_symlink():
         found.problems.append(_points_outside(qlot))
-    elif (qlot / SETUP).is_file():
+    elif _is_file(qlot / SETUP):
         found.quicklisp = qlot / SETUP
         _add(found, qlot / "local-projects", "qlot", is_tree=True, is_needed=False)
     else:
         _add(found, qlot / "dists", "qlot", is_tree=True, is_needed=False)
-    if qlot.is_dir() and not qlot.is_symlink():
+    if is_directory(qlot) and not qlot.is_symlink():
         # The user's own tools run what is in there, outside of any sandbox.
         found.readable.append(qlot)
     for name in ("ocicl", "systems"):
@@ -192,8 +192,8 @@ def _add_quicklisp(found: Systems) -> None:
     if found.quicklisp is not None:
         return
     for name in QUICKLISP_HOMES:
-        home = (Path.home() / name).resolve()
-        if (home / SETUP).is_file() and _why_refused(home) is None:
+        home = _real(Path.home() / name)
+        if _is_file(home / SETUP) and _why_refused(home) is None:
             found.quicklisp = home / SETUP
             _grant(found, home)
             _add(found, home / "local-projects", "Quicklisp", is_tree=True, is_needed=False)
@@ -202,8 +202,8 @@ def _add_quicklisp(found: Systems) -> None:
 
 def _add(found: Systems, path: Path, origin: str, *, is_tree: bool, is_needed: bool = True) -> None:
     """Add a source, or the reason why it cannot be one."""
-    real = path.resolve()
-    if not real.is_dir() and not is_needed:
+    real = _real(path)
+    if not is_directory(real) and not is_needed:
         return
     reason = _why_refused(real)
     if reason is None and origin in ("qlot", "ocicl") and not found.is_inside(real):
@@ -219,13 +219,15 @@ def _add(found: Systems, path: Path, origin: str, *, is_tree: bool, is_needed: b
 
 def _why_refused(path: Path) -> str | None:
     """Return why a directory cannot be read by an image, or None when it can."""
-    if not path.is_dir():
+    if not is_directory(path):
         return "there is no such directory"
-    home = Path.home().resolve()
+    home = _real(Path.home())
     if path in SYSTEM_DIRECTORIES or path == home or path in home.parents:
         return "evaluated code could read all that is in it. Name a directory below it"
-    if not os.access(path, os.R_OK | os.X_OK):
-        return "you may not read it"
+    try:
+        os.scandir(path).close()
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
     return why_unusable(path)
 
 
@@ -239,6 +241,15 @@ def why_unusable(path: Path) -> str | None:
     except UnicodeEncodeError:
         return "its name is not UTF-8. Give it another name"
     return None
+
+
+def _real(path: Path) -> Path:
+    """Return a path without links; unlike pathlib, one that leads in a circle is no error."""
+    return Path(os.path.realpath(path))
+
+
+def _is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113 - what cannot be looked at is none
 
 
 def _grant(found: Systems, path: Path) -> None:
@@ -256,8 +267,8 @@ def _grant_links(found: Systems, tree: Path) -> None:
     except OSError:
         return
     for link in links:
-        there = link.resolve()
-        if there.is_dir() and not there.is_relative_to(tree):
+        there = _real(link)
+        if is_directory(there) and not there.is_relative_to(tree):
             reason = _why_refused(there)
             if reason is None:
                 _grant(found, there)

@@ -125,16 +125,19 @@
 
 (defun plain-load-message (condition message)
   "Return MESSAGE, the report of CONDITION that ended the loading of a file, with the type but without streams."
-  (let ((end (search "(in form starting" message)))
-    (cond ((and end (search "end of file" message))
+  (let ((place (or (search "(in form starting" message) (search "Line: " message))))
+    (cond ((not (eql (mismatch "READ error during" message) 17))
+           (format nil "~a: ~a" (condition-type-name condition) message))
+          ((search "end of file" message)
            "The file ends inside of the form that begins here: a parenthesis, a string or a comment is not closed.")
-          (end (without-stream (subseq message 0 end)))
-          (t (format nil "~a: ~a" (condition-type-name condition) message)))))
+          (t (without-stream (subseq message (1+ (or (position #\: message) -1)) place))))))
 
 (defun told-line (message)
   "Return the line that SBCL names in MESSAGE about a form that could not be read, or NIL."
-  (let ((place (search "starting at line: " message)))
-    (and place (parse-integer message :start (+ place 18) :junk-allowed t))))
+  (and (eql (mismatch "READ error during" message) 17)
+       (loop for words in '("starting at line: " "Line: ")
+             for place = (search words message)
+             thereis (and place (parse-integer message :start (+ place (length words)) :junk-allowed t)))))
 
 ;;; The init file
 
