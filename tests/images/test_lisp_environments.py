@@ -297,10 +297,12 @@ def test_a_directory_that_may_not_be_read_is_told(monkeypatch):
 # ---- the user's systems
 
 
+@pytest.mark.parametrize("confinement", CONFINEMENTS)
 def test_the_systems_of_the_user_are_found_and_cannot_be_written(
-    project, home, tmp_path, opened, monkeypatch
+    project, home, opened, monkeypatch, confinement
 ):
     """Own program, P2: ~/common-lisp, CL_SOURCE_REGISTRY, the configuration of ASDF; read-only."""
+    tmp_path = project.parent
     places = {
         "one": home / "common-lisp" / "x",
         "two": home / ".local/share/common-lisp/source" / "x",
@@ -318,10 +320,10 @@ def test_the_systems_of_the_user_are_found_and_cannot_be_written(
     )
     (configuration / "source-registry.conf.d/50.conf").write_text('(:tree (:home "src"))')
     monkeypatch.setenv("CL_SOURCE_REGISTRY", f"{tmp_path}/three//:")
-    image = opened(project, registries=(tmp_path / "six",))
+    image = opened(project, confinement, registries=(tmp_path / "six",))
     assert {name: loaded(image, name) for name in places} == {name: f":{name.upper()}" for name in places}
     assert start_notes(image) == []
-    if find_confinement() is not Confinement.NONE:
+    if confinement is not Confinement.NONE:
         for place in places.values():
             reply = image.evaluate(f'(open "{place}/new" :direction :output :if-does-not-exist :create)')
             assert reply.error is not None
@@ -737,13 +739,14 @@ def test_what_was_found_can_be_shown(project, home, monkeypatch):
 @needs("cl-cffi", "ironclad", "hunchentoot")
 def test_large_libraries_are_compiled_once(project, opened):
     """Issue, Proof: cffi, ironclad and hunchentoot, which take minutes to compile."""
-    image = opened(project)
+    # 512 MB are not enough to compile ironclad.
+    image = opened(project, memory_mb=1024)
     seconds = {}
     for system in ("cffi", "ironclad", "hunchentoot"):
         reply = image.load_system(system, timeout=900)
         assert reply.ok, reply.error
         seconds[system] = reply.elapsed_ms
-    again = opened(project)
+    again = opened(project, memory_mb=1024)
     for system, first in seconds.items():
         reply = again.load_system(system, timeout=LONG)
         assert reply.ok, reply.error

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from gramercy.images.environment import Environment
 
 DEEPEST = 2
-# A walk of this size takes well below a tenth of a second; what is beyond is told.
-MOST_DIRECTORIES = 2000
+# A walk of this size takes about a tenth of a second; what is beyond is told.
+MOST_DIRECTORIES = 1000
 MOST_ENTRIES = 100_000
 # The kernel takes at most 128 KB for one variable.
 LONGEST_REGISTRY = 100_000
@@ -31,6 +31,8 @@ VENDORED = frozenset(
 )
 # ASDF reads these as patterns, or as an escape, whatever is written before them.
 STRANGE = "\\*?["
+# Where ocicl, and an older release of it, keep systems: beside a list of them.
+TOOL_LISTS = {"ocicl": "ocicl.csv", "systems": "systems.csv"}
 QUICKLISP_HOMES = ("quicklisp", ".quicklisp", ".roswell/lisp/quicklisp")
 SETUP = "setup.lisp"
 
@@ -121,9 +123,10 @@ def _points_outside(path: Path) -> str:
 
 def _walk(found: Systems, project: Path) -> Iterator[tuple[Path, list[Path]]]:
     """Yield the directories with .asd files, not deeper than two levels, not hidden, not vendored."""
-    level, seen, entries = [project], 0, 0
+    level, seen, entries = [str(project)], 0, 0
+    skipped = VENDORED | {name for name in TOOL_LISTS if not _is_plain(project, name)}
     for depth in range(DEEPEST + 1):
-        below: list[Path] = []
+        below: list[str] = []
         for directory in level:
             if seen >= MOST_DIRECTORIES or entries >= MOST_ENTRIES:
                 found.problems.append(
@@ -131,42 +134,38 @@ def _walk(found: Systems, project: Path) -> Iterator[tuple[Path, list[Path]]]:
                     "For those of another directory, give --registry DIRECTORY"
                 )
                 return
-            definitions, inner, count = _look(found, directory)
+            definitions, inner, count = _look(found, directory, skipped if depth == 0 else VENDORED)
             seen, entries = seen + 1, entries + count
             if definitions:
-                yield directory, definitions
-            below += inner if depth < DEEPEST else []
+                yield Path(directory), [Path(directory, name) for name in definitions]
+            below += [f"{directory}/{name}" for name in inner] if depth < DEEPEST else []
         level = below
 
 
-def _look(found: Systems, directory: Path) -> tuple[list[Path], list[Path], int]:
+def _look(found: Systems, directory: str, skipped: frozenset[str]) -> tuple[list[str], list[str], int]:
     """Return the .asd files of a directory, the directories to look into next, and how much there was."""
     definitions, inner, count = [], [], 0
     try:
         with os.scandir(directory) as entries:
-            for entry in entries:
-                count += 1
-                if entry.name.endswith(".asd") and not entry.name.startswith("."):
-                    definitions.append(directory / entry.name)
-                elif entry.is_dir(follow_symlinks=False) and _is_own(entry.name, directory, found.project):
-                    inner.append(directory / entry.name)
-                if count >= MOST_ENTRIES:
+            for count, entry in enumerate(entries, 1):  # noqa: B007 - counts
+                name = entry.name
+                if count > MOST_ENTRIES:
                     break
+                if name.startswith(".") or name in skipped:
+                    continue
+                if name.endswith(".asd"):
+                    definitions.append(name)
+                elif entry.is_dir(follow_symlinks=False):
+                    inner.append(name)
     except OSError as error:
         found.problems.append(f"{directory} is left out: it cannot be read ({error.strerror})")
-    return sorted(definitions), sorted(inner), count
-
-
-def _is_own(name: str, directory: Path, project: Path | None) -> bool:
-    """Tell whether a directory is the project's own; those of its tools are added as what they are."""
-    if name.startswith(".") or name in VENDORED:
-        return False
-    return directory != project or _is_plain(directory, name)
+    # One more than is looked at, so that the walk can tell.
+    return sorted(definitions), sorted(inner)[: MOST_DIRECTORIES + 1], count
 
 
 def _is_plain(project: Path, name: str) -> bool:
-    lists = {"ocicl": "ocicl.csv", "systems": "systems.csv"}
-    return name not in lists or not _is_file(project / lists[name])
+    """Tell whether a directory is not one of a tool, which is added as what it is."""
+    return not _is_file(project / TOOL_LISTS[name])
 
 
 def _add_tools(found: Systems, project: Path) -> None:
@@ -182,7 +181,7 @@ def _add_tools(found: Systems, project: Path) -> None:
     if is_directory(qlot) and not qlot.is_symlink():
         # The user's own tools run what is in there, outside of any sandbox.
         found.readable.append(qlot)
-    for name in ("ocicl", "systems"):
+    for name in TOOL_LISTS:
         if not _is_plain(project, name):
             _add(found, project / name, "ocicl", is_tree=True, is_needed=False)
 
