@@ -147,7 +147,7 @@ def _look(found: Systems, directory: str, skipped: frozenset[str]) -> tuple[list
     definitions, inner, count = [], [], 0
     try:
         with os.scandir(directory) as entries:
-            for count, entry in enumerate(entries, 1):  # noqa: B007 - counts
+            for count, entry in enumerate(entries, 1):
                 name = entry.name
                 if count > MOST_ENTRIES:
                     break
