@@ -31,8 +31,6 @@ START_SECONDS = 30.0
 # How often a wait looks up to see whether what it waits for has died.
 TURN_SECONDS = 0.05
 FORK_SECONDS = 10.0
-# A little more than the image itself gives to the user's init file.
-INIT_SECONDS = 130.0
 ORPHAN_SECONDS = 0.1
 STOP_SECONDS = 2.0
 END_OF_LOG_SECONDS = 0.5
@@ -48,7 +46,8 @@ class Program:
     """How to start the zygote of a language: the command gets the socket path and a token appended.
 
     `saved` tells how to start from a file into which a process of the language was written, if it can be.
-    `notes` are what the user should know of the start, such as a setting that was left out.
+    `notes` are sentences about what was found for the image, for whoever uses it first. `start_seconds` is
+    how long a process that the zygote forks may take to connect.
     """
 
     language: str
@@ -58,6 +57,7 @@ class Program:
     confinement: Confinement = Confinement.BUBBLEWRAP
     saved: Callable[[Path], Program] | None = None
     notes: tuple[str, ...] = ()
+    start_seconds: float = FORK_SECONDS
 
 
 class Forked(msgspec.Struct, frozen=True):
@@ -123,8 +123,8 @@ class Family:
     def fork(self, source: Connection, role: str, seconds: float = FORK_SECONDS) -> Connection:
         """Let a process fork and return the connection of its child."""
         tag, pid = self._forked(source, role, seconds)
-        is_first = source is self.zygote and role == "live"
-        child = self._begun(tag, pid) if is_first else self.meet(tag, seconds)
+        may_end = source is self.zygote and self.program.start_seconds > FORK_SECONDS
+        child = self._begun(tag, pid) if may_end else self.meet(tag, seconds)
         child.parent = source
         return child
 
@@ -137,7 +137,7 @@ class Family:
 
     def _begun(self, tag: str, pid: int) -> Connection:
         """Return the process that is to evaluate; without the user's init file where that has ended it."""
-        deadline = monotonic() + INIT_SECONDS
+        deadline = monotonic() + self.program.start_seconds
         while monotonic() < deadline:
             with contextlib.suppress(ImageGoneError):
                 return self.meet(tag, FATE_SECONDS)
@@ -146,9 +146,8 @@ class Family:
         tag, _ = self._forked(self.zygote, "live", FORK_SECONDS, plain=True)
         child = self.meet(tag, FORK_SECONDS)
         if child.hello is not None:
-            note = (
-                f"The init file is left out: it ended its process, or was not done within {INIT_SECONDS:g} s."
-            )
+            limit = f"{self.program.start_seconds:g} s"
+            note = f"The init file is left out: it ended its process, or was not done within {limit}."
             child.hello = msgspec.structs.replace(child.hello, notes=[*child.hello.notes, note])
         return child
 

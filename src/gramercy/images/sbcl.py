@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageStartError
 from gramercy.images.cores import SOURCE, find_core
-from gramercy.images.family import Program
+from gramercy.images.family import FORK_SECONDS, Program
 from gramercy.images.fasls import build_key
 from gramercy.images.libraries import Finding, findings, prepare_libraries
 from gramercy.images.requests import as_plist
@@ -23,6 +23,8 @@ HEAP_MB = 512
 # What SBCL maps beside its heap: code, stacks, the tables of the collector.
 BESIDE_HEAP_MB = 450
 VERSION_SECONDS = 10.0
+# A little more than the image itself gives to the user's init file.
+INIT_SECONDS = 130.0
 INSTALL = "apt-get install sbcl"
 
 
@@ -78,7 +80,16 @@ def sbcl_program(
     def again(core: Path) -> Program:
         return sbcl_program(project, environment, confinement=confinement, saved=core)
 
-    return Program("sbcl", command, as_plist, grants, confinement, again, notes=libraries.notes)
+    return Program(
+        "sbcl",
+        command,
+        as_plist,
+        grants,
+        confinement,
+        again,
+        notes=libraries.notes,
+        start_seconds=INIT_SECONDS if "--init" in libraries.options else FORK_SECONDS,
+    )
 
 
 def _command(sbcl: str, core: Path | None, heap_mb: int) -> list[str]:

@@ -206,6 +206,33 @@
          (setf *definition-failure* (list file (or (told-line message) line)
                                           (one-line (plain-load-message cause message)))))))))
 
+;;; Faults that have to do with it
+
+(defun library-fault (name fault)
+  "Return FAULT, which ended the loading of the system NAME, in plainer words where a definition of a system
+or Quicklisp is to blame, else NIL."
+  (if (search "LOAD-SYSTEM-DEFINITION-ERROR" (or (getf-text fault "type") ""))
+      (and *definition-failure* (failed-definition-fault fault))
+      (let ((lacking (and (not (eq t (getf-text fault "interrupted"))) (lacking-releases name))))
+        (and lacking (lacking-release-fault fault lacking)))))
+
+(defun failed-definition-fault (fault)
+  "Return FAULT, which a file that defines systems has caused, with the place in it."
+  (destructuring-bind (file line message) *definition-failure*
+    (list "type" (getf-text fault "type")
+          "message" (format nil "~a~@[, line ~d~]: ~a" file line message)
+          "file" file
+          "line" line
+          "backtrace" #())))
+
+(defun lacking-release-fault (fault lacking)
+  "Return FAULT with a sentence about the systems LACKING, which Quicklisp knows and has not installed."
+  (list "type" (getf-text fault "type")
+        "message" (format nil "Quicklisp has not installed ~{~a~^, ~} yet, and this image could not do it (~a). ~
+                               An image has no network and only reads Quicklisp, unless it was started otherwise: ~
+                               call (ql:quickload ~s) in an SBCL of your own first."
+                          lacking (one-line (or (getf-text fault "message") "")) (first lacking))))
+
 ;;; What is being compiled
 
 (defconstant +most-announced+ 500 "Files that the watcher is told of: the memory for it is bounded.")

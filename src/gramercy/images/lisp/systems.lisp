@@ -38,31 +38,12 @@
 
 (defun system-fault (name fault)
   "Return FAULT with a plain sentence where the system NAME does not exist."
-  (let ((lacking (lacking-releases name)))
-    (cond (*definition-failure* (definition-fault fault))
-          (lacking (lacking-fault fault lacking))
-          ((missing-p name fault)
-           (list "type" (getf-text fault "type")
-                 "message" (format nil "System \"~a\" not found." name)
-                 "suggestions" (cons :array (near-systems name))))
-          (t fault))))
-
-(defun definition-fault (fault)
-  "Return FAULT, which a file that defines systems has caused, with the place in it."
-  (destructuring-bind (file line message) *definition-failure*
-    (list "type" (getf-text fault "type")
-          "message" (format nil "~a~@[, line ~d~]: ~a" file line message)
-          "file" file
-          "line" line
-          "backtrace" #())))
-
-(defun lacking-fault (fault lacking)
-  "Return FAULT with a sentence about the systems LACKING, which Quicklisp knows and has not installed."
-  (list "type" (getf-text fault "type")
-        "message" (format nil "Quicklisp has not installed ~{~a~^, ~} yet, and this image could not do it (~a). ~
-                               An image has no network and only reads Quicklisp, unless it was started otherwise: ~
-                               call (ql:quickload ~s) in an SBCL of your own first."
-                          lacking (one-line (or (getf-text fault "message") "")) (first lacking))))
+  (cond ((library-fault name fault))
+        ((missing-p name fault)
+         (list "type" (getf-text fault "type")
+               "message" (format nil "System \"~a\" not found." name)
+               "suggestions" (cons :array (near-systems name))))
+        (t fault)))
 
 (define-operation "load_system" (request)
   (let ((name (string-downcase (trimmed-system (request-text request :system))))
