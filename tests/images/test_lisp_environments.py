@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gramercy.images.asdf import user_registry
 from gramercy.images.cores import find_core
 from gramercy.images.environment import Environment
 from gramercy.images.live import LiveImage
@@ -389,6 +390,31 @@ def test_the_user_can_leave_out_the_defaults(project, home, tmp_path, monkeypatc
         monkeypatch.setenv("CL_SOURCE_REGISTRY", text)
         sources = find_systems(project, Environment()).sources
         assert [source.path for source in sources] == [project, tmp_path / "told"]
+
+
+def test_a_configuration_of_asdf_is_read_as_it_is_written(home, tmp_path):
+    """ASDF manual, source registry: comments, inclusion, exclusion, locations in parts."""
+    configuration = home / ".config/common-lisp"
+    configuration.mkdir(parents=True)
+    for name in ("a", "b c", "d", "e"):
+        (home / name).mkdir()
+    (configuration / "source-registry.conf").write_text(
+        '#| old: (:tree "/old") |#\n(:SOURCE-REGISTRY ; new\n (:tree (:home "a"))\n'
+        f' (:directory #p"{home}/b c/") (:also-exclude "attic" "_build")\n'
+        ' (:include (:here "more.conf")) (:tree "~/e/") :ignore-inherited-configuration)\n'
+    )
+    (configuration / "more.conf").write_text(f'(:directory "{home}/d") (:include (:here "more.conf"))')
+    found = user_registry({}, home)
+    places = [(place.path.name, place.is_tree) for place in found.places]
+    assert places == [("a", True), ("b c", False), *[("d", False)] * 5, ("e", True)]
+    assert (found.excluded, found.inherits) == (["attic", "_build"], False)
+    # A file that includes itself comes to an end, and its places count once.
+    assert len(found.problems) == 1
+    sources = find_systems(None, Environment()).sources
+    assert [source.path.name for source in sources] == ["a", "b c", "d", "e"]
+    (configuration / "source-registry.conf").write_text("(:source-registry (:tree")
+    (problem,) = user_registry({"XDG_DATA_DIRS": str(tmp_path)}, home).problems
+    assert problem == f"{configuration}/source-registry.conf is left out: a parenthesis is not closed"
 
 
 # ---- Quicklisp, qlot, ocicl

@@ -59,7 +59,8 @@ def prepare_libraries(
     variables = {**environment.variables, VARIABLE: systems.registry()}
     readable, writable = [*systems.readable], []
     cache = cache_directory(systems, environment, confinement=confinement, build=build)
-    reason = why_unusable(cache) or fasls.open_cache(cache, project)
+    strange = why_unusable(cache)
+    reason = f"{cache}: {strange}" if strange else fasls.open_cache(cache, project)
     if reason is None:
         writable.append(cache)
         variables["ASDF_OUTPUT_TRANSLATIONS"] = _translations(cache)
