@@ -113,7 +113,7 @@
            (end (read-sequence text stream)))
       (line-number text (skip-text-blanks (subseq text 0 end) position)))))
 
-(defun loading-place ()
+(defun failing-place ()
   "Return the file that is being loaded from source and the line where the present form begins, as far as known."
   (let ((file *load-truename*))
     (values (and file (sb-ext:native-namestring file))
@@ -123,21 +123,33 @@
                     (positions (funcall (internal-function "FILE-INFO-POSITIONS" "SB-C") file-info)))
                (file-line file (aref positions (1- (length positions)))))))))
 
-(defun plain-load-message (condition message)
-  "Return MESSAGE, the report of CONDITION that ended the loading of a file, with the type but without streams."
-  (let ((place (or (search "(in form starting" message) (search "Line: " message))))
-    (cond ((not (eql (mismatch "READ error during" message) 17))
-           (format nil "~a: ~a" (condition-type-name condition) message))
-          ((search "end of file" message)
-           "The file ends inside of the form that begins here: a parenthesis, a string or a comment is not closed.")
-          (t (without-stream (subseq message (1+ (or (position #\: message) -1)) place))))))
+(defun read-failure-p (report)
+  "Tell whether REPORT is that of a form that could not be read while a file was loaded."
+  (eql (mismatch "READ error during" report) 17))
 
-(defun told-line (message)
-  "Return the line that SBCL names in MESSAGE about a form that could not be read, or NIL."
-  (and (eql (mismatch "READ error during" message) 17)
+(defun told-line (report)
+  "Return the line that SBCL names in REPORT about a form that could not be read, or NIL."
+  (and (read-failure-p report)
        (loop for words in '("starting at line: " "Line: ")
-             for place = (search words message)
-             thereis (and place (parse-integer message :start (+ place (length words)) :junk-allowed t)))))
+             for place = (search words report)
+             thereis (and place (parse-integer report :start (+ place (length words)) :junk-allowed t)))))
+
+(defun load-failure (condition)
+  "Return the file and the line where CONDITION ends the loading of a file, and what it says, in one line."
+  (let ((report (or (ignore-errors (princ-to-string condition)) "")))
+    (multiple-value-bind (file line) (failing-place)
+      (values file
+              (or (told-line report) line)
+              (one-line (load-failure-message condition report))))))
+
+(defun load-failure-message (condition report)
+  "Return what CONDITION, with that REPORT, says: with its type, but without positions and streams."
+  (cond ((not (read-failure-p report))
+         (format nil "~a: ~a" (condition-type-name condition) (condition-message condition)))
+        ((search "end of file" report)
+         "The file ends inside of the form that begins here: a parenthesis, a string or a comment is not closed.")
+        (t (without-stream (subseq report (1+ (position #\: report))
+                                   (or (search "(in form starting" report) (search "Line: " report)))))))
 
 ;;; The init file
 
@@ -170,10 +182,9 @@
 
 (defun failure-words (condition)
   "Return in one line what CONDITION ended, and where."
-  (let* ((message (condition-message condition))
-         (line (or (told-line message) (nth-value 1 (loading-place)))))
-    (format nil "failed~@[ in line ~d~]; what came before it is loaded. ~a"
-            line (one-line (plain-load-message condition message)))))
+  (multiple-value-bind (file line message) (load-failure condition)
+    (declare (ignore file))
+    (format nil "failed~@[ in line ~d~]; what came before it is loaded. ~a" line message)))
 
 (defun one-line (text)
   "Return TEXT with single spaces in place of line ends and more."
@@ -199,12 +210,9 @@
   "Write down the place of CONDITION, which ends the loading of an .asd file."
   (ignore-errors
    (let* ((reader (internal-function "ERROR-CONDITION" "ASDF/FIND-SYSTEM"))
-          (cause (or (and reader (ignore-errors (funcall reader condition))) condition))
-          (message (condition-message cause)))
-     (multiple-value-bind (file line) (loading-place)
-       (when file
-         (setf *definition-failure* (list file (or (told-line message) line)
-                                          (one-line (plain-load-message cause message)))))))))
+          (cause (or (and reader (ignore-errors (funcall reader condition))) condition)))
+     (multiple-value-bind (file line message) (load-failure cause)
+       (when file (setf *definition-failure* (list file line message)))))))
 
 ;;; Faults that have to do with it
 
@@ -242,12 +250,31 @@ or Quicklisp is to blame, else NIL."
 (defglobal *compiled-count* 0 "How many files were compiled in this request.")
 (defglobal *compiled-last* nil "The last of them.")
 
+(defvar *compiler-output* nil "The file that is being compiled to, or NIL.")
+
 (defun watch-compilation ()
   "Show the parent what is being compiled. The reply has none of it, since nobody wrote it to a stream."
   (wrap (internal-symbol "COMPILE-FILE*" "UIOP")
         (lambda (original input &rest arguments)
           (ignore-errors (announce-compilation (sb-ext:native-namestring input)))
-          (apply original input arguments))))
+          (let ((*compiler-output* (getf arguments :output-file)))
+            (apply original input arguments)))))
+
+(defun keep-until-replaced ()
+  "Let ASDF not delete a compiled file before it renames the new one to it: another image may be about to load it."
+  (wrap (internal-symbol "DELETE-FILE-IF-EXISTS" "UIOP")
+        (lambda (original file)
+          (unless (and file *compiler-output*
+                       (ignore-errors (equal (sb-ext:native-namestring file)
+                                             (sb-ext:native-namestring *compiler-output*))))
+            (funcall original file)))))
+
+(defun name-temporary-files-apart ()
+  "Let each image choose other names for its temporary files: they share a cache, and all begin with one random state."
+  (wrap (internal-symbol "TMPIZE-PATHNAME" "UIOP")
+        (lambda (original &rest arguments)
+          (let ((*random-state* (make-random-state t)))
+            (apply original arguments)))))
 
 (defun announce-compilation (file)
   "Write into the mirror that FILE is being compiled."
@@ -260,7 +287,9 @@ or Quicklisp is to blame, else NIL."
   "Wrap what tells of libraries. Done once, before the core is saved."
   (watch-quicklisp-names)
   (watch-definitions-of-systems)
-  (watch-compilation))
+  (watch-compilation)
+  (keep-until-replaced)
+  (name-temporary-files-apart))
 
 (defun compilation-notes (seconds)
   "Return what is worth telling of the files that were compiled in this request, which took SECONDS."
