@@ -27,11 +27,11 @@
 (in-package #:gramercy.image.build)
 
 (let ((here *load-truename*)
-      (files '("package" "json" "frames" "requests" "operations" "mirror" "streams" "printing" "conditions" "objects"
-               "definitions" "definers" "positions" "warnings" "hangup" "guarding" "libraries" "processes" "reaping" "effects"
-               "purity" "evaluation" "symbols" "reply" "compilation" "expansion" "classes" "introspection"
-               "inspection" "listing" "systems" "landlock" "seccomp" "confinement" "saving" "server"
-               "rehearsal" "warming")))
+      (files '("package" "json" "frames" "requests" "operations" "mirror" "streams" "printing" "positions"
+               "places" "conditions" "objects" "definitions" "journal" "definers" "warnings" "reading" "hangup"
+               "guarding" "libraries" "processes" "reaping" "effects" "purity" "evaluation" "symbols" "reply"
+               "compilation" "expansion" "classes" "introspection" "inspection" "listing" "undo" "builds" "systems" "landlock"
+               "seccomp" "confinement" "saving" "server" "rehearsal" "warming")))
   ;; One unit, so that a function may be used before the file that defines it.
   (with-compilation-unit ()
     (dolist (file files)
@@ -39,7 +39,10 @@
 
 (gramercy.image::watch-definers)
 (gramercy.image::watch-reader)
+(gramercy.image::drop-needless-prefixes)
 (gramercy.image::keep-debugger-enabled)
+(gramercy.image::silence-aborted-units)
+(gramercy.image::sharpen-dates)
 (gramercy.image::leave-mirror-in-copies)
 (gramercy.image::watch-libraries)
 (sb-ext:lock-package '#:gramercy.image)

@@ -104,53 +104,6 @@
   (setf asdf:*system-definition-search-functions*
         (append (remove 'find-late-system asdf:*system-definition-search-functions*) '(find-late-system))))
 
-;;; Places in files
-
-(defun file-line (file position)
-  "Return the number of the line of FILE where the form begins that is read from POSITION, in octets."
-  (with-open-file (stream file :external-format :latin-1)
-    (let* ((text (make-string (file-length stream)))
-           (end (read-sequence text stream)))
-      (line-number text (skip-text-blanks (subseq text 0 end) position)))))
-
-(defun failing-place ()
-  "Return the file that is being loaded from source and the line where the present form begins, as far as known."
-  (let ((file *load-truename*))
-    (values (and file (sb-ext:native-namestring file))
-            (ignore-errors
-             (let* ((info (symbol-value (internal-symbol "*SOURCE-INFO*" "SB-C")))
-                    (file-info (funcall (internal-function "SOURCE-INFO-FILE-INFO" "SB-C") info))
-                    (positions (funcall (internal-function "FILE-INFO-POSITIONS" "SB-C") file-info)))
-               (file-line file (aref positions (1- (length positions)))))))))
-
-(defun read-failure-p (report)
-  "Tell whether REPORT is that of a form that could not be read while a file was loaded."
-  (eql (mismatch "READ error during" report) 17))
-
-(defun told-line (report)
-  "Return the line that SBCL names in REPORT about a form that could not be read, or NIL."
-  (and (read-failure-p report)
-       (loop for words in '("starting at line: " "Line: ")
-             for place = (search words report)
-             thereis (and place (parse-integer report :start (+ place (length words)) :junk-allowed t)))))
-
-(defun load-failure (condition)
-  "Return the file and the line where CONDITION ends the loading of a file, and what it says, in one line."
-  (let ((report (or (ignore-errors (princ-to-string condition)) "")))
-    (multiple-value-bind (file line) (failing-place)
-      (values file
-              (or (told-line report) line)
-              (one-line (load-failure-message condition report))))))
-
-(defun load-failure-message (condition report)
-  "Return what CONDITION, with that REPORT, says: with its type, but without positions and streams."
-  (cond ((not (read-failure-p report))
-         (format nil "~a: ~a" (condition-type-name condition) (condition-message condition)))
-        ((search "end of file" report)
-         "The file ends inside of the form that begins here: a parenthesis, a string or a comment is not closed.")
-        (t (without-stream (subseq report (1+ (position #\: report))
-                                   (or (search "(in form starting" report) (search "Line: " report)))))))
-
 ;;; The init file
 
 (defun load-init-file ()
@@ -165,7 +118,7 @@
   (block loading
     (flet ((fail (condition &optional hook)
              (declare (ignore hook))
-             (return-from loading (failure-words condition))))
+             (return-from loading (failure-words file condition))))
       (let ((sb-ext:*invoke-debugger-hook* #'fail))
         (handler-bind ((sb-ext:timeout
                          (lambda (condition)
@@ -180,11 +133,14 @@
             (when mark (setf (symbol-value mark) nil)))
           "called EXIT; what it did before stays.")))))
 
-(defun failure-words (condition)
-  "Return in one line what CONDITION ended, and where."
-  (multiple-value-bind (file line message) (load-failure condition)
-    (declare (ignore file))
-    (format nil "failed~@[ in line ~d~]; what came before it is loaded. ~a" line message)))
+(defun failure-words (file condition)
+  "Return in one line where and how CONDITION ended the loading of FILE."
+  (let ((place (fault-place condition)))
+    (format nil "failed~@[ ~a~]; what came before it is loaded. ~a: ~a"
+            (cond ((null place) nil)
+                  ((string/= (place-file place) file) (format nil "at ~a" (place-text-of place)))
+                  ((place-line place) (format nil "in line ~d" (place-line place))))
+            (condition-type-name condition) (one-line (condition-message condition)))))
 
 (defun one-line (text)
   "Return TEXT with single spaces in place of line ends and more."
@@ -195,43 +151,12 @@
                            unless (and (char= told #\Space) (char= last #\Space))
                              do (write-char told result)))))
 
-;;; Definitions of systems that fail
-
-(defglobal *definition-failure* nil "File, line and message of the .asd file that failed last, or NIL.")
-
-(defun watch-definitions-of-systems ()
-  "Note where a file that defines systems fails, while it can be known."
-  (wrap 'asdf:load-asd
-        (lambda (original &rest arguments)
-          (handler-bind ((error #'note-definition-failure))
-            (apply original arguments)))))
-
-(defun note-definition-failure (condition)
-  "Write down the place of CONDITION, which ends the loading of an .asd file."
-  (ignore-errors
-   (let* ((reader (internal-function "ERROR-CONDITION" "ASDF/FIND-SYSTEM"))
-          (cause (or (and reader (ignore-errors (funcall reader condition))) condition)))
-     (multiple-value-bind (file line message) (load-failure cause)
-       (when file (setf *definition-failure* (list file line message)))))))
-
 ;;; Faults that have to do with it
 
 (defun library-fault (name fault)
-  "Return FAULT, which ended the loading of the system NAME, in plainer words where a definition of a system
-or Quicklisp is to blame, else NIL."
-  (if (search "LOAD-SYSTEM-DEFINITION-ERROR" (or (getf-text fault "type") ""))
-      (and *definition-failure* (failed-definition-fault fault))
-      (let ((lacking (and (not (eq t (getf-text fault "interrupted"))) (lacking-releases name))))
-        (and lacking (lacking-release-fault fault lacking)))))
-
-(defun failed-definition-fault (fault)
-  "Return FAULT, which a file that defines systems has caused, with the place in it."
-  (destructuring-bind (file line message) *definition-failure*
-    (list "type" (getf-text fault "type")
-          "message" (format nil "~a~@[, line ~d~]: ~a" file line message)
-          "file" file
-          "line" line
-          "backtrace" #())))
+  "Return FAULT, which ended the loading of the system NAME, in plainer words where Quicklisp is to blame, else NIL."
+  (let ((lacking (and (not (eq t (getf-text fault "interrupted"))) (lacking-releases name))))
+    (and lacking (lacking-release-fault fault lacking))))
 
 (defun lacking-release-fault (fault lacking)
   "Return FAULT with a sentence about the systems LACKING, which Quicklisp knows and has not installed."
@@ -286,7 +211,6 @@ or Quicklisp is to blame, else NIL."
 (defun watch-libraries ()
   "Wrap what tells of libraries. Done once, before the core is saved."
   (watch-quicklisp-names)
-  (watch-definitions-of-systems)
   (watch-compilation)
   (keep-until-replaced)
   (name-temporary-files-apart))
@@ -300,4 +224,4 @@ or Quicklisp is to blame, else NIL."
 
 (defun forget-compilation ()
   "Begin to count anew."
-  (setf *compiled-count* 0 *compiled-last* nil *definition-failure* nil))
+  (setf *compiled-count* 0 *compiled-last* nil))

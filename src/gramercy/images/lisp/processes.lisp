@@ -69,10 +69,11 @@
   (setf *role* role
         *tag* tag
         *children* '()
-        *untracked* nil
         *main-thread* sb-thread:*current-thread*)
+  (track-definitions t)
   (forget-ends)
-  (sb-sys:enable-interrupt sb-unix:sigchld :default)
+  (forget-programs)
+  (sb-sys:enable-interrupt sb-unix:sigchld (or (internal-function "SIGCHLD-HANDLER" "SB-UNIX") :default))
   (install-interrupt-handler)
   (setf *start-notes* '())
   (when (string= role "live") (load-init-file))
@@ -94,7 +95,7 @@
                   "version" (lisp-implementation-version)
                   "pid" *process-id*
                   "capabilities" #("fork" "preview" "save" "compile" "xref" "macroexpand" "inspect"
-                                   "definitions" "load_system" "interrupt")
+                                   "definitions" "undo_definitions" "load_system" "interrupt")
                   "notes" (cons :array *start-notes*)
                   "token" *token*
                   "tag" *tag*))

@@ -56,12 +56,13 @@ and so, unlike a handler, it cannot come between user code and the handlers of t
 
 (defun serve ()
   "Serve requests until the connection ends, which ends the process."
-  (loop
-    (multiple-value-bind (start end) (next-frame)
-      (unless *undisturbed* (reap-children))
-      (setf sb-ext:*invoke-debugger-hook* #'end-request
-            *debugger-hook* nil)
-      (serve-request start end))))
+  (let ((*untracked* t))
+    (loop
+      (multiple-value-bind (start end) (next-frame)
+        (unless *undisturbed* (reap-children))
+        (setf sb-ext:*invoke-debugger-hook* #'end-request
+              *debugger-hook* nil)
+        (serve-request start end)))))
 
 (define-operation "ping" (request) (reply request))
 (define-operation "exit" (request) (declare (ignore request)) (leave))
