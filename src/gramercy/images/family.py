@@ -143,10 +143,12 @@ class Family:
                 return self.meet(tag, FATE_SECONDS)
             if not self.is_alive or self._told_by(self.zygote, pid).kind in ("exited", "signaled"):
                 break
+        limit = f"{self.program.start_seconds:g} s"
+        if "--init" not in self.program.command:
+            raise ImageGoneError(f"its process ended when it began, or was not ready within {limit}")
         tag, _ = self._forked(self.zygote, "live", FORK_SECONDS, plain=True)
         child = self.meet(tag, FORK_SECONDS)
         if child.hello is not None:
-            limit = f"{self.program.start_seconds:g} s"
             note = f"The init file is left out: it ended its process, or was not done within {limit}."
             child.hello = msgspec.structs.replace(child.hello, notes=[*child.hello.notes, note])
         return child
