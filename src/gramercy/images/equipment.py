@@ -52,7 +52,8 @@ def equipped(program: Program, environment: Environment) -> Program:
     """Return the program with what the user wants for it, also when it begins with a saved state."""
     grants = replace(
         program.grants,
-        environment={**program.grants.environment, **_variables(environment.variables)},
+        # What the language has made of a variable, such as a list of registries, stands in for it.
+        environment={**_variables(environment.variables), **program.grants.environment},
         network=environment.network,
     )
     saved = program.saved

@@ -14,7 +14,7 @@ from gramercy.images.equipment import equipped
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
 from gramercy.images.protection import check_project, project_directory
 from gramercy.images.sandbox import Confinement, find_confinement
-from gramercy.images.sbcl import sbcl_program
+from gramercy.images.sbcl import lisp_findings, sbcl_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 LANGUAGES = ("sbcl", "python")
 # What each language tells about a project, for a report.
-FINDINGS: dict[str, Callable[[Path, Environment], list[Finding]]] = {"python": python_findings}
+FINDINGS: dict[str, Callable[[Path, Environment], list[Finding]]] = {
+    "sbcl": lisp_findings,
+    "python": python_findings,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,7 @@
 
 (defun quicklisp-loader ()
   "Return the function that loads a system with Quicklisp, or NIL where there is no Quicklisp."
-  (unless (find-package "QUICKLISP-CLIENT")
-    (let ((setup (merge-pathnames "quicklisp/setup.lisp" (user-homedir-pathname))))
-      (when (ignore-errors (probe-file setup)) (load setup))))
+  (quicklisp-there-p)
   (internal-function "QUICKLOAD" "QUICKLISP-CLIENT"))
 
 (defstruct (build (:copier nil))
@@ -127,7 +125,8 @@
 (defun system-fault (build fault)
   "Return FAULT, which ended BUILD, in plain sentences as far as its kind is known."
   (let ((condition (build-condition build)))
-    (cond ((missing-p (build-name build) fault) (missing-fault (build-name build) fault))
+    (cond ((library-fault (build-name build) fault))
+          ((missing-p (build-name build) fault) (missing-fault (build-name build) fault))
           ((or (null condition) (not (equal (condition-type-name condition) (getf-text fault "type")))) fault)
           ((and (typep condition 'asdf:missing-dependency)
                 (not (typep condition 'asdf:missing-dependency-of-version))
@@ -153,6 +152,7 @@
                           "package" (display-package-name *current-package*)))
   (put-output)
   (put-warnings (build-source build))
+  (put-notes (compilation-notes (/ (- (microseconds) started) 1e6)))
   (when *loaded-again* (put-more-members (list "reloaded" (cons :array (reloaded-texts)))))
   (put-effects)
   (let ((warnings (+ (build-left-out build) (source-warning-count (build-source build)))))
@@ -167,6 +167,7 @@
     (with-user-streams ((request-count request :limit +default-limit+) (getf request :id))
       (prepare-for-user-code)
       (begin-build)
+      (forget-compilation)
       (let ((fault (call-guarded (lambda () (load-quietly build)))))
         (note-build build)
         (flush-log)

@@ -162,7 +162,7 @@ class Server:
         except CannotForkError as error:
             raise RequestError("CANNOT-FORK", str(error)) from None
         if pid == 0:
-            self._become(str(role), tag)
+            self._become(str(role), tag, plain=request.get("plain") is True)
             return None
         return {"ok": True, "pid": pid}
 
@@ -191,15 +191,16 @@ class Server:
         with suppress(BaseException):  # whatever user code has broken shows up where somebody sees it
             encode(operations.evaluate(self._session, {"op": "eval", "code": "None\npass"}))
 
-    def _become(self, role: str, tag: str | None) -> None:
-        """Start the life of a copy: a connection of its own and nothing pending."""
+    def _become(self, role: str, tag: str | None, *, plain: bool = False) -> None:
+        """Start the life of a copy: a connection of its own and nothing pending; `plain`, without init."""
         self._connection.close()
         if self._role == "zygote":
             self.family.stop_adopting()
             shield()
             self._household.move_in()
             self._session.begin()
-            self._household.run_init(self._session)
+            if not plain:
+                self._household.run_init(self._session)
         self._session.loop.forget()
         self._session.unsettle()
         self._role = role
