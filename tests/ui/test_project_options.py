@@ -143,3 +143,20 @@ def test_options_that_cannot_be_used_are_told(gramercy, words, said):
     done = gramercy("eval", "--language", "python", *words, "1")
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+def test_callers_choose_a_time_limit_only_where_the_operator_lets_them(tmp_path):
+    """Own program: a timeout argument up to the operator's limit."""
+    from gramercy.workbench.serving import Service, open_server
+
+    def taken(**options: object) -> set[str]:
+        server = open_server(Service(images=("python",), project=str(tmp_path), **options))  # type: ignore[arg-type]
+        try:
+            tool = server.engine._settings.registry.resolve("eval_form")
+            limits = tool.schema["properties"].get("timeout", {})
+            return {f"{limits['maximum']:g}"} if limits else set()
+        finally:
+            server.close(5)
+
+    assert taken() == set()
+    assert taken(max_timeout=300.0) == {"300"}

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 
-def core_tools(source: ImageSource, workspace: Workspace) -> list[Tool]:
+def core_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
     """Make the eighteen tools."""
-    workshop = Workshop(source)
     return [*introspection_tools(workshop), *evaluation_tools(workshop), *file_tools(workspace)]
 
 
@@ -34,7 +33,7 @@ def register_core_tools(
     Whoever gives a workspace of their own can attach documents to it and take writes back.
     """
     workspace = project if isinstance(project, Workspace) else Workspace(project)
-    return registry.register_all(core_tools(source_of(image), workspace))
+    return registry.register_all(core_tools(Workshop(source_of(image)), workspace))
 
 
 def register_session_tools(registry: Registry, image: Image | ImageSource, *, language: str = "sbcl") -> int:

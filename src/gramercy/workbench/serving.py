@@ -63,6 +63,7 @@ class Service:
     sandbox: bool = True
     environment: Environment | None = None
     timeout: float = 60.0
+    max_timeout: float | None = None
     toolsets: tuple[str, ...] = TOOLSETS
     max_safety: str | None = None
     categories: tuple[str, ...] = ()
@@ -182,7 +183,7 @@ def _image_tools(
     from gramercy.toolsets.source import Workshop
 
     gallery = studio or Gallery(images)
-    workshop = Workshop(gallery)
+    workshop = Workshop(gallery, service.max_timeout)
     if studio is not None:
         from gramercy.toolsets.studio import studio_tools
 
@@ -190,7 +191,7 @@ def _image_tools(
     if "core" in service.toolsets:
         from gramercy.toolsets.core import core_tools
 
-        yield from core_tools(gallery, deferred_workspace(site.path))
+        yield from core_tools(workshop, deferred_workspace(site.path))
     if "session" in service.toolsets:
         from gramercy.toolsets.session import session_tools
 
@@ -198,7 +199,8 @@ def _image_tools(
         spoken = LANGUAGES if studio is not None else (image.language for image in images)
         for language in dict.fromkeys(spoken):
             # The one tool that is named after a language.
-            yield session_tools(Workshop(Speakers(gallery, language)), language)[0]
+            speakers = Workshop(Speakers(gallery, language), service.max_timeout)
+            yield session_tools(speakers, language)[0]
     if "time-travel" in service.toolsets:
         from gramercy.toolsets.time_travel import time_travel_tools
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -116,7 +117,11 @@ def environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
             options["language"] = options["language"] or configuration.language
         if options.get("images") == () and not any(map(options.get, ("sources", "fixtures", "foreign"))):
             options["images"] = configuration.images
-        return command(environment=configuration.environment, timeout=configuration.timeout, **options)
+        environment = configuration.environment
+        if "images" not in options:
+            # The person has just read it; only the clients of a server have to be told as well.
+            environment = replace(environment, notes=())
+        return command(environment=environment, timeout=configuration.timeout, **options)
 
     return add_environment_options(wrapped)
 

@@ -36,6 +36,12 @@ def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--conformance-fixtures", "fixtures", is_flag=True, hidden=True),
         click.option("--strict", is_flag=True, help="Answer invalid arguments with a protocol error."),
         click.option(
+            "--max-timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="SECONDS",
+            help="Let callers choose a time limit for each evaluation, up to this; without it they cannot.",
+        ),
+        click.option(
             "--toolset",
             "toolsets",
             multiple=True,
