@@ -1,0 +1,225 @@
+"""Tell whether this process can be copied with the threads it has, and which of them is in the way.
+
+A copy has only the thread that forks. Whether that is enough is decided by who owns the others: Python code,
+or a compiled library. The owner of a thread is the library in whose code it waits, read from its stack.
+"""
+
+import _thread
+import ctypes
+import os
+import re
+import threading
+import time
+from bisect import bisect_right
+from contextlib import suppress
+from typing import NamedTuple
+
+from .libraries import Library, is_interpreter, is_neutral, owner_name, recognise
+
+_listdir, _stat, _readlink = os.listdir, os.stat, os.readlink
+_open, _read, _pread, _close = os.open, os.read, os.pread, os.close
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC
+_load, _NOLOAD = ctypes.CDLL, getattr(os, "RTLD_NOLOAD", 4) | os.RTLD_NOW
+_python_count = _thread._count  # noqa: SLF001 - the interpreter's own figure; threading may be patched
+_enumerate, _main = threading.enumerate, threading.main_thread
+_clock, _sleep = time.monotonic, time.sleep
+_TASKS = "/proc/self/task"
+_CODE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. \S+ \S+ \S+ +(/[^\n]+)$", re.MULTILINE)
+# A thread of a pool that waits has less than this on its stack, the interpreter's part of it included.
+_DEPTH = 8192
+_SHOWN = 10
+# A thread that ends, or spins before it goes to sleep (OpenBLAS, OpenMP), is done within this.
+_PATIENCE, _PAUSE = 0.1, 0.001
+
+
+class Code(NamedTuple):
+    """The compiled code in this process: where each part begins and ends, and its file."""
+
+    starts: list[int]
+    ends: list[int]
+    files: list[str]
+
+    def file_at(self, address: int) -> str | None:
+        """Return the file whose code is at an address."""
+        place = bisect_right(self.starts, address) - 1
+        return self.files[place] if place >= 0 and address < self.ends[place] else None
+
+
+class Thread(NamedTuple):
+    """A thread beside the main one: its name in the system, and the file in whose code it waits."""
+
+    id: str
+    name: str
+    file: str | None
+
+    @property
+    def library(self) -> Library | None:
+        """What is known about the library that owns it."""
+        return recognise(self.file) if self.file else None
+
+    @property
+    def may_end(self) -> bool:
+        """Tell whether it can be one that is just ending or going to sleep."""
+        library = self.library
+        is_emptied = library is not None and library.empties is not None
+        return is_emptied or self.file is None or is_interpreter(self.file)
+
+
+class Threads:
+    """The threads of this process, and those that were waited for in vain."""
+
+    def __init__(self) -> None:
+        self._lingering: set[str] = set()
+
+    def obstacle(self) -> str | None:
+        """Return why a copy of this process would not work, or None when it would."""
+        if count() <= 1:
+            return None
+        try:
+            return _of_python() or self._of_libraries()
+        except Exception:  # noqa: BLE001 - no /proc, or an audit hook of the user's
+            return f"{_number(count() - 1, 'thread')} running, and it cannot be told whose"
+
+    def _of_libraries(self) -> str | None:
+        deadline = _clock() + _PATIENCE
+        code = _code()
+        _empty_pools(code)
+        while count() > 1:
+            blamed = [thread for thread in _others(code) if not _stands(thread)]
+            if not blamed:
+                return None
+            hopeless = [thread for thread in blamed if not thread.may_end or thread.id in self._lingering]
+            if hopeless or _clock() > deadline:
+                self._lingering = {thread.id for thread in blamed}
+                return _blame((hopeless or blamed)[0])
+            _sleep(_PAUSE)
+        return None
+
+
+def count() -> int:
+    """Return how many threads this process has."""
+    try:
+        # Linux counts a directory and its parent as links, and then one for each directory in it.
+        known = _stat(_TASKS).st_nlink - 2
+        return known if known >= 1 else max(len(_listdir(_TASKS)), 1)
+    except Exception:  # noqa: BLE001 - no /proc, or an audit hook of the user's
+        return 1 + _python_count()
+
+
+def _of_python() -> str | None:
+    """Name the threads of Python code that are running, and what ends them."""
+    running = _python_count()
+    if not running:
+        return None
+    names = []
+    with suppress(Exception):  # user code owns these objects
+        names = [str(thread.name) for thread in _enumerate() if thread is not _main()][:_SHOWN]
+    listed = f": {', '.join(names)}" if names else " (started with _thread)"
+    ended = "it has" if running == 1 else "they have"
+    then = f"states are kept again when {ended} ended{_remedy(names)}"
+    return f"{_number(running, 'user thread')} running{listed}; {then}"
+
+
+def _remedy(names: list[str]) -> str:
+    if any(name.startswith("asyncio_") for name in names):
+        return " (await asyncio.get_running_loop().shutdown_default_executor())"
+    if any(name.startswith("ThreadPoolExecutor-") for name in names):
+        return " (the executor's shutdown() ends its idle threads)"
+    return ""
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number} {noun} is" if number == 1 else f"{number} {noun}s are"
+
+
+def _code() -> Code:
+    """Read where compiled code is in this process."""
+    starts, ends, files = [], [], []
+    for start, end, file in _CODE.findall(_content("/proc/self/maps")):
+        starts.append(int(start, 16))
+        ends.append(int(end, 16))
+        files.append(file.decode("utf-8", "surrogateescape"))
+    return Code(starts, ends, files)
+
+
+def _empty_pools(code: Code) -> None:
+    """End the idle threads of the libraries that have a function for it."""
+    for file in dict.fromkeys(code.files):
+        library = recognise(file)
+        if library is not None and library.empties is not None:
+            symbol, arguments = library.empties
+            # Loaded by another name, or a version without the function: its threads are judged as they are.
+            with suppress(OSError, AttributeError):
+                getattr(_load(file, mode=_NOLOAD), symbol)(*arguments)
+
+
+def _content(path: str) -> bytes:
+    file = _open(path, _FLAGS)
+    try:
+        parts = []
+        while part := _read(file, 1 << 16):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        _close(file)
+
+
+def _others(code: Code) -> list[Thread]:
+    """Return every thread but the main one, as far as they have not ended meanwhile."""
+    # The number by which this /proc knows the process: it may be of another namespace.
+    main = _readlink("/proc/self")
+    found = []
+    for task in _listdir(_TASKS):
+        if task != main:
+            with suppress(OSError):
+                name = _content(f"{_TASKS}/{task}/comm").decode("utf-8", "replace").strip()
+                found.append(Thread(task, name, _owner(task, code)))
+    return found
+
+
+def _owner(task: str, code: Code) -> str | None:
+    """Return the file of the library in whose code a thread waits, if it waits in one."""
+    words = _content(f"{_TASKS}/{task}/syscall").split()
+    if len(words) < 3:  # noqa: PLR2004 - "running": on a processor, its stack cannot be read
+        return None
+    stack, place = int(words[-2], 16), int(words[-1], 16)
+    for address in (place, *_stack(stack)):
+        file = code.file_at(address)
+        if file is not None and not is_neutral(file):
+            return file
+    return None
+
+
+def _stack(address: int) -> list[int]:
+    """Return the words on a stack, up to the record of the thread, which points to itself."""
+    # Not by address: the thread may end meanwhile, and its stack with it.
+    memory = _open("/proc/self/mem", _FLAGS)
+    try:
+        data = _pread(memory, _DEPTH, address)
+    finally:
+        _close(memory)
+    words = memoryview(data[: len(data) // 8 * 8]).cast("Q").tolist()
+    for place, word in enumerate(words[:-2]):
+        if word == address + 8 * place == words[place + 2]:
+            return words[:place]
+    return words
+
+
+def _stands(thread: Thread) -> bool:
+    library = thread.library
+    return library is not None and library.stands
+
+
+def _blame(thread: Thread) -> str:
+    """Say whose thread is in the way, and what to do."""
+    library, file = thread.library, thread.file
+    if library is not None:
+        return f"{library.name} is loaded, whose threads do not survive a copy: {library.remedy}"
+    if file is None:
+        owner = f"that compiled code started (the system calls it '{thread.name}')"
+    elif is_interpreter(file):
+        owner = f"that runs Python code for compiled code (the system calls it '{thread.name}')"
+    else:
+        owner = f"of {owner_name(file)}"
+    then = "states are kept again when it has ended"
+    return f"a thread {owner} is running, and it is not known whether a copy works without it; {then}"
