@@ -72,7 +72,7 @@ LIBRARIES = (
         stands=False,
         tried=("2.1",),
         remark="its threads start with the import and never end; in a copy, filters and groups hang",
-        remedy="use it in a process of its own (subprocess)",
+        remedy="go back to before its import, and use it in a process of its own (subprocess)",
     ),
     Library(
         "duckdb",

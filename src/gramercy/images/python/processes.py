@@ -42,9 +42,9 @@ class Family:
         """Return why this process cannot be copied, or None when it can; empty pools of idle threads."""
         return self._threads.obstacle()
 
-    def fork(self) -> int:
-        """Fork; return 0 in the copy."""
-        reason = self.why_not()
+    def fork(self, *, is_asked: bool = False) -> int:
+        """Fork; return 0 in the copy. `is_asked` tells that `why_not` was, and nothing has run since."""
+        reason = None if is_asked else self.why_not()
         if reason is not None:
             raise CannotForkError(reason)
         dice = _random_state()

@@ -11,7 +11,9 @@ import re
 import threading
 import time
 from bisect import bisect_right
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from .libraries import Library, is_interpreter, is_neutral, owner_name, recognise
@@ -24,6 +26,7 @@ _python_count = _thread._count  # noqa: SLF001 - the interpreter's own figure; t
 _enumerate, _main = threading.enumerate, threading.main_thread
 _clock, _sleep = time.monotonic, time.sleep
 _TASKS = "/proc/self/task"
+_SIZE = re.compile(rb"^VmLib:\s*(\d+)", re.MULTILINE)
 _CODE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. \S+ \S+ \S+ +(/[^\n]+)$", re.MULTILINE)
 # A thread of a pool that waits has less than this on its stack, the interpreter's part of it included.
 _DEPTH = 8192
@@ -33,11 +36,16 @@ _PATIENCE, _PAUSE = 0.1, 0.001
 
 
 class Code(NamedTuple):
-    """The compiled code in this process: where each part begins and ends, and its file."""
+    """The compiled code in this process: where each part begins and ends, its file, and how to empty pools.
 
+    `size` is that of all code together: while it stays, nothing was loaded.
+    """
+
+    size: bytes
     starts: list[int]
     ends: list[int]
     files: list[str]
+    empties: list[Callable[[], object]]
 
     def file_at(self, address: int) -> str | None:
         """Return the file whose code is at an address."""
@@ -70,6 +78,7 @@ class Threads:
 
     def __init__(self) -> None:
         self._lingering: set[str] = set()
+        self._code = Code(b"", [], [], [], [])
 
     def obstacle(self) -> str | None:
         """Return why a copy of this process would not work, or None when it would."""
@@ -81,19 +90,26 @@ class Threads:
             return f"{_number(count() - 1, 'thread')} running, and it cannot be told whose"
 
     def _of_libraries(self) -> str | None:
+        self._look_at_code()
+        for empty in self._code.empties:
+            empty()
         deadline = _clock() + _PATIENCE
-        code = _code()
-        _empty_pools(code)
         while count() > 1:
-            blamed = [thread for thread in _others(code) if not _stands(thread)]
+            blamed = [thread for thread in _others(self._code) if not _stands(thread)]
             if not blamed:
                 return None
             hopeless = [thread for thread in blamed if not thread.may_end or thread.id in self._lingering]
             if hopeless or _clock() > deadline:
                 self._lingering = {thread.id for thread in blamed}
-                return _blame((hopeless or blamed)[0])
+                return _blame(min(hopeless or blamed, key=_obscurity))
             _sleep(_PAUSE)
         return None
+
+    def _look_at_code(self) -> None:
+        """Read where the code is, if that has changed: it takes some milliseconds where much is loaded."""
+        size = _size_of_code()
+        if size is None or size != self._code.size:
+            self._code = _code(size or b"")
 
 
 def count() -> int:
@@ -132,25 +148,32 @@ def _number(number: int, noun: str) -> str:
     return f"{number} {noun} is" if number == 1 else f"{number} {noun}s are"
 
 
-def _code() -> Code:
+def _size_of_code() -> bytes | None:
+    found = _SIZE.search(_content("/proc/self/status"))
+    return None if found is None else found[1]
+
+
+def _code(size: bytes) -> Code:
     """Read where compiled code is in this process."""
     starts, ends, files = [], [], []
     for start, end, file in _CODE.findall(_content("/proc/self/maps")):
         starts.append(int(start, 16))
         ends.append(int(end, 16))
         files.append(file.decode("utf-8", "surrogateescape"))
-    return Code(starts, ends, files)
+    return Code(size, starts, ends, files, _empties(files))
 
 
-def _empty_pools(code: Code) -> None:
-    """End the idle threads of the libraries that have a function for it."""
-    for file in dict.fromkeys(code.files):
+def _empties(files: list[str]) -> list[Callable[[], object]]:
+    """Return what ends the idle threads of the libraries that have a function for it."""
+    found: list[Callable[[], object]] = []
+    for file in dict.fromkeys(files):
         library = recognise(file)
         if library is not None and library.empties is not None:
             symbol, arguments = library.empties
             # Loaded by another name, or a version without the function: its threads are judged as they are.
             with suppress(OSError, AttributeError):
-                getattr(_load(file, mode=_NOLOAD), symbol)(*arguments)
+                found.append(partial(getattr(_load(file, mode=_NOLOAD), symbol), *arguments))
+    return found
 
 
 def _content(path: str) -> bytes:
@@ -208,6 +231,11 @@ def _stack(address: int) -> list[int]:
 def _stands(thread: Thread) -> bool:
     library = thread.library
     return library is not None and library.stands
+
+
+def _obscurity(thread: Thread) -> int:
+    """Rank the threads that are in the way: a library with a name explains more than one without."""
+    return 0 if thread.library is not None else 1 if thread.file is not None else 2
 
 
 def _blame(thread: Thread) -> str:
