@@ -102,7 +102,11 @@ class Threads:
             if hopeless or _clock() > deadline:
                 self._lingering = {thread.id for thread in blamed}
                 return _blame(min(hopeless or blamed, key=_obscurity))
+            # A thread of Python code is counted as one only when it has run for the first time.
             _sleep(_PAUSE)
+            reason = _of_python()
+            if reason is not None:
+                return reason
         return None
 
     def _look_at_code(self) -> None:
