@@ -211,7 +211,9 @@ def test_an_interrupt_during_a_preview_reaches_the_copy_and_spares_the_image(ima
 def test_running_threads_mean_no_checkpoint_and_the_reply_says_why(image, words):
     image.evaluate(words.define)
     reply = image.evaluate(words.start_thread)
-    assert any("No checkpoint" in note for note in reply.notes)
+    assert reply.unkept is not None
+    assert "thread" in reply.unkept
+    assert any(f"No state was kept after this call: {reply.unkept}" in note for note in reply.notes)
 
 
 def test_output_is_kept_apart_from_values(image, words):
@@ -291,14 +293,21 @@ def test_a_big_image_keeps_fewer_states_and_says_which_calls_can_be_taken_back(i
     try:
         kept = image.checkpoints()[-1]
         reply = image.evaluate(words.change.format(2))
-        assert f"undo goes back to {kept.id}" in reply.notes[0]
+        assert f"Undo goes back to {kept.id}" in reply.notes[0]
         image.evaluate(words.change.format(3))
-        image.undo()
+        gone = image.undo()
+        assert (gone.id, gone.taken_back) == (kept.id, 2)
+        assert "takes back the last 2 calls" in gone.notes[0]
         assert last(image.evaluate(words.look)) == ["1"]
+        image.rollback(gone.notes[1].rpartition("kept as ")[2].split()[0])
+        assert last(image.evaluate(words.look)) == ["3"]
+        image.rollback(kept.id)
         image.evaluate(words.change.format(4))
+        image.evaluate(words.change.format(5))
         died = image.evaluate(words.kill_self)
-        assert "calls after it, of which no state was kept, are lost" in died.notes[0]
-        assert last(image.evaluate(words.look)) == ["1"]
+        assert died.lost == 1
+        assert "Also lost is 1 call after it, of which no state was kept" in died.notes[0]
+        assert last(image.evaluate(words.look)) == ["4"]
     finally:
         image._lineage.thrift = before
 

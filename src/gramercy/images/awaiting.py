@@ -37,6 +37,8 @@ class Wait(msgspec.Struct, eq=False):
     seen: Printed = Printed()
     started: float = msgspec.field(default_factory=monotonic)
     is_over: bool = False
+    # The time that was given is up: what ended the call was its limit, and nobody's wish.
+    is_late: bool = False
     # An event is made only for whoever wants to wait for it: it would cost every call 2 µs.
     over: threading.Event | None = None
 
@@ -49,6 +51,7 @@ class Wait(msgspec.Struct, eq=False):
             self._end()
 
     def _after_interrupts(self, kind: type[T]) -> T:
+        self.is_late = True
         for _ in range(2):
             self.connection.signal(signal.SIGINT)
             reply = self._within(kind, PATIENCE)

@@ -5,7 +5,7 @@ Nothing here assumes that the image runs on this machine.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -87,7 +87,8 @@ class ImageState(msgspec.Struct, frozen=True):
 class Reply(msgspec.Struct, frozen=True):
     """Everything that is known about one evaluation. `notes` is what else there is to say about it.
 
-    `unkept` tells why no state is kept after it; `log` is what threads, C code and other processes printed
+    `unkept` tells why no state is kept after it; `lost` counts the calls before this one that were lost with
+    the process that died in it; `log` is what threads, C code and other processes printed
     past the streams of the evaluation, since the reply before; `reloaded` names the systems or modules that
     were loaded anew. Images leave out what is empty.
     """
@@ -106,6 +107,7 @@ class Reply(msgspec.Struct, frozen=True):
     objects: list[int | None] = []
     effects: list[Effect] = []
     unkept: str | None = None
+    lost: int = 0
     unchanged: bool = False
     reloaded: list[str] = []
     log: str = ""
@@ -147,10 +149,15 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 Watcher: TypeAlias = "Callable[[Progress], object]"
+UndoWay = Literal["state", "replay", "definitions"]
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True):
-    """One state that an image can go back to. `is_current` marks the one it stands on."""
+    """One state that an image can go back to. `is_current` marks the one it stands on.
+
+    `names` are the labels it was given. Where the image has just gone there, `taken_back` counts the calls
+    that are undone by that, and `notes` is what else there is to say.
+    """
 
     id: str
     parent: str | None
@@ -158,6 +165,9 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
     at: float
     is_current: bool = False
     private_bytes: int | None = None
+    names: list[str] = []
+    taken_back: int = 0
+    notes: list[str] = []
 
 
 class Image(Protocol):
@@ -233,16 +243,21 @@ class Image(Protocol):
         """Load without holding up the event loop."""
 
     def checkpoint(self, label: str = "") -> CheckpointInfo:
-        """Name the present state so that it can be found again."""
+        """Keep the present state under a name, or raise CheckpointError where that is not possible."""
 
     def checkpoints(self) -> list[CheckpointInfo]:
         """List the states that can be gone back to, oldest first; parents make it a tree."""
 
     def rollback(self, checkpoint: str) -> CheckpointInfo:
-        """Go back to a state; what came after it stays reachable until it is dropped for room."""
+        """Go back to a state, by its id or name; what came after it stays reachable where it was kept."""
 
-    def undo(self) -> CheckpointInfo:
-        """Go back to the state before the last call."""
+    def undo(self, by: UndoWay = "state") -> CheckpointInfo:
+        """Take back the last call that may have changed something.
+
+        By `state`, the image is exactly as before it, or nothing happens. Where that state was not kept there
+        are two lesser ways: by `replay` the calls between the last kept state and the last call are run
+        again, with all their effects; by `definitions` what the last call defined is put back, and no more.
+        """
 
     def reset(self) -> None:
         """Begin again with a fresh image; checkpoints are gone."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.images.replay import Step
+from gramercy.images.replay import Step, digest
 
 if TYPE_CHECKING:
     from gramercy.images.awaiting import Wait
@@ -46,7 +46,7 @@ class Call(msgspec.Struct, eq=False):
     def as_step(self, reply: Reply) -> Step:
         """Return what it takes to do the same again."""
         interrupted = reply.error is not None and reply.error.interrupted
-        return Step(self.op, self.code, self.package, reply.ok, interrupted)
+        return Step(self.op, self.code, self.package, reply.ok, interrupted, digest(reply))
 
     def cancel(self) -> None:
         """Stop the call, or let it never begin."""

@@ -16,6 +16,9 @@ _SIGNS = (
     ("Segmentation fault", "it accessed memory that is not its own"),
     ("fatal error", "its runtime gave up"),
 )
+MORE_TIME = (
+    "The limit is set by --timeout or, where the operator allows it, by the argument timeout of the call."
+)
 _SIGNALS: dict[int, str] = {
     signal.SIGSEGV: "it accessed memory that is not its own",
     signal.SIGBUS: "it accessed memory that is not there",
@@ -43,8 +46,14 @@ def died(log: str, fate: Fate) -> ImageFault:
 def killed(seconds: float) -> ImageFault:
     """Describe an evaluation that could be stopped only by ending the process."""
     told = f"The evaluation did not finish within {seconds:g} s and ignored two interrupts"
-    message = f"{told}, so its process was ended."
+    message = f"{told}, so its process was ended. {MORE_TIME}"
     return ImageFault(type="TIMEOUT", message=message, interrupted=True)
+
+
+def late(fault: ImageFault, seconds: float) -> ImageFault:
+    """Describe an evaluation that was interrupted because its time was up."""
+    message = f"The evaluation did not finish within {seconds:g} s and was interrupted. {MORE_TIME}"
+    return msgspec.structs.replace(fault, type="TIMEOUT", message=message)
 
 
 def _cause(log: str, fate: Fate) -> str:

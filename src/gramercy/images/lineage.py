@@ -7,18 +7,25 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gramercy.errors import CheckpointError, ImageError, ImageStartError
+from gramercy.images.base import Reply
 from gramercy.images.breaker import Breaker
 from gramercy.images.family import Family, Program
+from gramercy.images.replay import Step, depth, extended, steps_since
 from gramercy.images.timeline import Checkpoint, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gramercy.images.calls import Call
     from gramercy.images.connection import Connection
     from gramercy.images.replay import Past
 
 MEETING_SECONDS = 2.0
+# A look has been answered before, and was brief.
+LOOK_SECONDS = 5.0
 LONGEST_LABEL = 60
+# Of the calls that are lost, the latest are listed.
+MOST_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,14 @@ class Thrift:
     seconds: float = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What came of bringing a state back: how many earlier calls are lost, and the sentences that say so."""
+
+    lost: int
+    notes: list[str]
+
+
 class Lineage:
     """The processes of one image. Not safe for threads: its owner lets in one at a time."""
 
@@ -36,7 +51,6 @@ class Lineage:
         self.thrift = thrift or Thrift()
         self._heap_bytes = 0
         self._kept_at = 0.0
-        self._unkept = 0
         self._spare_tag: str | None = None
         self._first_program = self._program = program
         self._breaker = Breaker()
@@ -46,7 +60,17 @@ class Lineage:
         self.family: Family | None = None
         self.live: Connection | None = None
         self.past: Past | None = None
+        # What the next reply has to tell: sentences, and how many calls were lost between two calls.
         self.notes: list[str] = []
+        self.lost = 0
+        # Why the last call that changed something has no kept state, while that is so.
+        self.unkept_reason = ""
+
+    @property
+    def unkept(self) -> int:
+        """How many calls that may have changed something came after the newest kept state."""
+        checkpoint = self.timeline.standing()
+        return depth(self.past) - depth(checkpoint.past if checkpoint else None)
 
     def started(self) -> Family:
         """Return the family, with its zygote running."""
@@ -85,10 +109,21 @@ class Lineage:
         """Take up the state before the death of a process that nobody was waiting for."""
         if self.live is not None and self.family is not None:
             self.family.kill(self.live)
-            self.notes += ["The image had ended between two calls.", *self.restore(self.family)]
+            restored = self.restore(self.family)
+            self.notes += ["The image had ended between two calls.", *restored.notes]
+            self.lost += restored.lost
 
-    def _come_alive(self, family: Family, source: Connection) -> Connection:
+    @staticmethod
+    def _come_alive(family: Family, source: Connection, looks: tuple[Step, ...] = ()) -> Connection:
+        """Fork a process that evaluates, and let it remember the values that were looked at last."""
         live = family.fork(source, "live")
+        try:
+            for look in looks:
+                live.request(Reply, LOOK_SECONDS, look.op, code=look.code, package=look.package)
+        except ImageError:
+            # The state itself is worth more than the memory of the last values.
+            family.kill(live)
+            live = family.fork(source, "live")
         live.hold()
         return live
 
@@ -102,23 +137,28 @@ class Lineage:
             return None
         return family.new_tag()
 
-    def spare(self, tag: str | None) -> None:
-        """Take back a name that no checkpoint got, since the call has changed nothing."""
-        self._spare_tag = tag
+    def looked(self, call: Call) -> None:
+        """Note a call that changed nothing: the name of its checkpoint can be used again."""
+        self._spare_tag = call.tag
+        if self.unkept == 0:
+            self.timeline.look(Step(call.op, call.code, call.package))
 
-    def expect(self, tag: str | None, code: str, heap_bytes: int) -> str | None:
-        """Note that the live process forks a checkpoint by itself; where it does not, return why."""
-        self._heap_bytes = heap_bytes
-        if tag is None:
-            self._unkept += 1
-            line = self.timeline.newest_first()
-            back = f"; undo goes back to {line[0].id} ({line[0].label})" if line else ""
-            size, seconds = f"{heap_bytes >> 20} MB", f"{self.thrift.seconds:g} s"
-            return f"the image has {size}, so a state is kept once in {seconds}{back}"
-        self._unkept = 0
-        self._kept_at = monotonic()
-        self._pending = (tag, " ".join(code[: 4 * LONGEST_LABEL].split())[:LONGEST_LABEL])
-        return None
+    def changed(self, call: Call, reply: Reply) -> str | None:
+        """Note a call that may have changed something; return why no state is kept after it, if none is."""
+        self.past = extended(self.past, call.as_step(reply))
+        self._heap_bytes = reply.state.heap_bytes
+        if reply.unkept is not None:
+            self._spare_tag = call.tag
+            self.unkept_reason = reply.unkept
+        elif call.tag is None:
+            size, seconds = f"{self._heap_bytes >> 20} MB", f"{self.thrift.seconds:g} s"
+            self.unkept_reason = f"the image has {size}, so a state is kept once in {seconds}"
+        else:
+            self.unkept_reason = ""
+            self._kept_at = monotonic()
+            self._pending = (call.tag, " ".join(call.code[: 4 * LONGEST_LABEL].split())[:LONGEST_LABEL])
+            return None
+        return self.unkept_reason
 
     def settle(self) -> None:
         """Meet the checkpoint that the last call left behind."""
@@ -128,7 +168,8 @@ class Lineage:
         try:
             self._keep(self.family.meet(tag, MEETING_SECONDS, parent=self.live), label)
         except ImageError:
-            self.notes.append(f"No checkpoint was taken after the last call ({label}): it may be lost.")
+            self.unkept_reason = "its process made no copy"
+            self.notes.append(f"No state was kept after the last call ({label}): {self.unkept_reason}.")
 
     def is_ready_at_once(self) -> bool:
         """Tell whether a call can begin without waiting for a process to start or to fork."""
@@ -143,58 +184,94 @@ class Lineage:
             self._keep(checkpoint, label)
         return True
 
-    def _keep(self, checkpoint: Connection, label: str) -> None:
+    def _keep(self, checkpoint: Connection, label: str) -> Checkpoint:
         checkpoint.parent = self.live
-        self.timeline.add(checkpoint, label, self.past)
+        return self.timeline.add(checkpoint, label, self.past)
 
-    def restore(self, family: Family) -> list[str]:
-        """Bring back the newest state that can be had; return what to tell the caller about it."""
+    def keep_now(self) -> Checkpoint:
+        """Return the checkpoint of the present state, made now where there is none; raise if it cannot be."""
+        family, live = self.surely_ready()
+        standing = self.timeline.standing()
+        if standing is not None and self.unkept == 0:
+            return standing
+        code = self.past.step.shown() if self.past is not None else "start"
+        kept = self._keep(family.fork(live, "checkpoint"), code)
+        self._kept_at = monotonic()
+        return kept
+
+    def restore(self, family: Family) -> Restored:
+        """Bring back the newest state that can be had, and tell what is lost with the one that has ended."""
         self._pending = None
-        calls, self._unkept = self._unkept, 0
-        skipped = 0
+        reached = self.past
         for checkpoint in self.timeline.newest_first():
             try:
-                self._stand_on(checkpoint, self._come_alive(family, checkpoint.connection))
+                live = self._come_alive(family, checkpoint.connection, checkpoint.looks)
             except ImageError:
                 self.timeline.forget(checkpoint)
-                skipped += 1
                 continue
-            lost = f", and {skipped} later ones are lost" if skipped else ""
-            missed = f" {calls} calls after it, of which no state was kept, are lost." if calls else ""
-            return [f"The state before is back (checkpoint {checkpoint.id}{lost}).{missed}"]
+            reason = self.unkept_reason
+            self._stand_on(checkpoint, live)
+            return self._told(checkpoint, reached, reason)
         self._begin_again()
         if not family.is_alive:
             self.family = None
             family.close()
-        return ["No earlier state was kept: the image begins again, empty."]
+        lost = depth(reached)
+        calls = f": all {lost} calls since the start are lost" if lost else ""
+        return Restored(lost, [f"No earlier state was kept: the image begins again, empty{calls}."])
 
-    def before(self) -> Checkpoint:
-        """Return the state that an undo goes back to."""
-        if self._unkept:
-            line = self.timeline.newest_first()
-            if line:
-                return line[0]
-        return self.timeline.before_current()
+    def _told(self, checkpoint: Checkpoint, reached: Past | None, reason: str) -> Restored:
+        lost = depth(reached) - depth(checkpoint.past)
+        if not lost:
+            return Restored(0, [f"The state before is back (checkpoint {checkpoint.id})."])
+        steps = steps_since(reached, checkpoint.past) or []
+        listed = "".join(f"\n- {step.shown()}" for step in steps[-MOST_LISTED:])
+        why = f", of which no state was kept ({reason})" if reason else ""
+        calls = "1 call" if lost == 1 else f"{lost} calls"
+        verb = "is" if lost == 1 else "are"
+        sentence = f"The state of {checkpoint.shown()} is back. Also lost {verb} {calls} after it{why}"
+        return Restored(lost, [f"{sentence}{':' if listed else '.'}{listed}"])
+
+    def target(self) -> Checkpoint:
+        """Return the newest kept state from before the last call that may have changed something."""
+        for checkpoint in self.timeline.newest_first():
+            if depth(checkpoint.past) < depth(self.past):
+                return checkpoint
+        raise CheckpointError("there is nothing to undo: no earlier state is kept")
+
+    def steps_from(self, checkpoint: Checkpoint) -> list[Step]:
+        """Return what was run since a checkpoint on the way to the present state."""
+        steps = steps_since(self.past, checkpoint.past)
+        if steps is None:
+            raise CheckpointError(
+                f"what was run since {checkpoint.id} is not known whole, so it cannot be run again"
+            )
+        return steps
 
     def _stand_on(self, checkpoint: Checkpoint, live: Connection) -> None:
         self.live = live
-        self._unkept = 0
         self.past = checkpoint.past
+        self.unkept_reason = ""
+        self._heap_bytes = 0
         self.timeline.current = checkpoint.id
 
     def _begin_again(self) -> None:
         self.live = self.past = self._pending = None
+        self.unkept_reason = ""
+        self._heap_bytes = 0
         self.timeline.clear()
 
-    def go_to(self, checkpoint: Checkpoint) -> None:
-        """Let the live process be a copy of a checkpoint."""
+    def go_to(self, checkpoint: Checkpoint, looks: tuple[Step, ...] | None = None) -> None:
+        """Let the live process be a copy of a checkpoint, with what was looked at there."""
         family, before = self.ready()
+        looks = checkpoint.looks if looks is None else looks
         try:
-            live = self._come_alive(family, checkpoint.connection)
+            live = self._come_alive(family, checkpoint.connection, looks)
         except ImageError as error:
             self.timeline.forget(checkpoint)
             raise CheckpointError(f"checkpoint {checkpoint.id} is lost: {error}") from None
         family.kill(before)
+        checkpoint.looks = looks
         self._stand_on(checkpoint, live)
 
     def start_over(self) -> None:

@@ -10,22 +10,29 @@ from gramercy.images.awaiting import EndedByForceError, Wait, with_output
 from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
 from gramercy.images.calls import Call
 from gramercy.images.lineage import Lineage
+from gramercy.images.returning import (
+    go_back,
+    keep_state,
+    prepare_replay,
+    told_of_definitions,
+    told_of_replay,
+    undo_exactly,
+)
 from gramercy.images.runner import Runner
 from gramercy.images.saving import restore_image, save_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.images.base import Watcher
+    from gramercy.images.base import UndoWay, Watcher
     from gramercy.images.family import Program
+    from gramercy.images.lineage import Thrift
     from gramercy.images.replay import Step
 
 DEFAULT_TIMEOUT = 60.0
 ANSWER_SECONDS = 20.0
-# How long an event loop may be held up in the hope that a thread is not needed.
-MOMENT = 0.001
-MOST_HISTORY = 50
-LOG_SHOWN = 1000
+# A first compilation of a big library takes minutes.
+LOADING_SECONDS = 600.0
 
 
 class LiveImage:
@@ -38,11 +45,12 @@ class LiveImage:
         *,
         timeout: float = DEFAULT_TIMEOUT,
         language: str | None = None,
+        thrift: Thrift | None = None,
     ) -> None:
         self.name = name
         self.timeout = timeout
         self._language = language
-        self._lineage = Lineage(program)
+        self._lineage = Lineage(program, thrift)
         self._runner = Runner(self._lineage)
         self._lock = self._runner.lock
 
@@ -89,7 +97,7 @@ class LiveImage:
 
     def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
         """Load a system or import a package."""
-        return self._runner.run(Call("load_system", system, self._seconds(timeout)))
+        return self._runner.run(Call("load_system", system, self._loading_seconds(timeout)))
 
     async def acompile(
         self,
@@ -110,7 +118,9 @@ class LiveImage:
         watch: Watcher | None = None,
     ) -> Reply:
         """Load without holding up the event loop."""
-        return await self._runner.arun(Call("load_system", system, self._seconds(timeout), None, watch))
+        return await self._runner.arun(
+            Call("load_system", system, self._loading_seconds(timeout), None, watch)
+        )
 
     def history(self) -> list[HistoryEntry]:
         """Return the latest evaluations, oldest first."""
@@ -118,6 +128,9 @@ class LiveImage:
 
     def _seconds(self, timeout: float | None) -> float:
         return self.timeout if timeout is None else timeout
+
+    def _loading_seconds(self, timeout: float | None) -> float:
+        return max(self.timeout, LOADING_SECONDS) if timeout is None else timeout
 
     def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Evaluate in a throw-away copy that gave up all rights first."""
@@ -147,45 +160,42 @@ class LiveImage:
                 return self._runner.wait.for_reply(Answer, ANSWER_SECONDS)
             except (ImageGoneError, EndedByForceError):
                 family.kill(live)
-                self._lineage.restore(family)
-                message = "The image ended while it was asked; its state is back."
+                restored = self._lineage.restore(family)
+                message = " ".join(["The image ended while it was asked.", *restored.notes])
                 return Answer(ok=False, error=ImageFault("IMAGE-DIED", message))
             finally:
                 self._runner.wait = None
 
     def checkpoint(self, label: str = "") -> CheckpointInfo:
-        """Name the present state so that it is kept."""
+        """Keep the present state under a name, or say why it cannot be kept."""
         with self._lock:
-            family, live = self._lineage.surely_ready()
-            timeline = self._lineage.timeline
-            line = timeline.newest_first()
-            if not line:
-                timeline.add(family.fork(live, "checkpoint"), label, self._lineage.past)
-                line = timeline.newest_first()
-            line[0].label, line[0].pinned = label or line[0].label, True
-            return timeline.info(line[0])
+            return keep_state(self._lineage, label)
 
     def checkpoints(self) -> list[CheckpointInfo]:
         """List the states that can be gone back to."""
         with self._lock:
             self._lineage.surely_ready()
-            return self._lineage.timeline.infos()
+            return self._lineage.timeline.infos(is_present=self._lineage.unkept == 0)
 
     def rollback(self, checkpoint: str) -> CheckpointInfo:
-        """Go back to a state."""
+        """Go back to a state, by its id or by a name that only it has."""
         with self._lock:
-            self._lineage.surely_ready()
-            timeline = self._lineage.timeline
-            self._lineage.go_to(timeline.get(checkpoint))
-            return timeline.info(timeline.get(checkpoint))
+            return go_back(self._lineage, checkpoint)
 
-    def undo(self) -> CheckpointInfo:
-        """Go back to the state before the last call."""
+    def undo(self, by: UndoWay = "state") -> CheckpointInfo:
+        """Take back the last call that may have changed something."""
+        if by == "definitions":
+            reply = self._runner.run(Call("undo_definitions", "", self.timeout))
+            with self._lock:
+                return told_of_definitions(self._lineage, reply)
         with self._lock:
             self._lineage.surely_ready()
-            before = self._lineage.before()
-            self._lineage.go_to(before)
-            return self._lineage.timeline.info(before)
+            if by == "state":
+                return undo_exactly(self._lineage)
+            replay = prepare_replay(self._lineage)
+        replies = self._repeated_all(replay.steps)
+        with self._lock:
+            return told_of_replay(self._lineage, replay, replies)
 
     def reset(self) -> None:
         """Begin again with a fresh image."""
@@ -229,6 +239,9 @@ class LiveImage:
         """
         with self._lock:
             self._lineage.start_over()
+        return self._repeated_all(steps)
+
+    def _repeated_all(self, steps: list[Step]) -> list[Reply | None]:
         return [None if step.interrupted else self._repeated(step) for step in steps]
 
     def _repeated(self, step: Step) -> Reply:

@@ -1,22 +1,37 @@
-"""Keep the last of what an image's processes print beside their replies: the only witness of some deaths."""
+"""Keep the last of what an image's processes print beside their replies.
+
+It is what threads, C code and programs that evaluated code starts have printed, and the only witness of some
+deaths.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import threading
 from collections import deque
 
 KEPT = 16 * 1024
 CHUNK = 1 << 16
+# A program that prints without end must not hold up whoever reads.
+MOST_READS = 64
+# What the runtime of SBCL says of its own doings, and not on behalf of anybody.
+_NOISE = re.compile(
+    r"^(?:INFO: (?:Control|Binding|Alien) stack guard page (?:un|re)protected|"
+    r"(?:Unable to |)Re-?protecting .* guard page).*\n?",
+    re.MULTILINE,
+)
 
 
 class Log:
-    """The tail of a pipe, read by one thread that all images share."""
+    """The tail of a pipe, read by one thread that all images share and by whoever wants the latest."""
 
     def __init__(self) -> None:
         self._chunks: deque[bytes] = deque()
         self._size = 0
+        # How many bytes at the end nobody was told of yet, and how many of those had to be dropped.
+        self._new = self._dropped = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self.reader, self.writer = os.pipe()
@@ -26,23 +41,54 @@ class Log:
     def tail(self, most: int = 4096) -> str:
         """Return the last characters printed."""
         with self._lock:
-            return b"".join(self._chunks)[-most:].decode("utf-8", "replace")
+            return self._joined()[-most:].decode("utf-8", "replace")
 
     def take(self, most: int = 4096) -> str:
         """Return the last characters printed and forget them: the next death has its own."""
+        self.pump()
         text = self.tail(most)
         with self._lock:
             self._chunks.clear()
-            self._size = 0
+            self._size = self._new = self._dropped = 0
         return text
 
-    def keep(self, chunk: bytes) -> None:
-        """Remember a chunk and forget the oldest beyond the limit."""
+    def news(self) -> str:
+        """Return what was printed since the last time, as far as it is kept, but for the runtime's noise."""
+        self.pump()
+        if not self._new:
+            return ""
         with self._lock:
-            self._chunks.append(chunk)
-            self._size += len(chunk)
-            while self._size - len(self._chunks[0]) >= KEPT:
-                self._size -= len(self._chunks.popleft())
+            data = self._joined()[-self._new :]
+            dropped, self._dropped, self._new = self._dropped, 0, 0
+        text = _NOISE.sub("", data.decode("utf-8", "replace"))
+        return f"… [{dropped:,} bytes before this were not kept]\n{text}" if dropped else text
+
+    def pump(self) -> bool:
+        """Read what is there, without waiting; tell whether more can come."""
+        with self._lock:
+            try:
+                for _ in range(MOST_READS if self.reader >= 0 else 0):
+                    chunk = os.read(self.reader, CHUNK)
+                    if not chunk:
+                        return False
+                    self._keep(chunk)
+            except BlockingIOError:
+                pass
+            return self.reader >= 0
+
+    def _joined(self) -> bytes:
+        return b"".join(self._chunks)
+
+    def _keep(self, chunk: bytes) -> None:
+        """Remember a chunk and forget the oldest beyond the limit."""
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        self._new += len(chunk)
+        while self._size - len(self._chunks[0]) >= KEPT:
+            self._size -= len(self._chunks.popleft())
+        if self._new > self._size:
+            self._dropped += self._new - self._size
+            self._new = self._size
 
     def close_writer(self) -> None:
         """Give up this side's writing end once the processes have theirs."""
@@ -52,6 +98,9 @@ class Log:
 
     def end(self) -> None:
         """Note that no process writes any more."""
+        with self._lock:
+            os.close(self.reader)
+            self.reader = -1
         self._ended.set()
 
     def wait_for_end(self, seconds: float) -> None:
@@ -84,20 +133,11 @@ class _Drain:
     def _run(self, selector: selectors.BaseSelector) -> None:
         while True:
             for key, _ in selector.select():
-                chunk = _read(key.fd)
-                if key.data is not None and chunk:
-                    key.data.keep(chunk)
-                elif key.data is not None:
+                if key.data is None:
+                    os.read(key.fd, CHUNK)
+                elif not key.data.pump():
                     selector.unregister(key.fd)
-                    os.close(key.fd)
                     key.data.end()
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, CHUNK)
-    except OSError:
-        return b""
 
 
 _drain = _Drain()

@@ -6,6 +6,8 @@ again. A step back in time is a step back along the journal.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,16 +23,19 @@ FORMAT = 1
 # The first octets of a core of SBCL.
 CORE_MAGIC = b"LCBS"
 LARGEST_JOURNAL = 16 * 1024 * 1024
+# Where an object happens to lie, as the languages print it; no two runs have it in common.
+_ADDRESS = re.compile(rb"0x[0-9a-f]{6,}|\{[0-9A-F]{6,}\}")
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One call that may have changed the state, and how it went."""
+    """One call that may have changed the state, and how it went: `told` is a digest of what it answered."""
 
     op: str
     code: str
     package: str | None = None
     ok: bool = True
     interrupted: bool = False
+    told: str = ""
 
     def shown(self) -> str:
         """Return the beginning of the code, on one line."""
@@ -38,11 +43,15 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Past(msgspec.Struct, frozen=True):
-    """A step and all those before it; states that have steps in common share them."""
+    """A step and all those before it; states that have steps in common share them.
+
+    `depth` counts the steps, also those that were dropped because they would be too long to write.
+    """
 
     step: Step
     previous: Past | None = None
     size: int = 0
+    depth: int = 1
 
     def steps(self) -> list[Step]:
         """Return the steps, oldest first."""
@@ -58,8 +67,28 @@ def extended(past: Past | None, step: Step) -> Past:
     """Return a past with one more step; of one that is too long to be written only the length is kept."""
     size = (past.size if past else 0) + len(step.code)
     if size > LARGEST_JOURNAL:
-        return Past(Step(step.op, ""), None, size)
-    return Past(step, past, size)
+        return Past(Step(step.op, ""), None, size, depth(past) + 1)
+    return Past(step, past, size, depth(past) + 1)
+
+
+def depth(past: Past | None) -> int:
+    """Return how many calls that may have changed something led to a state."""
+    return 0 if past is None else past.depth
+
+
+def steps_since(past: Past | None, earlier: Past | None) -> list[Step] | None:
+    """Return the steps that lead from an earlier state to a later one; None where some were not kept."""
+    found: list[Step] = []
+    while past is not None and past is not earlier:
+        found.append(past.step)
+        past = past.previous
+    return found[::-1] if past is earlier else None
+
+
+def digest(reply: Reply) -> str:
+    """Return a short digest of what an evaluation answered, to tell whether it answers the same again."""
+    told = msgspec.json.encode([[form.values for form in reply.forms], reply.stdout, reply.stderr])
+    return hashlib.blake2b(_ADDRESS.sub(b"", told), digest_size=8).hexdigest()
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -118,4 +147,6 @@ def differences(steps: list[Step], replies: list[Reply | None]) -> list[str]:
             reason = f": {reply.error.type}, {reply.error.message}" if reply.error else ""
             now = "fails now" if step.ok else "does not fail now"
             told.append(f"step {number} ({step.shown()}) {now}{reason}")
+        elif step.told and step.told != digest(reply):
+            told.append(f"step {number} ({step.shown()}) answers otherwise now")
     return told

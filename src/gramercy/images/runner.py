@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,7 +17,6 @@ from gramercy.images.base import HistoryEntry, ImageFault, Reply
 from gramercy.images.handover import on_a_thread, waiting_threads
 from gramercy.images.housekeeping import housekeeper
 from gramercy.images.mirror import Printed
-from gramercy.images.replay import extended
 
 if TYPE_CHECKING:
     from gramercy.images.calls import Call
@@ -118,25 +117,47 @@ class Runner:
     def _finished(self, call: Call, reply: Reply) -> Reply:
         lineage = self._lineage
         self.wait = None
-        notes = lineage.notes
-        if notes:
-            lineage.notes = []
+        more: dict[str, Any] = {}
+        if lineage.notes:
+            more["notes"], lineage.notes = [*lineage.notes, *reply.notes], []
+            more["lost"], lineage.lost = lineage.lost, 0
         if reply.unchanged:
-            lineage.spare(call.tag)
+            lineage.looked(call)
         else:
-            lineage.past = extended(lineage.past, call.as_step(reply))
-            reason = self._why_not_kept(call, reply)
-            if reason is None:
+            unkept = lineage.changed(call, reply)
+            if unkept is None:
                 housekeeper.later(self._tidy)
             else:
-                notes = [*notes, f"No checkpoint was taken after this call: {reason}."]
-        return self._remember(call, msgspec.structs.replace(reply, notes=notes) if notes else reply)
+                more["unkept"] = unkept
+                more["notes"] = [*more.get("notes", reply.notes), self._untaken(unkept)]
+            self._add_log(more, reply)
+        if (
+            call.wait is not None
+            and call.wait.is_late
+            and reply.error is not None
+            and reply.error.interrupted
+        ):
+            more["error"] = deaths.late(reply.error, call.seconds)
+        return self._remember(call, msgspec.structs.replace(reply, **more) if more else reply)
 
-    def _why_not_kept(self, call: Call, reply: Reply) -> str | None:
-        """Expect the checkpoint of a call that changed the state, or tell why there is none."""
-        if reply.state.threads > 1:
-            return f"{reply.state.threads} threads are running"
-        return self._lineage.expect(call.tag, call.code, reply.state.heap_bytes)
+    def _untaken(self, reason: str) -> str:
+        """Say that no state was kept, and where that leaves an undo."""
+        lineage = self._lineage
+        standing = lineage.timeline.standing()
+        if standing is None:
+            return f"No state was kept after this call: {reason}."
+        count = lineage.unkept
+        if count == 1:
+            return f"No state was kept after this call: {reason}. Undo goes back to {standing.shown()}."
+        newest = f"The newest one is {standing.shown()}, {count} calls ago"
+        return f"No state was kept after this call: {reason}. {newest}."
+
+    def _add_log(self, more: dict[str, Any], reply: Reply) -> None:
+        """Add what was printed past the streams of the evaluation."""
+        family = self._lineage.family
+        printed = family.log.news() if family is not None else ""
+        if printed:
+            more["log"] = reply.log + printed
 
     def _remember(self, call: Call, reply: Reply) -> Reply:
         if call.op != "load_system":
@@ -154,12 +175,14 @@ class Runner:
             family.kill(lineage.live)
         printed = call.wait.printed() if call.wait is not None else Printed()
         log = family.log.take()
-        notes = [*lineage.notes, *lineage.restore(family)]
-        lineage.notes = []
+        restored = lineage.restore(family)
+        notes, lost = [*lineage.notes, *restored.notes], lineage.lost + restored.lost
+        lineage.notes, lineage.lost = [], 0
         if log.strip():
             notes.append(f"The last of its log: {log.strip()[-LOG_SHOWN:]}")
         fault = deaths.died(log, fate) if isinstance(error, ImageGoneError) else deaths.killed(call.seconds)
-        return with_output(Reply(ok=False, error=fault, elapsed_ms=call.elapsed_ms(), notes=notes), printed)
+        reply = Reply(ok=False, error=fault, elapsed_ms=call.elapsed_ms(), notes=notes, lost=lost)
+        return with_output(reply, printed)
 
     def _tidy(self) -> None:
         """Meet the checkpoint of the last call while nobody waits."""

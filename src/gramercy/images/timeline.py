@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
 
 from gramercy.errors import CheckpointError
 from gramercy.images.base import CheckpointInfo
+from gramercy.images.replay import depth
 
 if TYPE_CHECKING:
     from gramercy.images.connection import Connection
-    from gramercy.images.replay import Past
+    from gramercy.images.replay import Past, Step
 
 MOST_CHECKPOINTS = 16
+# Languages remember the values of the last three evaluations, or fewer.
+MOST_LOOKS = 3
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """One sleeping copy of the image."""
+    """One sleeping copy of the image.
+
+    `code` is the beginning of the call that led to it, `names` are the labels people gave it. `looks` are
+    the latest calls that were answered in this very state and changed nothing but the variables in which a
+    language remembers values; `looks_before` are those of its parent when the call that led here began.
+    """
 
     id: str
     parent: str | None
-    label: str
+    code: str
     connection: Connection
     at: float
     past: Past | None = None
-    pinned: bool = False
+    names: list[str] = field(default_factory=list)
+    looks: tuple[Step, ...] = ()
+    looks_before: tuple[Step, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What to call it: the names people gave it, else the code that led to it."""
+        return ", ".join(self.names) or self.code
+
+    def shown(self) -> str:
+        """Return how a sentence names it."""
+        return f"{self.id} ({self.label})" if self.label else self.id
 
 
 class Timeline:
@@ -39,38 +58,54 @@ class Timeline:
         self._count = 0
         self.current: str | None = None
 
-    def add(self, connection: Connection, label: str, past: Past | None = None) -> Checkpoint:
+    def add(self, connection: Connection, code: str, past: Past | None = None) -> Checkpoint:
         """Add the state the live image has now, with what led to it; it becomes the current one."""
         self._count += 1
-        checkpoint = Checkpoint(f"c{self._count}", self.current, label, connection, time(), past)
+        parent = self.standing()
+        looks = parent.looks if parent is not None else ()
+        checkpoint = Checkpoint(f"c{self._count}", self.current, code, connection, time(), past)
+        # Where calls in between were not kept, the looks of the parent are not those before the last call.
+        if parent is not None and depth(past) - depth(parent.past) == 1:
+            checkpoint.looks_before = looks
         self._checkpoints[checkpoint.id] = checkpoint
         self.current = checkpoint.id
         self._make_room()
         return checkpoint
 
-    def get(self, checkpoint: str) -> Checkpoint:
-        """Return a checkpoint, or say which there are."""
-        found = self._checkpoints.get(checkpoint)
-        if found is None:
-            there = ", ".join(self._checkpoints) or "none"
-            raise CheckpointError(f"there is no checkpoint {checkpoint!r} (any more): there are {there}")
-        return found
+    def standing(self) -> Checkpoint | None:
+        """Return the newest kept state on the way to the present one."""
+        return self._checkpoints.get(self.current or "")
+
+    def look(self, step: Step) -> None:
+        """Remember a call that changed nothing, in the state it was answered in."""
+        checkpoint = self._checkpoints.get(self.current or "")
+        if checkpoint is not None:
+            checkpoint.looks = (*checkpoint.looks, step)[-MOST_LOOKS:]
+
+    def get(self, word: str) -> Checkpoint:
+        """Return a checkpoint by its id or by a name that only one has, or say which there are."""
+        found = self._checkpoints.get(word)
+        named = [checkpoint for checkpoint in self._checkpoints.values() if word in checkpoint.names]
+        if found is not None or len(named) == 1:
+            return found or named[0]
+        if named:
+            ids = ", ".join(checkpoint.id for checkpoint in named)
+            raise CheckpointError(f"several states are named {word!r}: give one of the ids {ids}")
+        there = ", ".join(self._checkpoints) or "none"
+        raise CheckpointError(f"there is no checkpoint {word!r} (any more): there are {there}")
 
     def newest_first(self) -> list[Checkpoint]:
         """Return the checkpoints from which a lost state can be restored, best first."""
-        current = self._checkpoints.get(self.current or "")
+        current = self.standing()
         line = []
         while current is not None:
             line.append(current)
             current = self._checkpoints.get(current.parent or "")
         return line
 
-    def before_current(self) -> Checkpoint:
-        """Return the state before the last call."""
-        line = self.newest_first()
-        if len(line) < 2:  # noqa: PLR2004 - the present state and the one before it
-            raise CheckpointError("there is nothing to undo: no earlier state is kept")
-        return line[1]
+    def named(self, name: str) -> list[Checkpoint]:
+        """Return the checkpoints that carry a name."""
+        return [checkpoint for checkpoint in self._checkpoints.values() if name in checkpoint.names]
 
     def forget(self, checkpoint: Checkpoint) -> None:
         """Drop a checkpoint; its process ends when it notices that nobody is there."""
@@ -87,26 +122,36 @@ class Timeline:
         for checkpoint in list(self._checkpoints.values()):
             if len(self._checkpoints) <= self.limit:
                 return
-            if checkpoint.id != self.current and not checkpoint.pinned:
+            if checkpoint.id != self.current and not checkpoint.names:
                 self.forget(checkpoint)
 
     def all(self) -> list[Checkpoint]:
         """Return the checkpoints, oldest first."""
         return list(self._checkpoints.values())
 
-    def infos(self) -> list[CheckpointInfo]:
-        """Describe the checkpoints, oldest first."""
-        return [self.info(checkpoint) for checkpoint in self._checkpoints.values()]
+    def infos(self, *, is_present: bool = True) -> list[CheckpointInfo]:
+        """Describe the checkpoints, oldest first; `is_present` if the image still is as the current one."""
+        return [self.info(checkpoint, is_present=is_present) for checkpoint in self._checkpoints.values()]
 
-    def info(self, checkpoint: Checkpoint) -> CheckpointInfo:
+    def info(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        is_present: bool = True,
+        taken_back: int = 0,
+        notes: list[str] | None = None,
+    ) -> CheckpointInfo:
         """Describe one checkpoint."""
         return CheckpointInfo(
             checkpoint.id,
             checkpoint.parent,
             checkpoint.label,
             checkpoint.at,
-            checkpoint.id == self.current,
+            is_present and checkpoint.id == self.current,
             private_bytes(checkpoint.connection.pid),
+            list(checkpoint.names),
+            taken_back,
+            notes or [],
         )
 
 

@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
 
 LONGEST_LABEL = 100
+WAYS = (
+    "Where the state before was not kept: replay runs the calls since the last kept state again, but for the "
+    "last one, and repeats their effects; definitions puts back what the last call defined, and no more"
+)
+UNDONE = {
+    "state": "The image is back at",
+    "replay": "The calls were run again without the last one. The newest kept state is",
+    "definitions": "What the last call defined is put back. The newest kept state is",
+}
 NOT_UNDONE = "Files, connections and other processes that evaluated code has touched stay as they are."
 
 
@@ -52,11 +61,11 @@ def _looking(workshop: Workshop) -> list[Tool]:
     return [
         workshop.make(
             "checkpoint_image",
-            "Name the present state of the image so that it is kept and can be gone back to with "
-            "rollback_image. Use it before a series of changes. Each evaluation keeps a state by itself, "
-            "but only the latest few.",
+            "Keep the present state of the image under a name, so that it can be gone back to with "
+            "rollback_image; refused where it cannot be kept. Use it before a series of changes. Each "
+            "evaluation keeps a state by itself, but only the latest few.",
             {"label": text("What to call the state", default="", maxLength=LONGEST_LABEL)},
-            lambda image, a: f"Kept as {_line(image.checkpoint(a.get('label', '')))}",
+            lambda image, a: f"Kept as {_told(image.checkpoint(a.get('label', '')))}",
             categories=["time-travel"],
         ),
         workshop.make(
@@ -97,22 +106,26 @@ def _going(workshop: Workshop) -> list[Tool]:
             "rollback_image",
             "Go back to a state of the image that was kept. Later states stay listed, so one can also go "
             f"forward again. {NOT_UNDONE}",
-            {"checkpoint": text("Id of the state, from list_checkpoints", minLength=1)},
-            lambda image, a: f"The image is back at {_line(image.rollback(a['checkpoint']))}",
+            {"checkpoint": text("Id or name of the state, from list_checkpoints", minLength=1)},
+            lambda image, a: f"The image is back at {_told(image.rollback(a['checkpoint']))}",
             required=["checkpoint"],
             level="cautious",
             categories=["time-travel"],
         ),
         workshop.make(
             "undo_last",
-            "Take back the last evaluation that may have changed something: the image is as before it. "
-            f"{NOT_UNDONE}",
-            {},
-            lambda image, _: f"The image is back at {_line(image.undo())}",
+            "Take back the last evaluation that may have changed something: the image is exactly as before "
+            f"it, or nothing happens and the answer says why. {NOT_UNDONE}",
+            {"by": text(WAYS, enum=list(UNDONE), default="state")},
+            lambda image, a: f"{UNDONE[a.get('by', 'state')]} {_told(image.undo(a.get('by', 'state')))}",
             level="cautious",
             categories=["time-travel"],
         ),
     ]
+
+
+def _told(info: CheckpointInfo) -> str:
+    return "\n".join([_line(info), *info.notes])
 
 
 def _line(info: CheckpointInfo) -> str:

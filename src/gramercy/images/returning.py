@@ -1,0 +1,167 @@
+"""Ways back to an earlier state of an image, each named for what it is.
+
+A state is the present one or it is refused; a way that takes back more than was asked, or less, or runs
+something again, says so. All of them work on a lineage that its owner has locked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gramercy.errors import CheckpointError, ImageError
+from gramercy.images.replay import depth, differences
+
+if TYPE_CHECKING:
+    from gramercy.images.base import CheckpointInfo, Reply
+    from gramercy.images.lineage import Lineage
+    from gramercy.images.replay import Step
+    from gramercy.images.timeline import Checkpoint
+
+MOST_DIFFERENCES = 10
+
+
+def keep_state(lineage: Lineage, name: str) -> CheckpointInfo:
+    """Keep the present state under a name; raise where it cannot be kept."""
+    try:
+        kept = lineage.keep_now()
+    except ImageError as error:
+        raise CheckpointError(f"the present state cannot be kept: {error}. {_instead(lineage)}") from None
+    notes = []
+    others = [each.id for each in lineage.timeline.named(name) if each is not kept] if name else []
+    if others:
+        notes.append(f"{', '.join(others)} has this name too: go back by the ids.")
+    if not name:
+        # Whoever keeps a state wants it to last; what has a name is not dropped for room.
+        name = kept.label
+    if name not in kept.names:
+        kept.names.append(name)
+    return lineage.timeline.info(kept, notes=notes)
+
+
+def _instead(lineage: Lineage) -> str:
+    standing = lineage.timeline.standing()
+    if standing is None:
+        return "Nothing was named."
+    calls = _calls(lineage.unkept)
+    return (
+        f"Nothing was named. The newest state that is kept is {standing.shown()}, {calls} ago. "
+        "End the threads first, then try again."
+    )
+
+
+def go_back(lineage: Lineage, word: str) -> CheckpointInfo:
+    """Go to a state by its id or name; the one that is left is kept where it can be, and told where not."""
+    lineage.surely_ready()
+    checkpoint = lineage.timeline.get(word)
+    notes = _left_behind(lineage)
+    lineage.go_to(checkpoint)
+    return lineage.timeline.info(checkpoint, notes=notes)
+
+
+def _left_behind(lineage: Lineage) -> list[str]:
+    """Keep the state that is about to be left, or say what goes with it."""
+    lost = lineage.unkept
+    if not lost:
+        return []
+    try:
+        kept = lineage.keep_now()
+    except ImageError as error:
+        return [
+            f"The state that was left could not be kept ({error}): {_calls(lost)} cannot be gone back to."
+        ]
+    return [f"The state that was left is kept as {kept.shown()}."]
+
+
+def undo_exactly(lineage: Lineage) -> CheckpointInfo:
+    """Go to the state before the last call; where only an earlier one is kept, only if nothing is lost."""
+    checkpoint = lineage.target()
+    count = depth(lineage.past) - depth(checkpoint.past)
+    if count == 1:
+        return _taken_back(lineage, checkpoint)
+    reason = lineage.unkept_reason
+    try:
+        notes = _left_behind_or_raise(lineage)
+    except ImageError as error:
+        raise CheckpointError(_choices(checkpoint, count, reason or str(error))) from None
+    lineage.go_to(checkpoint)
+    why = f" ({reason})" if reason else ""
+    notes.insert(0, f"That takes back the last {_calls(count)}: no state was kept in between{why}.")
+    return lineage.timeline.info(checkpoint, taken_back=count, notes=notes)
+
+
+def _taken_back(lineage: Lineage, checkpoint: Checkpoint) -> CheckpointInfo:
+    left = lineage.timeline.standing()
+    # What was looked at later, after coming back here, was not seen yet when the call began.
+    looks = left.looks_before if left is not None and left.parent == checkpoint.id else None
+    lineage.go_to(checkpoint, looks)
+    return lineage.timeline.info(checkpoint, taken_back=1)
+
+
+def _left_behind_or_raise(lineage: Lineage) -> list[str]:
+    if lineage.unkept:
+        kept = lineage.keep_now()
+        return [f"The state that was left is kept as {kept.shown()}."]
+    return []
+
+
+def _choices(checkpoint: Checkpoint, count: int, reason: str) -> str:
+    return (
+        f"the state before the last call was not kept ({reason}), so nothing was taken back. Choose: "
+        f"rollback to {checkpoint.shown()} takes back the last {_calls(count)}, for good; "
+        f"undo by replay goes there and runs {_calls(count - 1)} again, with all their effects; "
+        "undo by definitions puts back only what the last call defined"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What is to be run again from a state that was gone back to, and what was said on the way there."""
+
+    start: Checkpoint
+    steps: list[Step]
+    notes: list[str]
+
+
+def prepare_replay(lineage: Lineage) -> Replay:
+    """Go to the newest kept state before the last call; return what is to be run again from there."""
+    checkpoint = lineage.target()
+    steps = lineage.steps_from(checkpoint)[:-1]
+    notes = _left_behind(lineage)
+    lineage.go_to(checkpoint)
+    return Replay(checkpoint, steps, notes)
+
+
+def told_of_replay(lineage: Lineage, replay: Replay, replies: list[Reply | None]) -> CheckpointInfo:
+    """Describe the state after a replay: what was run again, and what came out otherwise."""
+    count, told = len(replay.steps), differences(replay.steps, replies)
+    notes = [f"{_calls(count)} after {replay.start.shown()} ran again: their effects outside came twice."]
+    if not count:
+        notes = ["Nothing had to be run again: the state before the last call is kept."]
+    elif not told:
+        notes.append("All answered as the first time.")
+    notes += told[:MOST_DIFFERENCES]
+    if len(told) > MOST_DIFFERENCES:
+        notes.append(f"and {len(told) - MOST_DIFFERENCES} more differences")
+    return _standing(lineage, [*notes, *replay.notes], taken_back=1)
+
+
+def told_of_definitions(lineage: Lineage, reply: Reply) -> CheckpointInfo:
+    """Describe what was put back, and what was not; raise where nothing could be."""
+    if reply.error is not None:
+        raise CheckpointError(reply.error.message)
+    notes = [f"{change.kind} {change.name} {change.change}" for change in reply.changed]
+    return _standing(lineage, [*notes, *reply.notes])
+
+
+def _standing(lineage: Lineage, notes: list[str], taken_back: int = 0) -> CheckpointInfo:
+    """Describe the newest kept state, which the image need not be in."""
+    lineage.surely_ready()
+    standing = lineage.timeline.standing()
+    if standing is None:
+        raise CheckpointError("no state is kept")
+    return lineage.timeline.info(standing, is_present=lineage.unkept == 0, taken_back=taken_back, notes=notes)
+
+
+def _calls(count: int) -> str:
+    return "1 call" if count == 1 else f"{count} calls"

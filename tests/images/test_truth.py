@@ -1,0 +1,200 @@
+"""What is said about a state is so: kept states, names, undo and deaths, with and without threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from gramercy.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Threads:
+    """How a language starts a thread that waits, and ends it."""
+
+    start: str
+    end: str
+
+
+THREADS = {
+    "sbcl": Threads(
+        "(defvar *go* nil) (defvar *t* (sb-thread:make-thread (lambda () (loop until *go* do (sleep 0.005)))"
+        ' :name "worker"))',
+        "(setf *go* t) (sb-thread:join-thread *t*)",
+    ),
+    "python": Threads(
+        "import threading\ngo = threading.Event()\n"
+        "t = threading.Thread(target=go.wait, name='worker')\nt.start()",
+        "go.set(); t.join()",
+    ),
+}
+
+
+@pytest.fixture
+def threads(words):
+    return THREADS[words.language]
+
+
+def value(image, words):
+    reply = image.evaluate(words.look)
+    return reply.values[0] if reply.ok else None
+
+
+def test_a_state_with_threads_is_not_confirmed_as_kept(image, words, threads):
+    """Defect T1: with a thread running an older state was named, and confirmed as the present one."""
+    image.evaluate(words.define)
+    image.evaluate(threads.start)
+    image.evaluate(words.change.format(7))
+    with pytest.raises(CheckpointError, match=r"cannot be kept: 1 user thread is running: worker") as caught:
+        image.checkpoint("mine")
+    assert "2 calls ago" in str(caught.value)
+    assert not any("mine" in info.names for info in image.checkpoints())
+    assert not any(info.is_current for info in image.checkpoints())
+    image.evaluate(threads.end)
+    kept = image.checkpoint("mine")
+    assert kept.is_current
+    image.evaluate(words.change.format(8))
+    image.rollback("mine")
+    assert value(image, words) == "7"
+
+
+def test_a_second_name_does_not_replace_the_first(image, words):
+    """Defect T1: a second label on the same state silently replaced the first."""
+    image.evaluate(words.define)
+    first, second = image.checkpoint("one"), image.checkpoint("two")
+    assert first.id == second.id
+    assert second.names == ["one", "two"]
+    image.evaluate(words.change.format(7))
+    for name in ("one", "two"):
+        assert image.rollback(name).id == first.id
+        assert value(image, words) == "41"
+
+
+def test_a_name_that_two_states_have_is_told_and_never_guessed(image, words):
+    """Labels never replace one another silently."""
+    image.evaluate(words.define)
+    first = image.checkpoint("same")
+    image.evaluate(words.change.format(7))
+    second = image.checkpoint("same")
+    assert first.id in second.notes[0]
+    with pytest.raises(CheckpointError, match=f"{first.id}, {second.id}"):
+        image.rollback("same")
+
+
+def test_undo_after_a_call_that_left_threads_takes_back_that_call_alone(image, words, threads):
+    """Defect T2: undo went one call too far."""
+    image.evaluate(words.define)
+    image.evaluate(words.change.format(7))
+    image.evaluate(threads.start)
+    gone = image.undo()
+    assert gone.taken_back == 1
+    assert value(image, words) == "7"
+
+
+def test_undo_that_would_lose_more_than_one_call_is_refused_with_the_choices(image, words, threads):
+    """Undo goes to exactly the state it names: what cannot be had is not replaced by something else."""
+    image.evaluate(words.define)
+    image.evaluate(threads.start)
+    image.evaluate(words.change.format(7))
+    with pytest.raises(CheckpointError, match="nothing was taken back") as caught:
+        image.undo()
+    assert "takes back the last 2 calls" in str(caught.value)
+    assert value(image, words) == "7"
+
+
+def test_undo_by_replay_runs_the_calls_before_the_last_one_again_and_says_so(image, words, threads):
+    """The next best way back, named for what it is."""
+    image.evaluate(words.define)
+    image.evaluate(threads.start)
+    image.evaluate(words.change.format(7))
+    image.evaluate(words.change.format(8))
+    told = image.undo("replay")
+    assert "2 calls after" in told.notes[0]
+    assert "effects outside came twice" in told.notes[0]
+    assert value(image, words) == "7"
+    image.evaluate(threads.end)
+
+
+def test_a_replay_tells_what_came_out_otherwise(image, words, threads):
+    """Replay: the printed results are compared."""
+    image.evaluate(words.define)
+    image.evaluate(threads.start)
+    dice = {
+        "sbcl": "(setf *x* (get-internal-real-time))",
+        "python": "import time; x = time.time_ns(); print(x)",
+    }
+    image.evaluate(dice[words.language])
+    image.evaluate(words.change.format(8))
+    assert any("answers otherwise now" in note for note in image.undo("replay").notes)
+
+
+def test_a_death_with_threads_counts_the_calls_that_are_lost(image, words, threads):
+    """Defect T2: the reply said that the state before is back although later calls were lost."""
+    image.evaluate(words.define)
+    image.evaluate(threads.start)
+    image.evaluate(words.change.format(7))
+    died = image.evaluate(words.kill_self)
+    assert died.lost == 2
+    assert "Also lost are 2 calls after it" in died.notes[0]
+    assert "worker" in died.notes[0]
+    assert words.change.format(7) in died.notes[0]
+    assert "The state before is back" not in " ".join(died.notes)
+    assert value(image, words) == "41"
+
+
+def test_a_rollback_from_a_state_that_cannot_be_kept_says_that_it_is_gone(image, words, threads):
+    """Later states stay reachable only where they were kept."""
+    image.evaluate(words.define)
+    here = image.checkpoint("here")
+    image.evaluate(threads.start)
+    gone = image.rollback(here.id)
+    assert "could not be kept" in gone.notes[0]
+    assert "1 call cannot be gone back to" in gone.notes[0]
+
+
+def test_a_state_is_kept_again_once_the_threads_have_ended(image, words, threads):
+    """Threads that start and end."""
+    image.evaluate(words.define)
+    image.evaluate(threads.start)
+    assert image.evaluate(threads.end).unkept is None
+    image.evaluate(words.change.format(7))
+    assert image.undo().taken_back == 1
+    assert value(image, words) == "41"
+
+
+def test_the_last_values_are_exact_after_an_undo(image, words):
+    """Defect L6: `*` was not exact after undo; `_` of Python likewise."""
+    image.evaluate(words.define)
+    image.evaluate({"sbcl": "(* 6 7)", "python": "6 * 7"}[words.language])
+    image.evaluate(words.change.format(7))
+    image.undo()
+    last = {"sbcl": "*", "python": "_"}[words.language]
+    assert image.evaluate(last).values == ["42"]
+
+
+def test_the_last_values_are_exact_after_a_death(image, words):
+    """As after an undo."""
+    image.evaluate(words.define)
+    image.evaluate({"sbcl": "(* 6 7)", "python": "6 * 7"}[words.language])
+    assert image.evaluate(words.kill_self).error.type == "IMAGE-DIED"
+    last = {"sbcl": "*", "python": "_"}[words.language]
+    assert image.evaluate(last).values == ["42"]
+
+
+def test_output_of_other_processes_is_shown_in_the_reply_it_belongs_to(image, words):
+    """Defect P5: it was thrown away."""
+    shell = {
+        "sbcl": '(sb-ext:run-program "/bin/echo" (list "from a child") :output t)',
+        "python": "import os; os.system('echo from a child')",
+    }[words.language]
+    assert image.evaluate(shell).log == "from a child\n"
+    assert image.evaluate(words.define).log == ""
+
+
+def test_a_time_out_says_which_limit_it_was_and_how_to_get_more(image, words):
+    """Defect P6: a time-out read KeyboardInterrupt or INTERRUPTED."""
+    fault = image.evaluate(words.loop, timeout=0.2).error
+    assert fault.type == "TIMEOUT"
+    assert "within 0.2 s" in fault.message
+    assert "--timeout" in fault.message
