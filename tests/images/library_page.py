@@ -1,4 +1,6 @@
-"""The page docs/reference/libraries.md: the outcome of the trials as a table, and what is told where one refuses."""
+"""The page docs/reference/libraries.md: the outcome of the trials as a table, and what is told."""
+
+# ruff: noqa: E501 - the page has lines of its own length
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 from gramercy.images.python.libraries import LIBRARIES
 
 if TYPE_CHECKING:
-    from library_trials import Cell
+    from tests.images.library_trials import Cell
 
 # Test folders are not packages; this module lies beside this one.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -20,7 +22,8 @@ HEAD = """<!-- Made by `scripts/trials --write`, which uses each library in a re
 
 What a [kept state](../how-to/work-with-threads.md) is worth with a library in use: each cell is a real image that imports the
 library, computes with it, goes the way of the column, and computes again. `works` means: the same state and the same answer.
-`refused` means that no state was kept, and that the reply to the call before had said why. `partly` is explained below.
+`refused` means that no state is kept, and the reply says why; `lost`, that what was not kept is gone after a crash, as had been
+said. `partly` is explained below. Undo by replay goes back to the last kept state and runs what came after it again.
 
 """
 LIST = """
@@ -93,7 +96,7 @@ def _told(results: dict[str, dict[str, Cell]]) -> str:
 def _plain(text: str) -> str:
     """Keep Markdown from reading anything into a message, and a message from being long."""
     shown = " ".join(text.split())
-    return f"`{shown[:240].replace('`', chr(39))}{'…' if len(shown) > 240 else ''}`"  # noqa: PLR2004 - three lines
+    return f"`{shown[:240].replace('`', chr(39))}{'…' if len(shown) > 240 else ''}`"
 
 
 def _libraries() -> str:

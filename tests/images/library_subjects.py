@@ -29,7 +29,7 @@ class Subject:
 def _python(
     name: str, begin: str, use: str = "go()", *, package: str | None = None, remark: str = ""
 ) -> Subject:
-    return Subject(name, begin, use, remark, name.split(",")[0] if package is None else package)
+    return Subject(name, begin, use, remark, name.partition(",")[0] if package is None else package)
 
 
 SUBJECTS = (
