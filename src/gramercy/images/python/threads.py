@@ -21,6 +21,8 @@ from .libraries import Library, is_interpreter, is_neutral, owner_name, recognis
 _listdir, _stat, _readlink = os.listdir, os.stat, os.readlink
 _open, _read, _pread, _close = os.open, os.read, os.pread, os.close
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC
+_syscall = ctypes.CDLL(None).syscall
+_ROBUST_LIST = {"x86_64": 274, "aarch64": 100}
 _load, _NOLOAD = ctypes.CDLL, getattr(os, "RTLD_NOLOAD", 4) | os.RTLD_NOW
 _python_count = _thread._count  # noqa: SLF001 - the interpreter's own figure; threading may be patched
 _enumerate, _main = threading.enumerate, threading.main_thread
@@ -30,6 +32,8 @@ _SIZE = re.compile(rb"^VmLib:\s*(\d+)", re.MULTILINE)
 _CODE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. \S+ \S+ \S+ +(/[^\n]+)$", re.MULTILINE)
 # A thread of a pool that waits has less than this on its stack, the interpreter's part of it included.
 _DEPTH = 8192
+# What is behind the list of locks in the record of a thread, in the C library of GNU.
+_RECORD = 1536
 _SHOWN = 10
 # A thread that ends, or spins before it goes to sleep (OpenBLAS, OpenMP), is done within this.
 _PATIENCE, _PAUSE = 0.1, 0.001
@@ -142,7 +146,7 @@ def _of_python() -> str | None:
 
 def _remedy(names: list[str]) -> str:
     if any(name.startswith("asyncio_") for name in names):
-        return " (await asyncio.get_running_loop().shutdown_default_executor())"
+        return " (await what asyncio.to_thread or run_in_executor has begun)"
     if any(name.startswith("ThreadPoolExecutor-") for name in names):
         return " (the executor's shutdown() ends its idle threads)"
     return ""
@@ -207,10 +211,14 @@ def _others(code: Code) -> list[Thread]:
 def _owner(task: str, code: Code) -> str | None:
     """Return the file of the library in whose code a thread waits, if it waits in one."""
     words = _content(f"{_TASKS}/{task}/syscall").split()
-    if len(words) < 3:  # noqa: PLR2004 - "running": on a processor, its stack cannot be read
-        return None
+    if len(words) < 3:  # noqa: PLR2004 - "running": on a processor, so the end of its stack is not told
+        return _first_file(_record(int(task)), code)
     stack, place = int(words[-2], 16), int(words[-1], 16)
-    for address in (place, *_stack(stack)):
+    return _first_file([place, *_stack(stack)], code)
+
+
+def _first_file(addresses: list[int], code: Code) -> str | None:
+    for address in addresses:
         file = code.file_at(address)
         if file is not None and not is_neutral(file):
             return file
@@ -219,17 +227,34 @@ def _owner(task: str, code: Code) -> str | None:
 
 def _stack(address: int) -> list[int]:
     """Return the words on a stack, up to the record of the thread, which points to itself."""
-    # Not by address: the thread may end meanwhile, and its stack with it.
-    memory = _open("/proc/self/mem", _FLAGS)
-    try:
-        data = _pread(memory, _DEPTH, address)
-    finally:
-        _close(memory)
-    words = memoryview(data[: len(data) // 8 * 8]).cast("Q").tolist()
+    words = _words(address, _DEPTH)
     for place, word in enumerate(words[:-2]):
         if word == address + 8 * place == words[place + 2]:
             return words[:place]
     return words
+
+
+def _record(task: int) -> list[int]:
+    """Return the words of the system's record of a thread: the function that it was started with is in it.
+
+    The list of its locks is in the middle of the record, and the kernel tells where that is. Below the record
+    is the beginning of the stack, with who was called first.
+    """
+    number = _ROBUST_LIST.get(os.uname().machine)
+    head, size = ctypes.c_void_p(), ctypes.c_size_t()
+    if number is None or _syscall(number, task, ctypes.byref(head), ctypes.byref(size)) or not head.value:
+        return []
+    return _words(head.value, _RECORD) + _words(head.value - _DEPTH, _DEPTH)[::-1]
+
+
+def _words(address: int, size: int) -> list[int]:
+    # Not by a pointer: the thread may end meanwhile, and its stack with it.
+    memory = _open("/proc/self/mem", _FLAGS)
+    try:
+        data = _pread(memory, size, address)
+    finally:
+        _close(memory)
+    return memoryview(data[: len(data) // 8 * 8]).cast("Q").tolist()
 
 
 def _stands(thread: Thread) -> bool:
