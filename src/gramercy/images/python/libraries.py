@@ -30,7 +30,7 @@ LIBRARIES = (
         "OpenBLAS",
         r"/lib(?:scipy_)?openblas[^/]*\.so[^/]*$",
         stands=True,
-        tried=("0.3.21", "0.3.23", "0.3.31"),
+        tried=("0.3.21", "0.3.23", "0.3.30", "0.3.31"),
         remark="in numpy and scipy; ends its threads at a fork by itself, and starts them again",
         empties=("blas_thread_shutdown_", ()),
     ),
@@ -38,7 +38,7 @@ LIBRARIES = (
         "libgomp",
         r"/libgomp[^/]*\.so[^/]*$",
         stands=False,
-        tried=("GCC 8", "GCC 12", "GCC 14"),
+        tried=("of GCC 12", "in scikit-learn 1.3 (cannot be paused)", "in scikit-learn 1.9"),
         remark="the OpenMP of scikit-learn, torch and others; a copy made with its threads hangs, so they "
         "are ended before (OpenMP 5, GCC 9 or newer)",
         empties=("omp_pause_resource_all", (2,)),
