@@ -74,6 +74,16 @@ def go():
     steps = HistGradientBoostingRegressor(max_iter=5).fit(data, data[:, 0]).score(data, data[:, 0])
     return round(RandomForestClassifier(20, n_jobs=2, random_state=1).fit(data, data[:, 0] > .5).score(data, data[:, 0] > .5) + steps, 2)""",
         remark="joblib makes a semaphore of the system for its pool, which a preview may not"),
+    _python("numexpr", """
+import numpy, numexpr
+numexpr.set_num_threads(4)
+a = numpy.arange(2000000.0)
+def go(): return float(numexpr.evaluate('sum(a * 2 + 1)'))"""),
+    _python("opencv-python-headless", """
+import numpy, cv2
+cv2.setNumThreads(4)
+picture = numpy.arange(12000000, dtype='uint32').astype('uint8').reshape(2000, 2000, 3)
+def go(): return int(cv2.GaussianBlur(picture, (9, 9), 0).sum()) + int(cv2.resize(picture, (900, 900)).sum())"""),
     _python("polars", """
 import polars
 frame = polars.DataFrame({'a': [i % 7 for i in range(20000)], 'b': range(20000)})

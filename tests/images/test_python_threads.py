@@ -244,6 +244,8 @@ FILES = {
     "LLVM and Intel OpenMP": ["/usr/lib/llvm-14/lib/libomp.so.5", "/v/lib/libiomp5.so"],
     "MKL": ["/v/lib/libmkl_intel_thread.so.3"],
     "Apache Arrow": ["/v/pyarrow/libarrow.so.2600", "/v/pyarrow/libparquet.so.2600"],
+    "numexpr": ["/v/numexpr/interpreter.cpython-311-x86_64-linux-gnu.so"],
+    "OpenCV": ["/v/cv2/cv2.abi3.so", "/usr/lib/x86_64-linux-gnu/libopencv_core.so.4.6.0"],
     "polars": ["/v/_polars_runtime_32/_polars_runtime.abi3.so", "/v/polars/polars.abi3.so"],
     "duckdb": [
         "/v/_duckdb.cpython-311-x86_64-linux-gnu.so",

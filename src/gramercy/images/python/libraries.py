@@ -39,8 +39,8 @@ LIBRARIES = (
         r"/libgomp[^/]*\.so[^/]*$",
         stands=False,
         tried=("of GCC 12", "in scikit-learn 1.3 (cannot be paused)", "in scikit-learn 1.9"),
-        remark="the OpenMP of scikit-learn, torch and others; a copy made with its threads hangs, so they "
-        "are ended before (OpenMP 5, GCC 9 or newer)",
+        remark="the OpenMP of scikit-learn, numba, lightgbm, xgboost and torch; a copy made with its "
+        "threads hangs, so they are ended before (OpenMP 5, GCC 9 or newer)",
         empties=("omp_pause_resource_all", (2,)),
         remedy="its version cannot end them, so take a newer build of the package that brings it, or set "
         "OMP_NUM_THREADS=1 before it is imported",
@@ -65,6 +65,20 @@ LIBRARIES = (
         stands=True,
         tried=("16.1", "26.0"),
         remark="in pyarrow, and in pandas with it; starts new threads in a copy, as does its jemalloc",
+    ),
+    Library(
+        "numexpr",
+        r"/numexpr/interpreter[^/]*\.so$",
+        stands=True,
+        tried=("2.14",),
+        remark="starts new threads in a copy",
+    ),
+    Library(
+        "OpenCV",
+        r"/cv2[^/]*\.so$|/libopencv_core[^/]*\.so[^/]*$",
+        stands=True,
+        tried=("5.0",),
+        remark="of opencv-python-headless; computes in a copy",
     ),
     Library(
         "polars",
