@@ -202,19 +202,27 @@ def _others(code: Code) -> list[Thread]:
     found = []
     for task in _listdir(_TASKS):
         if task != main:
-            with suppress(OSError):
+            with suppress(FileNotFoundError, ProcessLookupError):
                 name = _content(f"{_TASKS}/{task}/comm").decode("utf-8", "replace").strip()
                 found.append(Thread(task, name, _owner(task, code)))
     return found
 
 
 def _owner(task: str, code: Code) -> str | None:
-    """Return the file of the library in whose code a thread waits, if it waits in one."""
+    """Return the file of the library that a thread belongs to; None where that is not to be seen."""
+    try:
+        return _first_file(_addresses(task), code)
+    except OSError:  # it has ended meanwhile, or the system does not let this be read
+        return None
+
+
+def _addresses(task: str) -> list[int]:
+    """Return what may be places in the code of a thread's owner, the best first."""
     words = _content(f"{_TASKS}/{task}/syscall").split()
     if len(words) < 3:  # noqa: PLR2004 - "running": on a processor, so the end of its stack is not told
-        return _first_file(_record(int(task)), code)
+        return _record(int(task))
     stack, place = int(words[-2], 16), int(words[-1], 16)
-    return _first_file([place, *_stack(stack)], code)
+    return [place, *_stack(stack)]
 
 
 def _first_file(addresses: list[int], code: Code) -> str | None:
