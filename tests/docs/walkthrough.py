@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.gram.lint.diagnostics import Severity
 from gramercy.gram.lint.linter import lint
+from gramercy.images.cores import cache_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -214,6 +215,8 @@ class Walkthrough:
         return {
             "PATH": binaries,
             "HOME": str(self.directory),
+            # A core that is built once for all pages.
+            "XDG_CACHE_HOME": str(cache_directory().parent),
             "LANG": "C.UTF-8",
             "COLUMNS": "80",
             "NO_COLOR": "1",

@@ -301,7 +301,7 @@ def test_a_cache_that_cannot_be_written_means_starting_from_source(tmp_path, mon
 def test_the_heap_of_an_image_can_be_chosen(tmp_path):
     """Memory: the limit of the process follows the heap."""
     program = sbcl_program(tmp_path, Environment(memory_mb=256), confinement=Confinement.NONE)
-    assert program.grants.memory_mb == 256 + 450
+    assert program.grants.memory_mb == 256 + 1024
     image = LiveImage("test", lambda: program)
     assert image.evaluate("(ceiling (sb-ext:dynamic-space-size) (* 1024 1024))").values[0] == "256"
     image.close()

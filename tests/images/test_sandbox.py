@@ -154,7 +154,7 @@ def test_only_the_project_and_a_bounded_tmp_can_be_written(images, project):
 
 @pytest.mark.parametrize("confinement", [*CONFINEMENTS, Confinement.NONE])
 def test_memory_is_bounded_in_each_process(images, project, confinement):
-    """Images, Sandbox: RLIMIT_AS."""
+    """Images, Sandbox: RLIMIT_DATA."""
     reply = images("python", project, confinement).evaluate("len(bytearray(3 * 10**9))")
     assert reply.error.type == "MemoryError"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gramercy import __version__
+from gramercy.images.cores import cache_directory
 from gramercy.ui.cli.serve import serve
 from gramercy.ui.clients.base import Machine, SettingsError
 from gramercy.ui.clients.known import CLIENTS
@@ -44,6 +46,8 @@ def home(tmp_path, monkeypatch):
     place = tmp_path / "home"
     place.mkdir()
     (tmp_path / "garden").mkdir()
+    # What is written is made ready, which must not build a core for every home.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_directory().parent))
     monkeypatch.setenv("HOME", str(place))
     return place
 
@@ -99,6 +103,34 @@ def test_what_is_written_starts_a_server_that_answers(gramercy, home, client, tm
     finally:
         server.close()
     assert (tmp_path / "garden" / "seen").exists()
+
+
+@pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")
+def test_what_is_written_is_made_ready(gramercy, home, tmp_path, monkeypatch):
+    """The core is built by install, so that no client waits for it; for another version it cannot be."""
+    assert home.is_dir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for words in (("--uvx",), ("--image", "python")):
+        install(gramercy, "zed", "--write", *words)
+    assert not (tmp_path / "cache").exists()
+    done = install(gramercy, "zed", "--write", "--image", "lisp=sbcl")
+    assert "building the SBCL core, once" in done.stderr
+    assert [path.suffix for path in (tmp_path / "cache" / "gramercy").glob("*.core")] == [".core"]
+    assert "building" not in install(gramercy, "codex", "--write", "--image", "sbcl").stderr
+
+
+def test_a_directory_that_is_gone_is_no_project(home):
+    """Bad input gets one clear line."""
+    (lost := home / "lost").mkdir()
+    words = [sys.executable, "-m", "gramercy", "install", "--client", "zed", "--scope", "project"]
+    script = 'cd "$0" && rmdir "$0" && exec "$@"'
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, lost, *words], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert (
+        done.stderr == "gramercy: the project . is gone: the directory that this was started in was removed\n"
+    )
 
 
 def test_a_project_has_settings_of_its_own(gramercy, home, client):

@@ -355,7 +355,8 @@ def test_requests_piped_in_from_a_shell_are_answered(gramercy, noisy):
         (["--stdio", "--http", ":0"], 2, "exclude each other"),
         (["--http", ":0", "--no-auth", "--oauth-issuer", "https://x"], 2, "exclude each other"),
         (["--http", ":0", "--oauth-issuer", "https://x"], 2, "--oauth-keys and --oauth-resource"),
-        (["--project", "/", "--image", "python"], 3, "choose a directory below it"),
+        (["--http", ":0", "--project", "/", "--image", "python"], 3, "choose a directory below it"),
+        (["--http", ":0", "--project", "/nowhere", "--image", "python"], 3, "is not a directory"),
     ],
 )
 def test_what_cannot_be_served_is_told_in_one_message(gramercy, options, status, words):

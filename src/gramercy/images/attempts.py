@@ -228,9 +228,9 @@ ATTEMPTS = (
     ),
     Attempt(
         "raise its own limits",
-        "(resource.setrlimit(resource.RLIMIT_AS, (-1, -1)), 'unlimited')[1]",
+        "(resource.setrlimit(resource.RLIMIT_DATA, (-1, -1)), 'unlimited')[1]",
         "(let ((none (1- (expt 2 64))))"
-        " (words-at (lambda (place) (system-call $prlimit64 0 9 place 0)) 64 none none))",
+        " (words-at (lambda (place) (system-call $prlimit64 0 2 place 0)) 64 none none))",
         Freely.DEPENDS,
     ),
     Attempt(

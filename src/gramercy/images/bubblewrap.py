@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gramercy.images.environment import Network
 from gramercy.images.protection import protected_paths
 
 if TYPE_CHECKING:
@@ -21,23 +22,46 @@ SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")))
 SYSTEM_FILES = tuple(
     Path("/etc", name) for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
 )
+# Where names are looked up and whose certificates are trusted; not all of /etc/ssl, which has private keys.
+NETWORK_FILES = tuple(
+    Path("/etc", name)
+    for name in (
+        "resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services", "protocols",
+        "ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust/extracted",
+    )
+)  # fmt: skip
 TEMPORARY_BYTES = 512 * 1024 * 1024
 SHARED_MEMORY_BYTES = 64 * 1024 * 1024
 # Root outside need not look like root inside.
 INNER_ID = "1000"
 
 
-def policy(grants: Grants, environment: Mapping[str, str], *, seccomp: int | None = None) -> list[str]:
-    """Return the options for the grants; `seccomp` is a descriptor to read a filter of system calls from."""
+def policy(grants: Grants, *, seccomp: int | None = None, options: int | None = None) -> list[str]:
+    """Return the options for the grants.
+
+    `seccomp` is a descriptor to read a filter of system calls from, `options` one to read more options from.
+    """
     words = ["--unshare-all", "--unshare-user", *_if_known("--disable-userns")]
+    is_open = grants.network is Network.OPEN
+    words += ["--share-net"] if is_open else []
     words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "image"]
     if os.getuid() == 0:
         words += ["--uid", INNER_ID, "--gid", INNER_ID]
-    words += ["--clearenv"]
+    words += ["--args", str(options)] if options is not None else []
+    network = [word for path in NETWORK_FILES for word in _if_there(path)] if is_open else []
+    words += [*_system(), *network, *_devices(), *_paths(grants), "--remount-ro", "/"]
+    return words + (["--seccomp", str(seccomp)] if seccomp is not None else [])
+
+
+def environment_options(environment: Mapping[str, str]) -> bytes:
+    """Return the options that set the environment, as bubblewrap reads them from a descriptor.
+
+    Never on its command line: that can be read by every user of the machine, and values may be secret.
+    """
+    words = ["--clearenv"]
     for name, value in environment.items():
         words += ["--setenv", name, value]
-    words += [*_system(), *_devices(), *_paths(grants), "--remount-ro", "/"]
-    return words + (["--seccomp", str(seccomp)] if seccomp is not None else [])
+    return b"".join(os.fsencode(word) + b"\0" for word in words)
 
 
 def _system() -> list[str]:

@@ -6,6 +6,7 @@ it belongs to, so that one which does not fit is never found.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from time import monotonic, sleep, time
 from typing import TYPE_CHECKING
@@ -20,13 +22,17 @@ from typing import TYPE_CHECKING
 from gramercy.errors import ImageStartError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    Tell = Callable[[str], object]
 
 SOURCE = Path(__file__).parent / "lisp"
 BUILD_SECONDS = 120.0
 QUIET_SECONDS = 1.0
 KEPT_SECONDS = 30 * 24 * 3600.0
 TAIL = 2000
+BUILDING = "building the SBCL core, once; this takes a few seconds"
+WAITING = "waiting for the SBCL core, which another process builds"
 
 
 def cache_directory() -> Path:
@@ -44,73 +50,119 @@ def core_name(sbcl: str, version: str) -> str:
     return f"sbcl-{version}-{digest.hexdigest()[:16]}.core"
 
 
-def find_core(sbcl: str, version: str) -> Path | None:
-    """Return the core, building it when there is none; None where the cache cannot be written."""
+def find_core(sbcl: str, version: str, tell: Tell | None = None) -> Path | None:
+    """Return the core, building it when there is none; None where it cannot be kept.
+
+    `tell` gets a line about what takes long, again and again while it does, and about what cannot be done;
+    without it standard error does, each line once.
+    """
+    tell = tell or on_standard_error
     core = cache_directory().resolve() / core_name(sbcl, version)
     try:
         if not core.exists():
             core.parent.mkdir(parents=True, exist_ok=True)
-            with _lock(core.with_suffix(".lock")):
+            with _lock(core.with_suffix(".lock"), tell):
                 if not core.exists():
-                    _build(sbcl, core)
+                    _build(sbcl, core, tell)
         os.utime(core)
-    except OSError:
-        return core if core.exists() else None
+    except OSError as error:
+        if core.exists():
+            return core
+        tell(
+            f"the SBCL core cannot be kept in {core.parent} ({error.strerror or error}), so images start "
+            "from source, which takes seconds: make room there and let it be written, or set XDG_CACHE_HOME"
+        )
+        return None
     _remove_old(core)
     return core
 
 
+@cache
+def on_standard_error(text: str) -> None:
+    """Tell the person who started this process, but nothing twice."""
+    # A client may have closed its end, or the disk of a log may be full: no reason to fail.
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"gramercy: {text}\n")
+
+
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def _lock(path: Path, tell: Tell) -> Iterator[None]:
     """Let one process build while the others wait; a builder that dies lets go."""
-    deadline = monotonic() + BUILD_SECONDS
+    begun = told = monotonic()
     with path.open("w") as file:
         while True:
             with suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            if monotonic() > deadline:
+            now = monotonic()
+            if now > begun + BUILD_SECONDS:
                 raise ImageStartError(
                     f"another process has been building the SBCL core for too long: see {path}"
                 )
+            if now > told + QUIET_SECONDS:
+                told = now
+                tell(WAITING)
             sleep(0.05)
         yield
 
 
-def _build(sbcl: str, core: Path) -> None:
+def _build(sbcl: str, core: Path, tell: Tell) -> None:
     with tempfile.TemporaryDirectory(prefix="building-", dir=core.parent) as directory:
         made = Path(directory) / "core"
-        command = [sbcl, "--noinform", "--no-sysinit", "--no-userinit", "--disable-debugger"]
+        command = [
+            str(Path(sbcl).absolute()),
+            "--noinform",
+            "--no-sysinit",
+            "--no-userinit",
+            "--disable-debugger",
+        ]
         command += ["--load", str(SOURCE / "build.lisp")]
         command += ["--eval", f"(gramercy.image:build-core {_lisp_string(made)})"]
-        said = _run(command, directory)
+        status, said = _run(command, directory, tell)
         if not made.exists():
             raise ImageStartError(f"the SBCL core cannot be built:\n{said[-TAIL:].strip()}")
+        if status != 0:
+            # SBCL leaves what it has written so far when the disk is full or a quota is used up.
+            raise OSError(errno.ENOSPC, "it could not be written to its end; the disk may be full")
+        _write_through(made)
         made.replace(core)
 
 
-def _run(command: list[str], home: str) -> str:
-    """Run the build with a clean environment; say on standard error that it takes a while if it does."""
+def _write_through(path: Path) -> None:
+    """Have a file on the disk before it gets its name: half of one would be found again and again."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _run(command: list[str], home: str, tell: Tell) -> tuple[int, str]:
+    """Run the build with a clean environment; return its status and what it said."""
     environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": home, "LANG": "C.UTF-8"}
     with (
         tempfile.TemporaryFile(dir=home) as log,
         subprocess.Popen(  # noqa: S603 - our own words
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            command, cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
         ) as process,
     ):
         try:
-            try:
-                process.wait(QUIET_SECONDS)
-            except subprocess.TimeoutExpired:
-                sys.stderr.write("gramercy: building the SBCL core, once; this takes a few seconds\n")
-                process.wait(BUILD_SECONDS)
-        except BaseException as error:
+            status = _wait(process, tell)
+        except BaseException:
             process.kill()
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise ImageStartError(f"the SBCL core was not built within {BUILD_SECONDS:g} s") from None
             raise
         log.seek(0)
-        return log.read().decode("utf-8", "replace")
+        return status, log.read().decode("utf-8", "replace")
+
+
+def _wait(process: subprocess.Popen[bytes], tell: Tell) -> int:
+    latest = monotonic() + BUILD_SECONDS
+    while monotonic() < latest:
+        try:
+            return process.wait(QUIET_SECONDS)
+        except subprocess.TimeoutExpired:
+            tell(BUILDING)
+    raise ImageStartError(f"the SBCL core was not built within {BUILD_SECONDS:g} s")
 
 
 def _lisp_string(path: Path) -> str:

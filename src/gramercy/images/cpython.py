@@ -13,6 +13,7 @@ import msgspec
 
 from gramercy.errors import ImageStartError
 from gramercy.images.family import Program
+from gramercy.images.limits import memory_for
 from gramercy.images.requests import as_json
 from gramercy.images.sandbox import Confinement, Grants
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from gramercy.images.environment import Environment
 
 SOURCE = Path(__file__).parent / "python"
-MEMORY_MB = 1024
 ASK_SECONDS = 10.0
 OLDEST = (3, 11)
 _ASK = (
@@ -53,8 +53,9 @@ def python_program(project: Path | None, environment: Environment, *, confinemen
     command = [executable, "-I", "-S", "-X", "utf8", str(SOURCE.resolve() / "__main__.py")]
     for path in packages:
         command += ["--path", str(path)]
-    grants = Grants(readable=readable, project=project, memory_mb=environment.memory_mb or MEMORY_MB)
-    return Program("python", command, as_json, grants, confinement)
+    memory_mb = memory_for("python", environment.memory_mb)
+    grants = Grants(readable=readable, project=project, memory_mb=memory_mb)
+    return Program("python", command, as_json, grants, confinement, memory_mb=memory_mb)
 
 
 def _is_system(path: Path) -> bool:

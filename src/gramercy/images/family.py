@@ -17,8 +17,11 @@ import msgspec
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError, ImageStartError
 from gramercy.images.connection import Connection
 from gramercy.images.deaths import Fate
+from gramercy.images.interpreter import inner_places
+from gramercy.images.limits import with_start_hint
 from gramercy.images.log import Log
 from gramercy.images.mirror import Mirror
+from gramercy.images.ports import DIALER, Relay
 from gramercy.images.privacy import PrivateDirectory
 from gramercy.images.sandbox import Confinement, Grants
 from gramercy.images.spawning import Spawned
@@ -26,6 +29,8 @@ from gramercy.images.spawning import Spawned
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from gramercy.images.environment import PublishedPort
 
 START_SECONDS = 30.0
 # How often a wait looks up to see whether what it waits for has died.
@@ -46,6 +51,7 @@ class Program:
     """How to start the zygote of a language: the command gets the socket path and a token appended.
 
     `saved` tells how to start from a file into which a process of the language was written, if it can be.
+    `memory_mb` is what the user can set; `notes` is what the user shall be told of the image before using it.
     """
 
     language: str
@@ -54,6 +60,9 @@ class Program:
     grants: Grants = field(default_factory=Grants)
     confinement: Confinement = Confinement.BUBBLEWRAP
     saved: Callable[[Path], Program] | None = None
+    memory_mb: int | None = None
+    publish: tuple[PublishedPort, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Forked(msgspec.Struct, frozen=True):
@@ -74,10 +83,16 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Family:
-    """Starts the zygote, lets processes fork, meets their children, and ends them all."""
+    """Starts the zygote, lets processes fork, meets their children, and ends them all.
 
-    def __init__(self, program: Program) -> None:
+    An heir takes over the published ports of another one that is about to be closed. `notes` is what the user
+    shall be told.
+    """
+
+    def __init__(self, program: Program, *, heir_of: Family | None = None) -> None:
         self.program = program
+        self.notes = list(program.notes)
+        self.relay: Relay | None = None
         self.log = Log()
         self.mirror = Mirror.make()
         self.directory = PrivateDirectory()
@@ -91,30 +106,43 @@ class Family:
         self._comings = select.poll()
         self._comings.register(self._listener, select.POLLIN)
         self._spawned: Spawned | None = None
-        self.zygote = self._start()
+        self.zygote = self._start(heir_of)
 
-    def _start(self) -> Connection:
+    def _start(self, heir_of: Family | None) -> Connection:
         command = [*self.program.command, str(self.directory.path / "s"), self._token]
         inherited: tuple[int, ...] = ()
         if self.mirror is not None:
             inherited = (self.mirror.fd,)
             command += ["--mirror", str(self.mirror.fd)]
-        grants = replace(self.program.grants, private=self.directory.path)
         try:
-            self._spawned = Spawned(
-                command, self.program.confinement, grants, self.log.writer, inherited=inherited
-            )
+            if self.program.publish:
+                self.relay = Relay(self.program.publish, heir_of.relay if heir_of is not None else None)
+                self.notes += self.relay.notes
+            self._spawn(command, inherited)
             return self.meet(None, START_SECONDS)
         except (OSError, ImageError) as error:
             self.close()
             self.log.wait_for_end(END_OF_LOG_SECONDS)
             told = f"{error}\n{self.log.tail().strip()}".rstrip()
+            told = with_start_hint(told, self.program)
             raise ImageStartError(f"the {self.program.language} image does not start: {told}") from None
         except BaseException:
             self.close()
             raise
         finally:
             self.log.close_writer()
+
+    def _spawn(self, command: list[str], inherited: tuple[int, ...]) -> None:
+        grants = replace(self.program.grants, private=self.directory.path)
+        if self.relay is not None:
+            command = self.relay.command(command)
+            inherited = (*inherited, self.relay.descriptor)
+            grants = replace(grants, readable=(*grants.readable, *inner_places(DIALER)))
+        self._spawned = Spawned(
+            command, self.program.confinement, grants, self.log.writer, inherited=inherited
+        )
+        if self.relay is not None:
+            self.relay.start()
 
     def fork(self, source: Connection, role: str, seconds: float = FORK_SECONDS) -> Connection:
         """Let a process fork and return the connection of its child."""
@@ -208,6 +236,8 @@ class Family:
 
     def close(self) -> None:
         """End every process and remove the socket."""
+        if self.relay is not None:
+            self.relay.close()
         if self._spawned is not None:
             self._spawned.end(STOP_SECONDS)
         for connection in self._waiting.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ async def on_a_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
         finally:
             _waiting.pop()
 
-    threading.Thread(target=run, name="gramercy-image", daemon=True).start()
+    # In the context of the call, so that the work can report to its caller.
+    threading.Thread(target=copy_context().run, args=(run,), name="gramercy-image", daemon=True).start()
     try:
         return await future
     except asyncio.CancelledError:

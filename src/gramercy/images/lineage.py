@@ -83,6 +83,7 @@ class Lineage:
             except ImageStartError as error:
                 self._breaker.record(str(error))
                 raise
+            self.notes += self.family.notes
         return self.family
 
     def ready(self) -> tuple[Family, Connection]:
@@ -293,9 +294,10 @@ class Lineage:
 
     def adopt(self, program: Callable[[], Program]) -> None:
         """Begin again with another program, once that has started."""
-        family = Family(program())
+        family = Family(program(), heir_of=self.family)
         self.close()
         self._program, self.family = program, family
+        self.notes += family.notes
 
     def close(self) -> None:
         """End every process."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.cpython import python_program
 from gramercy.images.environment import Environment
+from gramercy.images.equipment import equipped
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
-from gramercy.images.protection import check_project
+from gramercy.images.protection import check_project, project_directory
 from gramercy.images.sandbox import Confinement, find_confinement
 from gramercy.images.sbcl import sbcl_program
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from gramercy.images.family import Program
 
 LANGUAGES = ("sbcl", "python")
@@ -24,19 +27,25 @@ LANGUAGES = ("sbcl", "python")
 
 @dataclass(frozen=True, slots=True)
 class ImageSettings:
-    """What it takes to start an image; `confinement` None means the best there is."""
+    """What it takes to start an image; `confinement` None means the best there is.
+
+    `tell` gets a line while the start takes long; without it standard error does.
+    """
 
     language: str
     project: Path
     confinement: Confinement | None = None
     environment: Environment = field(default_factory=Environment)
+    tell: Callable[[str], object] | None = None
 
     def program(self) -> Program:
         """Return how to start the image. Finding out may take a while at the very first use."""
         confinement = self.confinement or find_confinement()
         if self.language == "sbcl":
-            return sbcl_program(self.project, self.environment, confinement=confinement)
-        return python_program(self.project, self.environment, confinement=confinement)
+            program = sbcl_program(self.project, self.environment, confinement=confinement, tell=self.tell)
+        else:
+            program = python_program(self.project, self.environment, confinement=confinement)
+        return equipped(program, self.environment)
 
 
 def open_image(  # noqa: PLR0913 - each has a default, and a caller names the ones it means
@@ -47,26 +56,23 @@ def open_image(  # noqa: PLR0913 - each has a default, and a caller names the on
     sandbox: bool = True,
     timeout: float = DEFAULT_TIMEOUT,
     environment: Environment | None = None,
+    tell: Callable[[str], object] | None = None,
 ) -> LiveImage:
-    """Return an image that starts when it is first used; without a language SBCL where it is, else Python."""
+    """Return an image that starts when it is first used; without a language SBCL where it is, else Python.
+
+    `tell` gets a line while starting takes long; without it standard error does.
+    """
     chosen = language or default_language()
     if chosen not in LANGUAGES:
         close = suggest(chosen, LANGUAGES)
         hint = f"did you mean {close[0]!r}?" if close else f"there are {' and '.join(LANGUAGES)}"
         raise ImageError(f"there is no image language {chosen!r}: {hint}")
-    place = check_project(project) if sandbox else _directory(project)
+    place = check_project(project) if sandbox else project_directory(project)
     confinement = None if sandbox else Confinement.NONE
-    settings = ImageSettings(chosen, place, confinement, environment or Environment())
+    settings = ImageSettings(chosen, place, confinement, environment or Environment(), tell)
     return LiveImage(name or chosen, settings.program, timeout=timeout, language=chosen)
 
 
 def default_language() -> str:
     """Return the language of an image that nobody chose one for."""
     return "sbcl" if shutil.which("sbcl") else "python"
-
-
-def _directory(project: str | Path) -> Path:
-    path = Path(project).expanduser().resolve()
-    if not path.is_dir():
-        raise ImageError(f"the project {path} is not a directory")
-    return path

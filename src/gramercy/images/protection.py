@@ -40,9 +40,7 @@ SYSTEM_DIRECTORIES = frozenset(Path("/", name) for name in ("", *_TOP, "srv", "s
 
 def check_project(project: str | Path) -> Path:
     """Return the real path of a project directory, or say why it cannot be one."""
-    path = Path(project).expanduser().resolve()
-    if not path.is_dir():
-        raise SandboxError(f"the project {path} is not a directory")
+    path = project_directory(project)
     home = Path.home().resolve()
     if path in SYSTEM_DIRECTORIES or path == home or path in home.parents:
         raise SandboxError(
@@ -54,6 +52,26 @@ def check_project(project: str | Path) -> Path:
             f"{path / GIT} is a symbolic link, which cannot be protected from evaluated code. "
             "Replace it by a file with the line 'gitdir: <where it points to>'"
         )
+    return path
+
+
+def project_directory(project: str | Path) -> Path:
+    """Return the real path of a directory that can be read, or say why it is none."""
+    try:
+        path = Path(project).expanduser().resolve()
+        is_there = path.is_dir()
+    except FileNotFoundError:
+        # Only the working directory has to be there to resolve a path.
+        raise SandboxError(
+            f"the project {project} is gone: the directory that this was started in was removed"
+        ) from None
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SandboxError(f"the project {project} cannot be found: {reason}") from None
+    if not is_there:
+        raise SandboxError(f"the project {path} is not a directory")
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise SandboxError(f"the project {path} cannot be read: you have no right to")
     return path
 
 

@@ -16,6 +16,7 @@ from gramercy.images.awaiting import EndedByForceError, Wait, with_output
 from gramercy.images.base import HistoryEntry, ImageFault, Reply
 from gramercy.images.handover import on_a_thread, waiting_threads
 from gramercy.images.housekeeping import housekeeper
+from gramercy.images.limits import with_memory_hint
 from gramercy.images.mirror import Printed
 
 if TYPE_CHECKING:
@@ -131,14 +132,16 @@ class Runner:
                 more["unkept"] = unkept
                 more["notes"] = [*more.get("notes", reply.notes), self._untaken(unkept)]
             self._add_log(more, reply)
-        if (
-            call.wait is not None
-            and call.wait.is_late
-            and reply.error is not None
-            and reply.error.interrupted
-        ):
-            more["error"] = deaths.late(reply.error, call.seconds)
+        if reply.error is not None:
+            more["error"] = self._explained(call, reply.error)
         return self._remember(call, msgspec.structs.replace(reply, **more) if more else reply)
+
+    def _explained(self, call: Call, fault: ImageFault) -> ImageFault:
+        """Say of a fault which limit it ran into, where it did."""
+        if call.wait is not None and call.wait.is_late and fault.interrupted:
+            return deaths.late(fault, call.seconds)
+        family = self._lineage.family
+        return fault if family is None else with_memory_hint(fault, family.program)
 
     def _untaken(self, reason: str) -> str:
         """Say that no state was kept, and where that leaves an undo."""
@@ -181,6 +184,7 @@ class Runner:
         if log.strip():
             notes.append(f"The last of its log: {log.strip()[-LOG_SHOWN:]}")
         fault = deaths.died(log, fate) if isinstance(error, ImageGoneError) else deaths.killed(call.seconds)
+        fault = with_memory_hint(fault, family.program)
         reply = Reply(ok=False, error=fault, elapsed_ms=call.elapsed_ms(), notes=notes, lost=lost)
         return with_output(reply, printed)
 

@@ -7,6 +7,7 @@ refused unless the user says that it may run unconfined.
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from gramercy.errors import SandboxError
 from gramercy.images import bubblewrap
 from gramercy.images.confine.calls import MACHINES
 from gramercy.images.confine.landlock import SCOPES_SINCE, landlock_version
+from gramercy.images.environment import Network
 from gramercy.images.protection import GIT, protected_paths
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ class Grants:
     """What a particular image may use beside the system.
 
     `private` is the directory of the image's own socket, with a directory for temporary files. `memory_mb`
-    bounds the address space of each process.
+    bounds the private writable memory of each process.
     """
 
     readable: tuple[Path, ...] = ()
@@ -60,6 +62,7 @@ class Grants:
     environment: Mapping[str, str] = field(default_factory=dict)
     private: Path | None = None
     memory_mb: int | None = None
+    network: Network = Network.NONE
 
     @property
     def temporary(self) -> Path | None:
@@ -97,9 +100,12 @@ def _why_not_bubblewrap(program: str | None) -> str | None:
     if program is None:
         return "bubblewrap is not installed"
     try:
-        words = bubblewrap.policy(Grants(), child_environment(Confinement.BUBBLEWRAP, Grants()))
         done = subprocess.run(  # noqa: S603 - our own words
-            [program, *words, "--", "true"], capture_output=True, timeout=PROBE_SECONDS, check=False
+            [program, *bubblewrap.policy(Grants()), "--", "true"],
+            capture_output=True,
+            timeout=PROBE_SECONDS,
+            check=False,
+            env=child_environment(Confinement.BUBBLEWRAP, Grants()),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap does not run ({error})"
@@ -135,11 +141,20 @@ def weaknesses(confinement: Confinement) -> tuple[str, ...]:
 
 
 def confined_command(
-    command: list[str], confinement: Confinement, grants: Grants, *, seccomp: int | None = None
+    command: list[str],
+    confinement: Confinement,
+    grants: Grants,
+    *,
+    seccomp: int | None = None,
+    options: int | None = None,
 ) -> list[str]:
-    """Return the command that runs another one inside the confinement; `seccomp` is a descriptor."""
+    """Return the command that runs another one inside the confinement.
+
+    `seccomp` and `options` are descriptors for bubblewrap, of its filter and of options that nobody else on
+    this machine shall read.
+    """
     if confinement is Confinement.BUBBLEWRAP:
-        words = bubblewrap.policy(grants, child_environment(confinement, grants), seccomp=seccomp)
+        words = bubblewrap.policy(grants, seccomp=seccomp, options=options)
         return [shutil.which("bwrap") or "bwrap", *words, "--", *command]
     if confinement is Confinement.LANDLOCK:
         return [*_landlock(grants), "--", *command]
@@ -157,11 +172,16 @@ def child_environment(confinement: Confinement, grants: Grants) -> dict[str, str
 def _landlock(grants: Grants) -> list[str]:
     source = str(Path(__file__).resolve().parents[2])
     words = [sys.executable, "-I", "-S", "-c", _CONFINE, source]
+    is_open = grants.network is Network.OPEN
+    words += ["--network"] if is_open else []
     private = (grants.private,) if grants.private else ()
     for path in (*bubblewrap.SYSTEM, *bubblewrap.SYSTEM_FILES, *READABLE_DEVICES, *grants.readable, *private):
         words += ["--read", str(path)]
     for path in (*DEVICES, *grants.writable, *((grants.temporary,) if grants.temporary else ())):
         words += ["--write", str(path)]
+    for path in bubblewrap.NETWORK_FILES if is_open else ():
+        # Rights are given to what a link leads to; the link itself may be read by everybody.
+        words += ["--read", os.path.realpath(path)]
     return words + _landlock_project(grants.project)
 
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from gramercy.errors import ImageStartError
 from gramercy.images.cores import SOURCE, find_core
 from gramercy.images.family import Program
+from gramercy.images.limits import BESIDE_HEAP_MB, memory_for
 from gramercy.images.requests import as_plist
 from gramercy.images.sandbox import Confinement, Grants
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gramercy.images.environment import Environment
 
-HEAP_MB = 512
-# What SBCL maps beside its heap: code, stacks, the tables of the collector.
-BESIDE_HEAP_MB = 450
 VERSION_SECONDS = 10.0
 INSTALL = "apt-get install sbcl"
 
@@ -46,20 +46,30 @@ def sbcl_version(sbcl: str) -> str:
         raise ImageStartError(f"{sbcl} does not tell its version: {error}") from None
 
 
+def shared_core(tell: Callable[[str], object] | None = None) -> Path | None:
+    """Return the core that all images share, built when there is none for this version yet.
+
+    `tell` gets a line about what takes long or cannot be done; without it standard error does.
+    """
+    sbcl = find_sbcl()
+    return find_core(sbcl, sbcl_version(sbcl), tell)
+
+
 def sbcl_program(
     project: Path | None,
     environment: Environment,
     *,
     confinement: Confinement,
     saved: Path | None = None,
+    tell: Callable[[str], object] | None = None,
 ) -> Program:
     """Return how to start an SBCL image, from a core that was saved or from the one that all share.
 
-    Builds the latter when there is none for this version yet.
+    Builds the latter when there is none for this version yet, and says so by `tell`.
     """
-    heap_mb = environment.memory_mb or HEAP_MB
+    heap_mb = memory_for("sbcl", environment.memory_mb)
     sbcl = find_sbcl()
-    core = saved or find_core(sbcl, sbcl_version(sbcl))
+    core = saved or shared_core(tell)
     grants = Grants(
         readable=(*_installation(sbcl), core or SOURCE.resolve()),
         project=project,
@@ -76,7 +86,7 @@ def sbcl_program(
     def again(core: Path) -> Program:
         return sbcl_program(project, environment, confinement=confinement, saved=core)
 
-    return Program("sbcl", command, as_plist, grants, confinement, again)
+    return Program("sbcl", command, as_plist, grants, confinement, again, memory_mb=heap_mb)
 
 
 def _installation(sbcl: str) -> tuple[Path, ...]:

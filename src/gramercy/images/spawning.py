@@ -9,9 +9,11 @@ import signal
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gramercy.images.bubblewrap import environment_options
 from gramercy.images.confine.seccomp import build_filter
 from gramercy.images.protection import Placeholder
 from gramercy.images.sandbox import Confinement, Grants, child_environment, confined_command
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 MOST_TURNS = 10
 # Limits are set by a shell: Python code between fork and exec is not safe in a process with threads.
-_LIMIT = 'ulimit -c 0; ulimit -v "$1" 2>/dev/null; shift; exec "$@"'
+# Private writable memory is limited, not addresses: libraries map far more than they use.
+_LIMIT = 'ulimit -c 0; ulimit -d "$1" 2>/dev/null; shift; exec "$@"'
 # Without a pid namespace somebody must notice that this process was killed, also while the image is busy: a
 # shell that waits on a pipe of ours and then ends the session of the first process.
 _WATCH = """
@@ -101,9 +104,17 @@ def _start(
     command: list[str], confinement: Confinement, grants: Grants, log: int, inherited: tuple[int, ...]
 ) -> subprocess.Popen[bytes]:
     limit = "unlimited" if grants.memory_mb is None else str(grants.memory_mb * 1024)
-    seccomp = _filter_descriptor() if confinement is Confinement.BUBBLEWRAP else None
-    try:
-        words = confined_command(command, confinement, grants, seccomp=seccomp)
+    environment = child_environment(confinement, grants)
+    with contextlib.ExitStack() as descriptors:
+        seccomp = options = None
+        if confinement is Confinement.BUBBLEWRAP:
+            program = build_filter(platform.machine(), namespaces=True)
+            seccomp = _readable(program, descriptors) if program is not None else None
+            options = _readable(environment_options(environment), descriptors)
+            # What the user named for the image is not for the programs that start it.
+            environment = child_environment(confinement, replace(grants, environment={}))
+        words = confined_command(command, confinement, grants, seccomp=seccomp, options=options)
+        passed = tuple(each for each in (*inherited, seccomp, options) if each is not None)
         return _on_lasting_thread(
             lambda: subprocess.Popen(  # noqa: S603 - our own words
                 ["/bin/sh", "-c", _LIMIT, "sh", limit, *words],
@@ -111,14 +122,11 @@ def _start(
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=child_environment(confinement, grants),
+                env=environment,
                 cwd=grants.project,
-                pass_fds=inherited if seccomp is None else (*inherited, seccomp),
+                pass_fds=passed,
             )
         )
-    finally:
-        if seccomp is not None:
-            os.close(seccomp)
 
 
 def _watch(leader: int) -> subprocess.Popen[bytes]:
@@ -132,12 +140,12 @@ def _watch(leader: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _filter_descriptor() -> int | None:
-    program = build_filter(platform.machine(), namespaces=True)
-    if program is None:
-        return None
-    descriptor = os.memfd_create("filter")
-    os.write(descriptor, program)
+def _readable(content: bytes, descriptors: contextlib.ExitStack) -> int:
+    """Return a descriptor from which another process reads the content."""
+    descriptor = os.memfd_create("gramercy")
+    descriptors.callback(os.close, descriptor)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
 

@@ -43,6 +43,17 @@ class Peer:
     on_close: list[Callable[[], None]] = field(default_factory=list)
 
 
+class Preface(Protocol):
+    """What has to be settled before the first call of a client is run, and what its reply tells besides."""
+
+    @property
+    def note(self) -> str:
+        """What to tell, once it is settled; may be empty."""
+
+    async def settle(self) -> None:
+        """Find out what is needed, from the client if need be; at once when that was done before."""
+
+
 class Receiver(Protocol):
     """The engine as a transport sees it."""
 

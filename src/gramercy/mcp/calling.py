@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.gram.suggestion import suggest
 from gramercy.mcp.listing import approval_of
-from gramercy.mcp.results import CallResult, call_result
+from gramercy.mcp.results import CallResult, TextContent, call_result, without_controls
 from gramercy.mcp.wire import INVALID_PARAMS, ProtocolError
 from gramercy.tools.context import current_call
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gramercy.execution.calls import ToolResult
     from gramercy.execution.executor import Executor
     from gramercy.execution.policy import Policy
+    from gramercy.mcp.base import Peer, Preface
     from gramercy.mcp.eras import Request, Shaper
     from gramercy.mcp.listing import ToolListing
     from gramercy.mcp.task_methods import TaskMethods
@@ -44,6 +45,9 @@ class Calling:
         self._numbers = count(1)
         self._policy: Policy | None = None
         self._swift: dict[Tool, bool] = {}
+        self.preface: Preface | None = None
+        # Those whose first reply has been given: sessions, and principals where there are no sessions.
+        self._told: set[Peer | str] = set()
 
     def call(self, request: Request) -> CallResult | Coroutine[Any, Any, CallResult]:
         """Return the result, or what will give it when the tool has to be waited for."""
@@ -55,7 +59,7 @@ class Calling:
         if self._tasks.wants_task(request, tool):
             current_call().as_task = True  # type: ignore[attr-defined]
             return self._later(given, request)
-        if not self._is_swift(tool):
+        if not self._is_swift(tool) or self._is_first(request):
             return self._later(given, request)
         coroutine = self._executor.aexecute(given)
         try:
@@ -99,9 +103,34 @@ class Calling:
         return found
 
     async def _later(self, given: dict[str, Any], request: Request) -> CallResult:
+        is_first = self._is_first(request)
+        if is_first and self.preface is not None:
+            await self.preface.settle()
         result = await self._executor.aexecute(given)
         # A client that was asked something is answered on another request than the one that began.
-        return self._shaped(result, getattr(current_call(), "request", request))
+        request = getattr(current_call(), "request", request)
+        shaped = self._shaped(result, request)
+        return self._with_note(shaped, request) if is_first else shaped
+
+    def _is_first(self, request: Request) -> bool:
+        return self.preface is not None and self._teller(request) not in self._told
+
+    @staticmethod
+    def _teller(request: Request) -> Peer | str:
+        # In the newer era every request over HTTP is a peer of its own.
+        return request.peer.principal if request.modern else request.peer
+
+    def _with_note(self, result: CallResult, request: Request) -> CallResult:
+        """Add to the first reply what the client should know; what the tool has said stays in front."""
+        listener = self._teller(request)
+        if self.preface is not None and self.preface.note and listener not in self._told:
+            result.content.append(TextContent("text", without_controls(self.preface.note)))
+            self._told.add(listener)
+        return result
+
+    def forget(self, peer: Peer) -> None:
+        """Forget a client that is gone."""
+        self._told.discard(peer)
 
     async def _rest(
         self, coroutine: Coroutine[Any, Any, ToolResult], waiting: Any, request: Request

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gramercy.execution.executor import Executor
-    from gramercy.mcp.base import Answer, Channel, Peer
+    from gramercy.mcp.base import Answer, Channel, Peer, Preface
     from gramercy.mcp.catalogue import Catalog
 
 log = logging.getLogger("gramercy.mcp")
@@ -73,11 +73,10 @@ class Engine:
         self._listeners = Listeners(self._clients, shaper, catalog)
         self._tasks = TaskStore(self._task_changed)
         self._task_methods = TaskMethods(self._tasks, self._clients, shaper, patience)
-        ceiling = Safety.parse(max_safety or Safety.DANGEROUS)
-        view = View(ceiling, categories, page_size)
+        view = View(Safety.parse(max_safety or Safety.DANGEROUS), categories, page_size)
         listing = ToolListing(executor, shaper, view)
-        calling = Calling(executor, listing, shaper, tasks=self._task_methods, strict=strict)
-        self._methods = Methods(listing, calling)
+        self._calling = Calling(executor, listing, shaper, tasks=self._task_methods, strict=strict)
+        self._methods = Methods(listing, self._calling)
         self._methods.add_greeting(
             Greeting(shaper, instructions, clients=self._clients, listeners=self._listeners, catalog=catalog)
         )
@@ -94,6 +93,10 @@ class Engine:
             noticed=self.notice_changes,
         )
 
+    def begin_with(self, preface: Preface) -> None:
+        """Have something settled before the first call of each client, and told with its reply."""
+        self._calling.preface = preface
+
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
         """Take one frame and return its answer: bytes, None for what has no answer, or something to await."""
         try:
@@ -109,6 +112,7 @@ class Engine:
     def close(self, peer: Peer) -> None:
         """Forget a client: cancel its requests, drop its subscriptions. Its tasks and open questions stay."""
         self._clients.close(peer)
+        self._calling.forget(peer)
 
     def shutdown(self) -> None:
         """End everything of everybody; listen streams are closed in good order."""

@@ -27,8 +27,10 @@ def evaluation_tools(workshop: Workshop) -> list[Tool]:
 
 def _eval_form(workshop: Workshop) -> Tool:
     running = Running(
-        lambda image, a: image.evaluate(a["form"], package=a.get("package")),
-        lambda image, a, watch: image.aevaluate(a["form"], package=a.get("package"), watch=watch),
+        lambda image, a: image.evaluate(a["form"], package=a.get("package"), timeout=a.get("timeout")),
+        lambda image, a, watch: image.aevaluate(
+            a["form"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
+        ),
         lambda reply, _: _evaluated(reply),
     )
     return running.make(
@@ -56,8 +58,10 @@ def _evaluated(reply: Reply) -> Any:
 
 def _compile_form(workshop: Workshop) -> Tool:
     running = Running(
-        lambda image, a: image.compile(a["form"], package=a.get("package")),
-        lambda image, a, watch: image.acompile(a["form"], package=a.get("package"), watch=watch),
+        lambda image, a: image.compile(a["form"], package=a.get("package"), timeout=a.get("timeout")),
+        lambda image, a, watch: image.acompile(
+            a["form"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
+        ),
         lambda reply, _: _compiled(reply),
     )
     return running.make(

@@ -46,7 +46,17 @@ class Running:
     def make(
         self, workshop: Workshop, name: str, description: str, properties: dict[str, Any], **options: Any
     ) -> Tool:
-        """Make the tool; the options are those of `Workshop.make`."""
+        """Make the tool; the options are those of `Workshop.make`.
+
+        It takes a time limit where callers may choose one.
+        """
+        longest = workshop.longest_timeout
+        if longest is not None:
+            told = f"Seconds after which the call is interrupted, at most {longest:g}"
+            properties = {
+                **properties,
+                "timeout": {"type": "number", "description": told, "exclusiveMinimum": 0, "maximum": longest},
+            }
         return workshop.make(name, description, properties, self.blocking, run_async=self.awaited, **options)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
 from gramercy.tools.outcome import ToolOutput
-from gramercy.toolsets.rendering import HEADINGS, definitions_text, evaluated, fault_text
+from gramercy.toolsets.rendering import HEADINGS, definitions_text, evaluated, fault_text, output_sections
 from gramercy.toolsets.running import Running, dry_run
 from gramercy.toolsets.source import PACKAGE, text
 
@@ -59,8 +59,12 @@ def _evaluator(language: str) -> Running:
         return image
 
     return Running(
-        lambda image, a: checked(image).evaluate(a["code"], package=a.get("package")),
-        lambda image, a, watch: checked(image).aevaluate(a["code"], package=a.get("package"), watch=watch),
+        lambda image, a: checked(image).evaluate(
+            a["code"], package=a.get("package"), timeout=a.get("timeout")
+        ),
+        lambda image, a, watch: checked(image).aevaluate(
+            a["code"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
+        ),
         lambda reply, _: evaluated(reply),
     )
 
@@ -110,15 +114,16 @@ def _reset(image: Image, arguments: dict[str, Any]) -> str:
 
 def _load_system(workshop: Workshop) -> Tool:
     running = Running(
-        lambda image, a: image.load_system(a["system"]),
-        lambda image, a, watch: image.aload_system(a["system"], watch=watch),
+        lambda image, a: image.load_system(a["system"], timeout=a.get("timeout")),
+        lambda image, a, watch: image.aload_system(a["system"], timeout=a.get("timeout"), watch=watch),
         _loaded,
     )
     return running.make(
         workshop,
         "load-system",
-        "Load a library into the running image: a Lisp system, through Quicklisp where it is installed "
-        "and else ASDF, or a Python package by import. Use it before you call what the library defines.",
+        "Load a library or a part of the project into the running image: a Lisp system, through Quicklisp "
+        "where it is installed and else ASDF, or a Python package by import. What was loaded before and has "
+        "changed on disk is loaded anew. Use it before you call what it defines, and after an edit.",
         {"system": text("Name of the system or package, such as alexandria or json", minLength=1)},
         required=["system"],
         level="cautious",
@@ -132,7 +137,9 @@ def _loaded(reply: Reply, arguments: dict[str, Any]) -> Any:
     system = arguments["system"]
     version = f" (version {reply.version})" if reply.version else ""
     loaded = f"Loading system: {system}\nLoaded: {reply.system or system}{version}"
-    return "\n\n".join([loaded, *reply.notes])
+    if reply.reloaded:
+        loaded += f"\nReloaded: {', '.join(reply.reloaded)}"
+    return "\n\n".join([loaded, *output_sections(reply, can_read_on=True), *reply.notes])
 
 
 def _not_loaded(reply: Reply) -> Any:

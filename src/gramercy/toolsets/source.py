@@ -67,8 +67,10 @@ PACKAGE = text("Package (Lisp) or module (Python) in which names are looked up; 
 class Workshop:
     """Makes the tools of one source."""
 
-    def __init__(self, source: ImageSource) -> None:
+    def __init__(self, source: ImageSource, longest_timeout: float | None = None) -> None:
         self.source = source
+        # As long as a caller may let a call run, where the operator leaves that to callers.
+        self.longest_timeout = longest_timeout
 
     def make(  # noqa: PLR0913 - a tool is described by this many things
         self,

@@ -12,9 +12,11 @@ from gramercy.gram.suggestion import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from gramercy.images.base import Image
     from gramercy.images.live import LiveImage
+    from gramercy.toolsets.workspace import Workspace
 
 # As in the images room, which is not imported just to list them.
 LANGUAGES = ("sbcl", "python")
@@ -36,6 +38,13 @@ def read_image_names(words: Iterable[str]) -> dict[str, str]:
             )
         found[name] = language
     return found
+
+
+def default_languages() -> tuple[str, ...]:
+    """Return the languages of the images that a server has when nobody names any."""
+    from shutil import which
+
+    return ("sbcl" if which("sbcl") else "python",)
 
 
 def _check_language(language: str, word: str) -> None:
@@ -93,6 +102,31 @@ def deferred(name: str, language: str, open_image: Callable[[str, str], LiveImag
     """Return an image that is opened when it is first used."""
     # What it does not define itself is found in the image when it is looked up.
     return cast("Image", DeferredImage(name, language, open_image))
+
+
+class DeferredWorkspace:
+    """A workspace whose directory is not known before it is used."""
+
+    def __init__(self, find_root: Callable[[], Path]) -> None:
+        self._find_root = find_root
+        self._lock = threading.Lock()
+        self._workspace: Workspace | None = None
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._workspace or self._made(), attribute)
+
+    def _made(self) -> Workspace:
+        from gramercy.toolsets.workspace import Workspace
+
+        with self._lock:
+            if self._workspace is None:
+                self._workspace = Workspace(self._find_root())
+            return self._workspace
+
+
+def deferred_workspace(find_root: Callable[[], Path]) -> Workspace:
+    """Return a workspace that finds its directory when it is first used."""
+    return cast("Workspace", DeferredWorkspace(find_root))
 
 
 def close_within(seconds: float, images: Iterable[Image]) -> None:

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 LONGEST = 2_000
+# Long paths must not push out the rest.
+LONGEST_PLACE = 600
 SPOKEN = {"sbcl": "Common Lisp (SBCL)", "python": "Python"}
 
 # {tools} stands for those of the habit that are there.
@@ -38,14 +40,17 @@ HABITS = {
 CLOSING = "A text about an error or invalid arguments says what to try next."
 
 
-def instructions_for(images: Mapping[str, str], tools: Iterable[str]) -> str:
-    """Write the instructions for images (languages by name) and tools; without images there is no need."""
+def instructions_for(images: Mapping[str, str], tools: Iterable[str], place: str = "") -> str:
+    """Write the instructions for images (languages by name) and tools; without images there is no need.
+
+    `place` says where they work, if there is something to say about that.
+    """
     if not images:
         return ""
     known = set(tools)
     told = filter(None, (_told(habit, known) for habit in HABITS))
     steps = [f"{number}. {text}" for number, text in enumerate(told, 1)]
-    return "\n".join([_opening(images), *steps, CLOSING])[:LONGEST]
+    return "\n".join([_opening(images), *filter(None, [place[:LONGEST_PLACE]]), *steps, CLOSING])[:LONGEST]
 
 
 def _told(habit: str, known: set[str]) -> str:

@@ -6,14 +6,24 @@ Knows no transport. Nothing here starts an image, or imports what starting one n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 from gramercy import __version__
 from gramercy.errors import SourceError
 from gramercy.images.gallery import Gallery
+from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
-from gramercy.workbench.deferral import LANGUAGES, close_within, deferred, read_image_names
+from gramercy.workbench.deferral import (
+    LANGUAGES,
+    close_within,
+    default_languages,
+    deferred,
+    deferred_workspace,
+    read_image_names,
+)
 from gramercy.workbench.instructions import instructions_for
+from gramercy.workbench.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,12 +52,14 @@ FURTHER_TOOLSETS = ("images",)
 class Service:
     """What to serve: images as `LANGUAGE` or `NAME=LANGUAGE`, files with tools, which tools, and how.
 
-    `approver` is asked when a client cannot show a question to its person.
+    `approver` is asked when a client cannot show a question to its person. `uses_roots` lets the folders of
+    the client stand in for a project, which is right where client and server are on the same machine.
     """
 
     images: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     project: str = "."
+    uses_roots: bool = False
     sandbox: bool = True
     environment: Environment | None = None
     timeout: float = 60.0
@@ -65,12 +77,15 @@ class Service:
 
 
 class Server:
-    """An engine, and the images and other servers that must end with it."""
+    """An engine, the place it works in, and the images and other servers that must end with it."""
 
     foreign: ForeignServers | None = None
 
-    def __init__(self, engine: Engine, images: tuple[Image, ...], studio: Studio | None = None) -> None:
+    def __init__(
+        self, engine: Engine, site: Site, images: tuple[Image, ...], studio: Studio | None = None
+    ) -> None:
         self.engine = engine
+        self.site = site
         self.images = images
         self._studio = studio
 
@@ -78,18 +93,21 @@ class Server:
         """End the images and wait for that, at most so long."""
         opened = self._studio.opened() if self._studio is not None else ()
         close_within(seconds, (*self.images, *opened, *([self.foreign] if self.foreign else ())))
+        self.site.close()
 
 
 def open_server(service: Service) -> Server:
     """Put a server together; without files and without images it has one image of the default language."""
     names = read_image_names(service.images or _default_images(service))
-    images = tuple(deferred(name, language, _opener(service)) for name, language in names.items())
-    studio = _studio(images, service)
-    registry = Registry(_image_tools(images, service, studio) if images else ())
+    site = Site(service.project, sandbox=service.sandbox, asks_client=service.uses_roots)
+    open_image = _opener(service, site)
+    images = tuple(deferred(name, language, open_image) for name, language in names.items())
+    studio = _studio(images, service, open_image)
+    registry = Registry(_image_tools(images, service, studio, site) if images else ())
     if service.sources:
         _add_sources(registry, service.sources)
     foreign = _add_foreign(registry, service) if service.foreign else None
-    server = Server(_engine(registry, images, service), images, studio)
+    server = Server(_engine(registry, images, service, site), site, images, studio)
     server.foreign = foreign
     return server
 
@@ -97,31 +115,38 @@ def open_server(service: Service) -> Server:
 def _default_images(service: Service) -> tuple[str, ...]:
     if service.sources or service.fixtures or service.foreign:
         return ()
-    from shutil import which
-
-    return ("sbcl" if which("sbcl") else "python",)
+    return default_languages()
 
 
-def _opener(service: Service) -> Callable[[str, str], LiveImage]:
-    from gramercy.images.protection import check_project
-
-    if service.sandbox:
-        # A project that cannot be one is told to the person who starts the server, not to a model later.
-        check_project(service.project)
-
+def _opener(service: Service, site: Site) -> Callable[[str, str], LiveImage]:
     def open_named(name: str, language: str) -> LiveImage:
         from gramercy.images.opening import open_image
 
         return open_image(
             language,
             name=name,
-            project=service.project,
+            project=site.path(),
             sandbox=service.sandbox,
             timeout=service.timeout,
             environment=service.environment,
+            tell=_start_teller(),
         )
 
     return open_named
+
+
+def _start_teller() -> Callable[[str], None]:
+    """Return what tells the caller whose call an image starts for, and the log, what that waits for."""
+    numbers = count(1)
+
+    def tell(line: str) -> None:
+        from gramercy.images.cores import on_standard_error
+
+        # Far below a second: the seconds of the evaluation follow, and progress must not go back.
+        current_call().report(next(numbers) / 10_000, message=line)
+        on_standard_error(line)
+
+    return tell
 
 
 class Speakers:
@@ -141,15 +166,19 @@ class Speakers:
         return self._handles
 
 
-def _studio(images: tuple[Image, ...], service: Service) -> Studio | None:
+def _studio(
+    images: tuple[Image, ...], service: Service, open_image: Callable[[str, str], LiveImage]
+) -> Studio | None:
     if not images or "images" not in service.toolsets:
         return None
     from gramercy.toolsets.studio import Studio
 
-    return Studio(Gallery(images), _opener(service))
+    return Studio(Gallery(images), open_image)
 
 
-def _image_tools(images: tuple[Image, ...], service: Service, studio: Studio | None) -> Iterator[Tool]:
+def _image_tools(
+    images: tuple[Image, ...], service: Service, studio: Studio | None, site: Site
+) -> Iterator[Tool]:
     from gramercy.toolsets.source import Workshop
 
     gallery = studio or Gallery(images)
@@ -160,9 +189,8 @@ def _image_tools(images: tuple[Image, ...], service: Service, studio: Studio | N
         yield from studio_tools(studio)
     if "core" in service.toolsets:
         from gramercy.toolsets.core import core_tools
-        from gramercy.toolsets.workspace import Workspace
 
-        yield from core_tools(gallery, Workspace(service.project))
+        yield from core_tools(gallery, deferred_workspace(site.path))
     if "session" in service.toolsets:
         from gramercy.toolsets.session import session_tools
 
@@ -201,7 +229,7 @@ def _add_foreign(registry: Registry, service: Service) -> ForeignServers:
     return foreign
 
 
-def _engine(registry: Registry, images: tuple[Image, ...], service: Service) -> Engine:
+def _engine(registry: Registry, images: tuple[Image, ...], service: Service, site: Site) -> Engine:
     from gramercy.execution.executor import Executor
     from gramercy.mcp.engine import Engine
 
@@ -212,16 +240,21 @@ def _engine(registry: Registry, images: tuple[Image, ...], service: Service) -> 
         max_safety_level=service.max_safety,
         journal=_journal(images),
     )
-    return Engine(
+    engine = Engine(
         executor,
         name=NAME,
         version=__version__,
-        instructions=instructions_for({image.name: image.language for image in images}, registry.names()),
+        instructions=instructions_for(
+            {image.name: image.language for image in images}, registry.names(), site.introduction
+        ),
         catalog=_fixtures(registry) if service.fixtures else _offers(images, executor, service),
         strict=service.strict,
         max_safety=service.max_safety,
         categories=service.categories or None,
     )
+    if images and site.trouble:
+        engine.begin_with(site)
+    return engine
 
 
 def _policy(path: str | None) -> Policy | None:

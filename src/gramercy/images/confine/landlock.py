@@ -2,6 +2,9 @@
 
 Rights are only ever granted, never subtracted, so a directory that is writable but for one entry is granted
 entry by entry. Changing modes, owners and times, and connecting to unix sockets by path, are not seen by it.
+
+As a program, `… COMMAND…`, it gives up the abstract unix sockets outside and becomes the command: those
+belong to the network, which an image may share while everything else is held back by namespaces.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ BASE_RIGHTS = (1 << 13) - 1
 LATER_RIGHTS = ((2, 1 << 13), (3, TRUNCATE), (5, CONTROL_DEVICE))
 TCP_RIGHTS, TCP_SINCE = 0b11, 4
 SCOPES, SCOPES_SINCE = 0b11, 6
+ABSTRACT_SOCKETS = 0b01
 TRUNCATE_SINCE = 3
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -50,13 +54,13 @@ def landlock_version() -> int:
     return max(int(_syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(ASK_VERSION))), 0)
 
 
-def restrict(readable: list[str], writable: list[str]) -> None:
-    """Keep the rights to these paths, where they exist, and give up all others for good."""
+def restrict(readable: list[str], writable: list[str], *, network: bool = False) -> None:
+    """Keep the rights to these paths, where they exist, and to the network if so; give up all others."""
     version = landlock_version()
     if not version:
         raise OSError("this kernel has no Landlock")
     rights = BASE_RIGHTS | sum(right for since, right in LATER_RIGHTS if version >= since)
-    ports = TCP_RIGHTS if version >= TCP_SINCE else 0
+    ports = TCP_RIGHTS if version >= TCP_SINCE and not network else 0
     scopes = SCOPES if version >= SCOPES_SINCE else 0
     size = 24 if scopes else 16 if ports else 8
     ruleset = _check(
@@ -66,6 +70,17 @@ def restrict(readable: list[str], writable: list[str]) -> None:
         _grant(ruleset, path, READ)
     for path in writable:
         _grant(ruleset, path, rights)
+    _give_up(ruleset)
+
+
+def restrict_sockets() -> None:
+    """Give up the abstract unix sockets of other processes for good, where the kernel can do that."""
+    if landlock_version() >= SCOPES_SINCE:
+        wanted = Ruleset(0, 0, ABSTRACT_SOCKETS)
+        _give_up(_check(_syscall(CREATE_RULESET, ctypes.byref(wanted), ctypes.c_size_t(24), 0)))
+
+
+def _give_up(ruleset: int) -> None:
     _check(_libc.prctl(38, ctypes.c_ulong(1), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)))
     _check(_syscall(RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
     os.close(ruleset)
@@ -92,3 +107,8 @@ def _check(result: int) -> int:
         error = ctypes.get_errno()
         raise OSError(error, f"Landlock refuses: {os.strerror(error)}")
     return int(result)
+
+
+if __name__ == "__main__":
+    restrict_sockets()
+    os.execvp(sys.argv[1], sys.argv[1:])  # noqa: S606 - running a command is what this program is for

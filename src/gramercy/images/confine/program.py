@@ -1,6 +1,7 @@
 """The program that gives up rights and then becomes another one.
 
-`… [--read PATH]… [--write PATH]… -- COMMAND…` with the environment and directory it is started in.
+`… [--network] [--read PATH]… [--write PATH]… -- COMMAND…`, with the environment and directory that it is
+started in.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ USAGE_STATUS, REFUSED_STATUS = 64, 77
 
 def main() -> None:
     """Confine this process and run the command."""
-    readable, writable, command = _read_arguments(sys.argv[1:])
+    arguments = sys.argv[1:]
+    network = arguments[:1] == ["--network"]
+    readable, writable, command = _read_arguments(arguments[1:] if network else arguments)
     try:
-        program = _filter()
-        restrict(readable, writable)
+        program = _filter(network=network)
+        restrict(readable, writable, network=network)
         drop_capabilities()
         install_filter(program)
         os.execvp(command[0], command)  # noqa: S606 - running a command is what this program is for
@@ -33,9 +36,10 @@ def main() -> None:
         sys.exit(REFUSED_STATUS)
 
 
-def _filter() -> bytes:
+def _filter(*, network: bool) -> bytes:
     machine, version = platform.machine(), landlock_version()
-    program = build_filter(machine, namespaces=False, truncation=version >= TRUNCATE_SINCE)
+    truncation = version >= TRUNCATE_SINCE
+    program = build_filter(machine, namespaces=False, truncation=truncation, network=network)
     if program is None:
         raise OSError(f"no filter of system calls is known for {machine}")
     return program

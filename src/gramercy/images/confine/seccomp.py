@@ -55,11 +55,14 @@ MODES = {"chmod": 1, "creat": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mk
 OPENS = {"open": 1, "openat": 2}
 
 
-def build_filter(machine: str, *, namespaces: bool, truncation: bool = True) -> bytes | None:
+def build_filter(
+    machine: str, *, namespaces: bool, truncation: bool = True, network: bool = False
+) -> bytes | None:
     """Return the filter, or None where the machine is not known.
 
     With `namespaces` the process has a network, processes and a file system of its own. Without `truncation`
-    the kernel's Landlock cannot forbid to cut a file that may only be read, so the filter does.
+    the kernel's Landlock cannot forbid to cut a file that may only be read, so the filter does. `network`
+    means that of the machine.
     """
     if machine not in MACHINES:
         return None
@@ -70,7 +73,7 @@ def build_filter(machine: str, *, namespaces: bool, truncation: bool = True) -> 
     rules |= {name: _open_rule(flags, truncation) for name, flags in OPENS.items()}
     rules["clone"] = _refuse_bits(0, NEW_NAMESPACE)
     rules["ioctl"] = _refuse_values(1, PUSH_INPUT, CONTROL_CONSOLE)
-    rules["socket"] = _allow_values(0, UNIX, *((INET, INET6, NETLINK) if namespaces else ()))
+    rules["socket"] = _allow_values(0, UNIX, *((INET, INET6, NETLINK) if namespaces or network else ()))
     if not namespaces:
         rules |= {name: [REFUSE] for name in REFUSED_WITHOUT_NAMESPACES}
         rules |= {name: _allow_values(at, 0) for name, at in (OWN_PROCESS_ONLY | OWN_PROCESS_SECOND).items()}

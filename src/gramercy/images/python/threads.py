@@ -139,9 +139,7 @@ def _of_python() -> str | None:
     with suppress(Exception):  # user code owns these objects
         names = [str(thread.name) for thread in _enumerate() if thread is not _main()][:_SHOWN]
     listed = f": {', '.join(names)}" if names else " (started with _thread)"
-    ended = "it has" if running == 1 else "they have"
-    then = f"states are kept again when {ended} ended{_remedy(names)}"
-    return f"{_number(running, 'user thread')} running{listed}; {then}"
+    return f"{_number(running, 'user thread')} running{listed}{_remedy(names)}"
 
 
 def _remedy(names: list[str]) -> str:

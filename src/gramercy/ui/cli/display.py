@@ -24,3 +24,8 @@ def json_text(value: Any) -> str:
 def show(text: str, *, ends_line: bool = True) -> None:
     """Write to standard output; a terminal is protected from what evaluated code prints."""
     click.echo(visible(text) if sys.stdout.isatty() else text, nl=ends_line)
+
+
+def tell(text: str) -> None:
+    """Write to standard error what is about the work, not its result."""
+    click.echo(visible(text), err=True)

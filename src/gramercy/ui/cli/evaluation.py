@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from gramercy.toolsets.rendering import evaluation_text, preview_text
-from gramercy.ui.cli.display import json_text, show, visible
+from gramercy.ui.cli.display import json_text, show, tell, visible
 from gramercy.ui.cli.options import (
     environment_options,
     language_option,
@@ -21,6 +21,7 @@ from gramercy.ui.cli.options import (
     timeout_option,
 )
 from gramercy.workbench.assembly import live_image
+from gramercy.workbench.site import usable_project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,9 +64,12 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     if preview and save is not None:
         raise click.UsageError("a preview changes nothing that could be saved: leave out --preview or --save")
     text = _standard_input() if code == "-" else code
-    with live_image(
-        language, project=project, sandbox=sandbox, timeout=timeout, environment=environment
-    ) as image:
+    with (
+        usable_project(project, sandbox=sandbox, tell=tell) as place,
+        live_image(
+            language, project=place, sandbox=sandbox, timeout=timeout, environment=environment
+        ) as image,
+    ):
         start(image, restore)
         reply = (image.preview if preview else image.evaluate)(text, package=package)
         if as_json:

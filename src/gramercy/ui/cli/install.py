@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gramercy.ui.cli.display import visible
+from gramercy.ui.cli.display import tell, visible
 from gramercy.ui.clients.base import Machine, SettingsError
 from gramercy.ui.clients.known import CLIENTS
 from gramercy.ui.clients.launch import is_fleeting, own_command, uvx_command
@@ -57,7 +57,9 @@ class Wish:
             return self.client.user_file(machine)
         if self.client.project_file is None:
             raise click.UsageError(f"{self.client.title} has no settings for one project: use --scope user")
-        return Path(self.project or ".").resolve() / self.client.project_file
+        from gramercy.images.protection import project_directory
+
+        return project_directory(self.project or ".") / self.client.project_file
 
     def entry(self) -> dict[str, Any]:
         """Say how the server is started."""
@@ -149,9 +151,9 @@ def install(*, client: str, write: bool, remove: bool, **options: Any) -> None:
 
 def _show(wish: Wish, path: Path) -> None:
     snippet = wish.client.format.snippet(wish.name, wish.entry())
-    _tell(f"Add this to {path}, or run this again with --write:")
+    tell(f"Add this to {path}, or run this again with --write:")
     click.echo(visible(snippet), nl=False)
-    _tell(wish.client.advice)
+    tell(wish.client.advice)
 
 
 def _write(wish: Wish, path: Path) -> None:
@@ -160,9 +162,10 @@ def _write(wish: Wish, path: Path) -> None:
     new = wish.client.format.put(old or "", wish.name, entry)
     if new == old:
         click.echo(visible(f"{path} has it already; nothing was changed"))
-        return
-    _replace(path, old, new)
-    _tell(wish.client.advice)
+    else:
+        _replace(path, old, new)
+        tell(wish.client.advice)
+    _make_ready(wish)
 
 
 def _remove(wish: Wish, path: Path, *, write: bool) -> None:
@@ -183,8 +186,21 @@ def _replace(path: Path, old: str | None, new: str) -> None:
         click.echo(visible(f"{backup} is what it was before"))
 
 
-def _tell(text: str) -> None:
-    click.echo(visible(text), err=True)
+def _make_ready(wish: Wish) -> None:
+    """Build now what the first call of an SBCL image would wait for; a lack of it is told then."""
+    from gramercy.workbench.deferral import default_languages, read_image_names
+
+    languages = read_image_names(wish.images).values() if wish.images else default_languages()
+    # What uvx fetches may be another version, with a core of its own.
+    if wish.uvx or "sbcl" not in languages:
+        return
+    from gramercy.errors import ImageError
+    from gramercy.images.sbcl import shared_core
+
+    try:
+        shared_core()
+    except ImageError as error:
+        tell(f"the server is installed, but an SBCL image will not start: {error}")
 
 
 def _checked(project: str) -> str:

@@ -71,13 +71,16 @@ def language_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say where an image works and how it is confined."""
+def place_options(command: Callable[..., Any], *, exists: bool = True) -> Callable[..., Any]:
+    """Add the options that say where an image works and how it is confined.
+
+    Without `exists` the command itself says what is wrong with a project that is not there.
+    """
     project = click.option(
         "--project",
         default=".",
         show_default=True,
-        type=click.Path(exists=True, file_okay=False),
+        type=click.Path(exists=exists, file_okay=False),
         help="The directory an image works in, and all it may write.",
     )
     sandbox = click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gramercy.ui.cli.completion import Completer, offer_names
+from gramercy.ui.cli.display import tell
 from gramercy.ui.cli.entries import Entries, piped_line, remembered, typed_line
 from gramercy.ui.cli.evaluation import start
 from gramercy.ui.cli.options import (
@@ -20,6 +21,7 @@ from gramercy.ui.cli.options import (
 )
 from gramercy.ui.cli.session import Session
 from gramercy.workbench.assembly import image_registry, live_image
+from gramercy.workbench.site import usable_project
 
 if TYPE_CHECKING:
     from gramercy.images.environment import Environment
@@ -42,12 +44,15 @@ def repl(  # noqa: PLR0913 - one parameter per option
 ) -> int:
     """Work in a live image: evaluate, preview, undo."""
     is_interactive = sys.stdin.isatty()
-    with live_image(
-        language, project=project, sandbox=sandbox, timeout=timeout, environment=environment
-    ) as image:
+    with (
+        usable_project(project, sandbox=sandbox, tell=tell) as place,
+        live_image(
+            language, project=place, sandbox=sandbox, timeout=timeout, environment=environment
+        ) as image,
+    ):
         start(image, restore)
         chosen = image.language
-        session = Session(image, chosen, image_registry(image, chosen, project), interactive=is_interactive)
+        session = Session(image, chosen, image_registry(image, chosen, place), interactive=is_interactive)
         line = typed_line if is_interactive else piped_line
         entries = Entries(chosen, line, interactive=is_interactive)
         if not is_interactive:

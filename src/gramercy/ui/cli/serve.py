@@ -8,10 +8,12 @@ import os
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gramercy.ui.cli.display import visible
 from gramercy.ui.cli.joining import foreign_options, tell_about_foreign
 from gramercy.ui.cli.listening import http_options, http_settings, refuse_http_options, take_http_options
 from gramercy.ui.cli.options import environment_options, place_options, policy_option, timeout_option
@@ -77,11 +79,15 @@ def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_what_options
 @policy_option
 @foreign_options
-@place_options
+@partial(place_options, exists=False)
 @environment_options
 @timeout_option
 def serve(*, stdio: bool, http: tuple[str, int] | None, **options: Any) -> None:
-    """Serve the tools of files and live images to MCP clients."""
+    """Serve the tools of files and live images to MCP clients.
+
+    Where it is not started in a project, images and file tools work in the first folder that a client on
+    stdio names (roots), else in an empty directory; the first reply says so.
+    """
     about_http = take_http_options(options)
     toolsets = options.pop("toolsets") or TOOLSETS
     service = Service(toolsets=toolsets, **options)
@@ -102,10 +108,12 @@ def _serve_stdio(service: Service) -> None:
     # Before anything of the user's is run, which might print.
     wire = claim_descriptors()
     with _in_haste():
-        server = open_server(service)
+        # A client shows nothing of a server that does not start; what is wrong with a project it can be told.
+        server = open_server(replace(service, uses_roots=True))
         from gramercy.mcp.stdio import run_stdio
 
     try:
+        _tell_about_place(server)
         tell_about_foreign(server)
         run_stdio(server.engine, wire)
     finally:
@@ -121,12 +129,28 @@ def _serve_http(service: Service, address: tuple[str, int], about_http: dict[str
         from gramercy.ui.cli.approval import one_at_a_time
 
         service = replace(service, approver=one_at_a_time)
+    _check_chosen(service)
     server = open_server(service)
     try:
+        _tell_about_place(server)
         tell_about_foreign(server)
         serve_http(server.engine, *address, settings=settings)
     finally:
         _close(server)
+
+
+def _check_chosen(service: Service) -> None:
+    """Refuse a project that cannot be used: over HTTP a person starts the server, and sees why."""
+    from gramercy.images.protection import check_project, project_directory
+    from gramercy.workbench.site import HERE
+
+    if service.project != HERE:
+        (check_project if service.sandbox else project_directory)(service.project)
+
+
+def _tell_about_place(server: Server) -> None:
+    if server.images and server.site.trouble:
+        click.echo(visible(f"gramercy: {server.site.introduction}"), err=True)
 
 
 @contextlib.contextmanager

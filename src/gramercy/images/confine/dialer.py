@@ -1,0 +1,60 @@
+"""Connect to ports inside a sandbox, for the keeper outside: it gets the sockets and copies the bytes itself.
+
+`… DESCRIPTOR COMMAND…` leaves a process behind that dials, and becomes the command. That process is not of
+the image's own: a thread there would make copies of the image impossible. Runs by itself, with the standard
+library alone.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+
+# A number to tell the answer by, and the port. The answer repeats the number and comes with a socket.
+REQUEST, ANSWER = struct.Struct("=IH"), struct.Struct("=I")
+LOOPBACK = "127.0.0.1"
+LAST_DESCRIPTOR = 1 << 20
+
+
+def main() -> None:
+    """Leave the dialing process behind and run the command."""
+    line, command = int(sys.argv[1]), sys.argv[2:]
+    child = os.fork()
+    if child == 0:
+        # An orphan goes to the first process of the sandbox: the image shall not find a child it never had.
+        if os.fork() == 0:
+            _serve(line)
+        os._exit(0)
+    os.close(line)
+    os.waitpid(child, 0)
+    os.execvp(command[0], command)  # noqa: S606 - running a command is what this program is for
+
+
+def _serve(number: int) -> None:
+    """Answer requests until the keeper hangs up, holding nothing else open: not the log, not the mirror."""
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(nothing, descriptor)
+        os.closerange(3, number)
+        os.closerange(number + 1, LAST_DESCRIPTOR)
+        with socket.socket(fileno=number) as line:
+            while request := line.recv(REQUEST.size):
+                _answer(line, request)
+    finally:
+        os._exit(0)
+
+
+def _answer(line: socket.socket, request: bytes) -> None:
+    number, port = REQUEST.unpack(request)
+    with socket.socket() as dialed:
+        # The keeper waits for the connection: one that hangs must not hold up the others.
+        dialed.settimeout(0)
+        dialed.connect_ex((LOOPBACK, port))
+        socket.send_fds(line, [ANSWER.pack(number)], [dialed.fileno()])
+
+
+if __name__ == "__main__":
+    main()

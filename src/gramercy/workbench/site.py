@@ -1,0 +1,175 @@
+"""Where images and file tools work: in the project, or elsewhere when what was meant cannot be one.
+
+Clients start servers in a home directory, in / or in a directory that is gone. Nothing fails for that: the
+first folder that the client names takes its place, or else an empty directory, and the caller is told. The
+first call decides which, since only then the client can be asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from gramercy.errors import ExecutionError, SandboxError
+from gramercy.images.protection import check_project, project_directory
+from gramercy.tools.context import current_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from gramercy.images.privacy import PrivateDirectory
+    from gramercy.tools.context import Call
+
+# The directory that a program was started in, which the person may or may not have chosen.
+HERE = "."
+# A program answers, not a person.
+ROOTS_SECONDS = 10.0
+# Since this revision a question ends its request: nobody waits for a call whose question was not answered.
+QUESTIONS_END_REQUESTS = "2026-07-28"
+
+
+class Site:
+    """The directory of one server, decided at once where the project can be used.
+
+    `asks_client` lets the folders of a client on this machine count where no project was named. `name` is
+    what was started.
+    """
+
+    def __init__(
+        self, project: str, *, sandbox: bool = True, asks_client: bool = False, name: str = "the server"
+    ) -> None:
+        self.trouble = ""
+        self.note = ""
+        self._name = name
+        self._check: Callable[[str], Path] = check_project if sandbox else project_directory
+        # What settings call the open folder reaches us where the client has none, or does not know the name.
+        if not project or project.startswith("${"):
+            project = HERE
+        self._is_chosen = project != HERE
+        self._asks_client = asks_client and not self._is_chosen
+        self._path: Path | None = None
+        self._spare: Path | None = None
+        self._scratch: PrivateDirectory | None = None
+        self._lock = threading.Lock()
+        try:
+            self._begin(self._check(project))
+        except SandboxError as error:
+            what = "the project cannot be used" if self._is_chosen else f"{name} was not started in a project"
+            self.trouble = _sentence(f"{what}: {error}")
+
+    def _begin(self, path: Path) -> None:
+        """Take a directory; one that cannot be written only where the client names no better one."""
+        if self._asks_client and not os.access(path, os.W_OK):
+            self.trouble = _sentence(f"{self._name} was started in {path}, where nothing can be written")
+            self._spare = path
+        else:
+            self._path = path
+
+    @property
+    def introduction(self) -> str:
+        """What to say about it before the first call; nothing where there is no trouble."""
+        if not self.trouble:
+            return ""
+        where = f"in {self._spare or self._empty()}"
+        if self._asks_client:
+            where = f"in the first folder of the client (roots) that can be a project, else {where}"
+            return f"{self.trouble} Images and file tools work {where}; the first reply says which."
+        return f"{self.trouble} Images and file tools work {where}. {self._advice()}"
+
+    async def settle(self) -> None:
+        """Decide, after asking the client where its folders count."""
+        if self._path is not None:
+            return
+        path, told = None, ""
+        if self._asks_client:
+            path, told = await self._folder_of_client(current_call())
+        # Without any place there may still be tools that need none; the others say what is wrong.
+        with suppress(SandboxError):
+            self._decide(path, told)
+
+    def path(self) -> Path:
+        """Return the directory; where nothing is decided yet, without the client."""
+        if self._path is None:
+            self._decide(None, "")
+        assert self._path is not None  # noqa: S101 - decided just now
+        return self._path
+
+    async def _folder_of_client(self, call: Call) -> tuple[Path | None, str]:
+        from gramercy.workbench.folders import first_usable
+
+        if not call.can("roots"):
+            return None, "The client names no folder (it declares no roots)."
+        try:
+            return first_usable(await _roots(call), self._check)
+        except (ExecutionError, TimeoutError) as error:
+            reason = str(error) or f"no answer came within {ROOTS_SECONDS:g} s"
+            if (call.version or "") >= QUESTIONS_END_REQUESTS:
+                call.fail(f"the folders of the client (roots) are needed: {reason}")
+            return None, f"The client was asked for its folders (roots): {reason}."
+
+    def _decide(self, path: Path | None, told: str) -> None:
+        with self._lock:
+            if self._path is not None:
+                return
+            if path is not None:
+                self.note = f"{self.trouble} {told}"
+            else:
+                path = self._spare or self._scratch_directory()
+                where = f"Images and file tools work in {path}{'' if self._spare else f', {self._empty()}'}."
+                self.note = " ".join(filter(None, (self.trouble, told, where, self._advice())))
+            self._path = path
+
+    def _scratch_directory(self) -> Path:
+        from gramercy.images.privacy import PrivateDirectory
+
+        try:
+            self._scratch = self._scratch or PrivateDirectory()
+            path = self._scratch.path / "project"
+            path.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise SandboxError(f"{self.trouble} No other directory can be made: {error}") from None
+        return path.resolve()
+
+    def _empty(self) -> str:
+        return f"an empty directory that is removed when {self._name} ends"
+
+    def _advice(self) -> str:
+        ways = "with another --project DIR" if self._is_chosen else "in it or with --project DIR"
+        told = f"To work in a project, start {self._name} {ways}"
+        return f"{told}, or open its folder in a client that has roots." if self._asks_client else f"{told}."
+
+    def close(self) -> None:
+        """Remove what was made."""
+        if self._scratch is not None:
+            self._scratch.remove()
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+async def _roots(call: Call) -> list[dict[str, object]]:
+    if (call.version or "") >= QUESTIONS_END_REQUESTS:
+        return await call.roots()
+    async with asyncio.timeout(ROOTS_SECONDS):
+        return await call.roots()
+
+
+@contextmanager
+def usable_project(project: str, *, sandbox: bool, tell: Callable[[str], object]) -> Iterator[str]:
+    """Give the project that a person named, where they are, or an empty directory where that can be none."""
+    if project != HERE:
+        yield project
+        return
+    site = Site(project, sandbox=sandbox, name="gramercy")
+    try:
+        path = str(site.path())
+        if site.note:
+            tell(site.note)
+        yield path
+    finally:
+        site.close()
