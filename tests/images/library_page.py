@@ -30,7 +30,7 @@ LIST = """
 ## Threads of compiled libraries
 
 A copy of a process has only the thread that makes it. Before a state is kept, the owner of every other thread is looked
-up: the library in whose code it waits. Threads of Python code always prevent a copy. For compiled libraries there is a list,
+up: the library whose function it was started with. Threads of Python code always prevent a copy. For compiled libraries there is a list,
 found by trying:
 
 | library | a copy with its threads | tried | |

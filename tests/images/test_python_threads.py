@@ -43,6 +43,9 @@ static volatile int is_over;
 static void *wait_here(void *nothing) { while (sem_wait(&gate)) {} return nothing; }
 static void *turn_here(void *nothing) { while (!is_over) {} return nothing; }
 int begin(void) { sem_init(&gate, 0, 0); return pthread_create(&waiting, 0, wait_here, 0); }
+void wait_now(void) { sem_init(&gate, 0, 0); wait_here(0); }
+static void *call(void *function) { ((void (*)(void))function)(); return 0; }
+int begin_with(void *function) { return pthread_create(&waiting, 0, call, function); }
 int turn(void) { return pthread_create(&waiting, 0, turn_here, 0); }
 int end(void) { is_over = 1; sem_post(&gate); return pthread_join(waiting, 0); }
 """
@@ -129,7 +132,7 @@ def test_a_thread_that_compiled_code_started_is_in_the_way_until_it_ends(live):
     assert kept(live, "end()") is None
 
 
-def test_a_thread_is_told_by_the_library_in_whose_code_it_waits(live):
+def test_a_thread_is_told_by_the_library_whose_function_it_was_started_with(live):
     code = f"{NATIVE}\nimport _sqlite3\nbegin(ctypes.CDLL(_sqlite3.__file__).sqlite3_sleep, 60000)"
     assert re.search(r"a thread of \S*sqlite3\S* .*is running, and it is not known", kept(live, code))
     assert kept(live, "end()") is None
@@ -159,6 +162,17 @@ def test_a_copy_is_made_with_the_threads_of_a_library_that_stands_it(live, waiti
     assert kept(live, "x = 41") is None
     assert live.eval("x = 0")["state"]["threads"] == 2
     assert live.copy.fork("live").value("x") == "41"
+
+
+def test_what_a_thread_calls_does_not_own_it(live, waiting_library):
+    """Numexpr's threads call numpy, and what they called before remains on their stacks."""
+    stands, unknown = waiting_library("libarrow.so.2600"), waiting_library("libstripes.so.3")
+    code = (
+        f"import ctypes\na, b = ctypes.CDLL('{stands}'), ctypes.CDLL('{unknown}')\na.begin_with(b.wait_now)"
+    )
+    assert kept(live, code) is None
+    code = code.replace("a.begin_with(b.", "b.begin_with(a.")
+    assert kept(live, code).startswith("a thread of libstripes.so.3 is running")
 
 
 def test_a_thread_that_never_waits_is_told_by_the_function_it_began_with(live, waiting_library):

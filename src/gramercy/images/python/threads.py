@@ -1,7 +1,8 @@
 """Tell whether this process can be copied with the threads it has, and which of them is in the way.
 
 A copy has only the thread that forks. Whether that is enough is decided by who owns the others: Python code,
-or a compiled library. The owner of a thread is the library in whose code it waits, read from its stack.
+or a compiled library. The owner of a thread is the library whose function it was started with, or, where that
+is one of the system's, the first one on its stack.
 """
 
 import _thread
@@ -58,7 +59,7 @@ class Code(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """A thread beside the main one: its name in the system, and the file in whose code it waits."""
+    """A thread beside the main one: its name in the system, and the file of its owner."""
 
     id: str
     name: str
@@ -220,7 +221,8 @@ def _addresses(task: str) -> list[int]:
     if len(words) < 3:  # noqa: PLR2004 - "running": on a processor, so the end of its stack is not told
         return _record(int(task))
     stack, place = int(words[-2], 16), int(words[-1], 16)
-    return [place, *_stack(stack)]
+    # The outermost first: further in there are remains of what the thread has called before.
+    return [*_record(int(task)), *reversed(_stack(stack)), place]
 
 
 def _first_file(addresses: list[int], code: Code) -> str | None:
@@ -243,14 +245,13 @@ def _stack(address: int) -> list[int]:
 def _record(task: int) -> list[int]:
     """Return the words of the system's record of a thread: the function that it was started with is in it.
 
-    The list of its locks is in the middle of the record, and the kernel tells where that is. Below the record
-    is the beginning of the stack, with who was called first.
+    The list of its locks is in the middle of the record, and the kernel tells where that is.
     """
     number = _ROBUST_LIST.get(os.uname().machine)
     head, size = ctypes.c_void_p(), ctypes.c_size_t()
     if number is None or _syscall(number, task, ctypes.byref(head), ctypes.byref(size)) or not head.value:
         return []
-    return _words(head.value, _RECORD) + _words(head.value - _DEPTH, _DEPTH)[::-1]
+    return _words(head.value, _RECORD)
 
 
 def _words(address: int, size: int) -> list[int]:
