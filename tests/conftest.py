@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -27,3 +28,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     entries = read_requirements()
     pending = sum("pending" in entry for entry in entries)
     terminalreporter.write_line(f"contracts: {len(entries)} requirements, {pending} of them pending")
+
+
+def pytest_configure() -> None:
+    """Keep what the person at this machine has set up for images out of every test."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_VERSION"):
+        os.environ.pop(variable, None)
+    os.environ["XDG_CONFIG_HOME"] = "/nonexistent"

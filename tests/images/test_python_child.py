@@ -322,7 +322,8 @@ def test_a_deep_backtrace_is_bounded(live):
 def test_causes_notes_and_groups_are_told(live):
     """Live images, a reply: full error detail."""
     reply = live.eval("try: 1/0\nexcept Exception as e: raise KeyError('k') from e")
-    assert reply["error"]["causes"] == [{"type": "ZeroDivisionError", "message": "division by zero"}]
+    (cause,) = reply["error"]["causes"]
+    assert (cause["type"], cause["message"]) == ("ZeroDivisionError", "division by zero")
     reply = live.eval("e = ValueError('v'); e.add_note('look here'); raise ExceptionGroup('g', [e])")
     assert "ValueError: v\nlook here" in reply["error"]["message"]
 

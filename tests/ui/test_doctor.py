@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from gramercy.images.findings import Finding, Status
 from gramercy.images.sandbox import Confinement, why_not
-from gramercy.ui.cli.doctor import Check, Status, _expect
+from gramercy.ui.cli.doctor import _expect, line
 
 SOURCE = Path(__file__).parents[2] / "src"
 RUN = "import sys; from gramercy.ui.cli.doctor import doctor; sys.exit(doctor.main(standalone_mode=False))"
@@ -105,9 +106,9 @@ def test_a_broken_sbcl_is_a_failure_with_advice(tmp_path):
 def test_state_that_did_not_come_back_is_a_failure():
     """A check that cannot fail proves nothing."""
     assert _expect("x", ["42"], "fine").status is Status.OK
-    assert _expect("x", ["0"], "fine") == Check("x", Status.FAILED, "expected 42, found 0")
+    assert _expect("x", ["0"], "fine") == Finding("x", Status.FAILED, "expected 42, found 0")
 
 
 def test_a_line_of_the_report_cannot_move_the_cursor():
     """Texts of images are strangers' texts."""
-    assert "\x1b" not in Check("x", Status.FAILED, "\x1b[2J").line()
+    assert "\x1b" not in line(Finding("x", Status.FAILED, "\x1b[2J"))

@@ -90,6 +90,8 @@ def _paths(grants: Grants) -> list[str]:
     """Bind what is granted, after /tmp since it may be inside, and narrower places on top of wider ones."""
     binds = [(path, "--bind") for path in grants.writable]
     binds += [(path, "--ro-bind") for path in grants.readable]
+    sources = {name: path for path, name in grants.aliases}
+    binds += [(name, "--ro-bind") for name in sources]
     if grants.private is not None:
         # A socket can be connected to on a read-only mount, but not replaced.
         binds.append((grants.private, "--ro-bind"))
@@ -101,7 +103,7 @@ def _paths(grants: Grants) -> list[str]:
         binds += [(path, "--ro-bind") for path in protected_paths(grants.project)]
     words = []
     for path, option in sorted(binds, key=lambda bind: len(bind[0].parts)):
-        words += [option, str(path), str(path)]
+        words += [option, str(sources.get(path, path)), str(path)]
     return [*words, "--chdir", str(grants.project or "/tmp")]  # noqa: S108 - private
 
 

@@ -30,7 +30,7 @@ _SHORTEST = 1e-6
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """The first frame of every process."""
+    """The first frame of every process; `notes` are what the user should know of how it began."""
 
     hello: int
     role: str
@@ -40,6 +40,10 @@ class Hello(msgspec.Struct, frozen=True):
     token: str
     capabilities: list[str] = []
     tag: str | None = None
+    # Of Python, the environment in force.
+    prefix: str = ""
+    # What a live process has to say of its start.
+    notes: list[str] = []
 
 
 class Connection:

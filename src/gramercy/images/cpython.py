@@ -1,81 +1,166 @@
-"""How a Python image is started: a bare interpreter without site-packages, unless the user grants them."""
+"""How a Python image is started: under the interpreter of the project's environment, or a bare one.
+
+The zygote is isolated and without site-packages (`-I -S`). Whatever the environment runs at its start, and
+the project on the import path, come into the live process after its fork.
+"""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from gramercy.errors import ImageStartError
+from gramercy.images.editables import Editables, find_editables
 from gramercy.images.family import Program
+from gramercy.images.findings import Finding, Status
+from gramercy.images.interpreters import find_environment, own_interpreter
 from gramercy.images.limits import memory_for
 from gramercy.images.requests import as_json
-from gramercy.images.sandbox import Confinement, Grants
+from gramercy.images.sandbox import ENVIRONMENT, Confinement, Grants
+from gramercy.images.versions import chosen_interpreter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gramercy.images.environment import Environment
+    from gramercy.images.interpreters import Interpreter
 
 SOURCE = Path(__file__).parent / "python"
-ASK_SECONDS = 10.0
-OLDEST = (3, 11)
-_ASK = (
-    "import sys, json; print(json.dumps([getattr(sys, '_base_executable', sys.executable), "
-    "sys.base_prefix, sys.base_exec_prefix, list(sys.version_info[:2])]))"
-)
+# Twice what the process allows itself for the file that is run first.
+INIT_SECONDS = 60.0
 
 
-class Interpreter(msgspec.Struct, frozen=True, array_like=True):
-    """Where an interpreter really lives, whatever environment it was found through."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a Python image has: its interpreter, directories to import from, and what is wrong."""
 
-    executable: str
-    prefix: str
-    exec_prefix: str
-    version: tuple[int, int]
+    interpreter: Interpreter
+    has_packages: bool
+    paths: tuple[Path, ...]
+    first: tuple[Path, ...]
+    editables: Editables
+    wrong: tuple[str, ...]
+
+
+def look_around(project: Path | None, environment: Environment) -> Surroundings:
+    """Find what an image of the project has; only an interpreter that was asked for has to be usable."""
+    paths = tuple(path.expanduser().resolve() for path in environment.paths)
+    for path in paths:
+        if not path.is_dir():
+            raise ImageStartError(f"{path} cannot be added to the image: there is no such directory")
+    # An isolated interpreter does not read the variable by itself.
+    told = (
+        Path(project or "", word)
+        for word in environment.variables.get("PYTHONPATH", "").split(os.pathsep)
+        if word
+    )
+    paths += tuple(path.resolve() for path in told if path.is_dir())
+    found, wrong = (
+        (chosen_interpreter(environment.python), ()) if environment.python else find_environment(project)
+    )
+    first = [project, project / "src"] if project is not None else []
+    return Surroundings(
+        interpreter=found or own_interpreter(),
+        has_packages=found is not None,
+        paths=paths,
+        first=tuple(path for path in first if path.is_dir()),
+        editables=find_editables(found.packages, project, paths) if found is not None else Editables(),
+        wrong=wrong,
+    )
 
 
 def python_program(project: Path | None, environment: Environment, *, confinement: Confinement) -> Program:
     """Return how to start a Python image."""
-    interpreter = _interpreter(environment.python or sys.executable)
-    executable = os.path.realpath(interpreter.executable)
-    packages = [path.expanduser().resolve() for path in environment.paths]
-    for path in packages:
-        if not path.is_dir():
-            raise ImageStartError(f"{path} cannot be added to the image: there is no such directory")
-    homes = {Path(interpreter.prefix).resolve(), Path(interpreter.exec_prefix).resolve(), Path(executable)}
+    around = look_around(project, environment)
+    interpreter = around.interpreter
     # What is in the project can be read already, and shall stay writable.
-    homes |= {path for path in packages if project is None or not path.is_relative_to(project)}
-    readable = (*sorted(home for home in homes if not _is_system(home)), SOURCE.resolve())
-    command = [executable, "-I", "-S", "-X", "utf8", str(SOURCE.resolve() / "__main__.py")]
-    for path in packages:
-        command += ["--path", str(path)]
+    readable = {path for path in around.paths if project is None or not path.is_relative_to(project)}
+    readable |= {SOURCE.resolve(), *around.editables.beside}
+    readable |= {interpreter.environment} if interpreter.environment is not None else set()
+    if environment.init is not None:
+        readable |= {_init(environment.init)} if not _is_below(environment.init, project) else set()
     memory_mb = memory_for("python", environment.memory_mb)
-    grants = Grants(readable=readable, project=project, memory_mb=memory_mb)
-    return Program("python", command, as_json, grants, confinement, memory_mb=memory_mb)
+    grants = Grants(
+        readable=tuple(sorted(readable)),
+        aliases=tuple(place for place in interpreter.places if not _is_below(place[1], project)),
+        project=project,
+        environment=_activation(interpreter),
+        memory_mb=memory_mb,
+    )
+    command = [str(interpreter.program), "-I", "-S", "-X", "utf8", str(SOURCE.resolve() / "__main__.py")]
+    command += _options(around, environment)
+    program = Program(
+        "python", command, as_json, grants, confinement, memory_mb=memory_mb, notes=tuple(_notes(around))
+    )
+    return program if environment.init is None else replace(program, start_seconds=INIT_SECONDS)
 
 
-def _is_system(path: Path) -> bool:
-    return path == Path("/") or path.is_relative_to("/usr")
+def _is_below(path: Path, project: Path | None) -> bool:
+    return project is not None and path.is_relative_to(project)
 
 
-@cache
-def _interpreter(python: str) -> Interpreter:
-    if python == sys.executable:
-        base = getattr(sys, "_base_executable", None) or sys.executable
-        return Interpreter(base, sys.base_prefix, sys.base_exec_prefix, sys.version_info[:2])
+def _init(path: Path) -> Path:
+    if not path.is_file():
+        raise ImageStartError(f"{path} cannot be loaded at the start: there is no such file")
+    return path
+
+
+def _activation(interpreter: Interpreter) -> dict[str, str]:
+    """Let programs that evaluated code starts find those of the environment."""
+    if interpreter.environment is None:
+        return {}
+    programs = f"{interpreter.environment / 'bin'}{os.pathsep}{ENVIRONMENT['PATH']}"
+    return {"PATH": programs, "VIRTUAL_ENV": str(interpreter.environment)}
+
+
+def _options(around: Surroundings, environment: Environment) -> list[str]:
+    words = ["--site"] if around.has_packages else []
+    for option, paths in (("--path", around.paths), ("--first", around.first)):
+        words += [word for path in paths for word in (option, str(path))]
+    words += [word for path in around.editables.outside for word in ("--outside", str(path))]
+    return [*words, "--init", str(environment.init)] if environment.init is not None else words
+
+
+def _notes(around: Surroundings) -> Iterator[str]:
+    """Say what is not as it should be; what is well is told by the doctor and by each hello."""
+    yield from around.wrong
+    if around.wrong:
+        instead = around.interpreter.title if around.has_packages else "a Python without packages"
+        yield f"The image runs {instead} instead."
+    for path in around.editables.outside:
+        yield f"An editable install leads to {path}, outside of the project: to import it, say --path {path}."
+
+
+def python_findings(project: Path, environment: Environment) -> list[Finding]:
+    """Tell what was found for a Python image of the project."""
     try:
-        done = subprocess.run(  # noqa: S603 - the user's own interpreter
-            [python, "-I", "-S", "-c", _ASK], capture_output=True, timeout=ASK_SECONDS, check=True
-        )
-        found = msgspec.json.decode(done.stdout, type=Interpreter)
-    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
-        raise ImageStartError(f"{python} is not a Python that can be used: {error}") from None
-    if found.version < OLDEST:
-        raise ImageStartError(
-            f"{python} is Python {found.version[0]}.{found.version[1]}: 3.11 or newer is needed"
-        )
-    return found
+        around = look_around(project, environment)
+    except ImageStartError as error:
+        return [
+            Finding(
+                "interpreter",
+                Status.FAILED,
+                str(error),
+                "choose another one with --python or in the configuration",
+            )
+        ]
+    return list(_findings(around))
+
+
+def _findings(around: Surroundings) -> Iterator[Finding]:
+    for line in around.wrong:
+        yield Finding("environment", Status.WARNING, line)
+    interpreter = around.interpreter
+    bare = "" if around.has_packages else ", without packages: there is no environment"
+    yield Finding("interpreter", Status.OK, f"{interpreter.title}{bare}")
+    for path in interpreter.packages:
+        is_there = path.is_dir()
+        yield Finding("packages", Status.OK, str(path) if is_there else f"{path}, which is not there: none")
+    for path in (*around.editables.inside, *around.editables.beside):
+        yield Finding("editable install", Status.OK, f"{path}")
+    for path in around.editables.outside:
+        detail = f"{path} is outside of the project and not readable"
+        yield Finding("editable install", Status.WARNING, detail, f"to import it, say --path {path}")
+    yield Finding("import path", Status.OK, ", ".join(map(str, (*around.first, *around.paths))))

@@ -37,7 +37,8 @@ class Environment:
     `python` is an interpreter or a virtual environment; `paths` are directories outside of the project that
     may be read and imported from; `registries` are trees of Lisp systems outside of the project; `init` is a
     file that is loaded when the image starts; `memory_mb` bounds the memory that each process uses;
-    `variables` are added to the environment of its processes.
+    `variables` are added to the environment of its processes. `notes` are sentences for whoever uses the
+    image first, such as what was refused of a project's own file.
     """
 
     python: str | None = None
@@ -48,3 +49,4 @@ class Environment:
     variables: Mapping[str, str] = field(default_factory=dict)
     publish: tuple[PublishedPort, ...] = ()
     network: Network = Network.NONE
+    notes: tuple[str, ...] = ()

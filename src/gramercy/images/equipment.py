@@ -33,7 +33,6 @@ REFUSED = {
     "HOME": f"{_OWN}, since yours is out of its reach",
     "TMPDIR": f"{_OWN}, since yours is out of its reach",
     "PWD": f"{_OWN}, the project",
-    "PYTHONPATH": "a Python image does not read it; grant directories with --path",
     "PYTHONHOME": "a Python image does not read it; choose an interpreter with --python",
     "SBCL_HOME": f"{_OWN}, where its SBCL is installed",
     "SBCL_CORE": f"{_OWN}; begin with a saved state by --restore",
@@ -53,7 +52,8 @@ def equipped(program: Program, environment: Environment) -> Program:
     """Return the program with what the user wants for it, also when it begins with a saved state."""
     grants = replace(
         program.grants,
-        environment={**program.grants.environment, **_variables(environment.variables)},
+        # What the language has made of a variable, such as a list of registries, stands in for it.
+        environment={**_variables(environment.variables), **program.grants.environment},
         network=environment.network,
     )
     saved = program.saved

@@ -52,6 +52,7 @@ class Program:
 
     `saved` tells how to start from a file into which a process of the language was written, if it can be.
     `memory_mb` is what the user can set; `notes` is what the user shall be told of the image before using it.
+    `start_seconds` is how long a process that the zygote forks may take to connect.
     """
 
     language: str
@@ -63,6 +64,7 @@ class Program:
     memory_mb: int | None = None
     publish: tuple[PublishedPort, ...] = ()
     notes: tuple[str, ...] = ()
+    start_seconds: float = FORK_SECONDS
 
 
 class Forked(msgspec.Struct, frozen=True):
@@ -146,12 +148,35 @@ class Family:
 
     def fork(self, source: Connection, role: str, seconds: float = FORK_SECONDS) -> Connection:
         """Let a process fork and return the connection of its child."""
+        tag, pid = self._forked(source, role, seconds)
+        may_end = source is self.zygote and self.program.start_seconds > FORK_SECONDS
+        child = self._begun(tag, pid) if may_end else self.meet(tag, seconds)
+        child.parent = source
+        return child
+
+    def _forked(self, source: Connection, role: str, seconds: float, **more: Any) -> tuple[str, int]:
         tag = self.new_tag()
-        answer = source.request(Forked, seconds, "fork", role=role, tag=tag)
+        answer = source.request(Forked, seconds, "fork", role=role, tag=tag, **more)
         if not answer.ok:
             raise ImageError((answer.error or {}).get("message", "the image cannot be forked"))
-        child = self.meet(tag, seconds)
-        child.parent = source
+        return tag, answer.pid
+
+    def _begun(self, tag: str, pid: int) -> Connection:
+        """Return the process that is to evaluate; without the user's init file where that has ended it."""
+        deadline = monotonic() + self.program.start_seconds
+        while monotonic() < deadline:
+            with contextlib.suppress(ImageGoneError):
+                return self.meet(tag, FATE_SECONDS)
+            if not self.is_alive or self._told_by(self.zygote, pid).kind in ("exited", "signaled"):
+                break
+        limit = f"{self.program.start_seconds:g} s"
+        if "--init" not in self.program.command:
+            raise ImageGoneError(f"its process ended when it began, or was not ready within {limit}")
+        tag, _ = self._forked(self.zygote, "live", FORK_SECONDS, plain=True)
+        child = self.meet(tag, FORK_SECONDS)
+        if child.hello is not None:
+            note = f"The init file is left out: it ended its process, or was not done within {limit}."
+            child.hello = msgspec.structs.replace(child.hello, notes=[*child.hello.notes, note])
         return child
 
     def new_tag(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gramercy.errors import CheckpointError, ImageError, ImageStartError
+from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
 from gramercy.images.base import Reply
 from gramercy.images.breaker import Breaker
 from gramercy.images.family import Family, Program
@@ -95,8 +95,19 @@ class Lineage:
             self.settle()
         if self.live is None:
             self.live = self._come_alive(family, family.zygote)
-            self.timeline.add(family.fork(self.live, "checkpoint"), "start", self.past)
+            self.notes += self.live.hello.notes if self.live.hello else []
+            self._keep_start(family, self.live)
         return family, self.live
+
+    def _keep_start(self, family: Family, live: Connection) -> None:
+        """Keep the state that a fresh image starts with, unless what is run first has left threads."""
+        try:
+            self.timeline.add(family.fork(live, "checkpoint"), "start", self.past)
+        except ImageGoneError:
+            raise
+        except ImageError as error:
+            self.unkept_reason = str(error)
+            self.notes.append(f"No state was kept at the start: {error}.")
 
     def surely_ready(self) -> tuple[Family, Connection]:
         """Return the same, after a look whether the process is really there."""

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageError
 from gramercy.gram.suggestion import suggest
-from gramercy.images.cpython import python_program
+from gramercy.images.cpython import python_findings, python_program
 from gramercy.images.environment import Environment
 from gramercy.images.equipment import equipped
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
 from gramercy.images.protection import check_project, project_directory
 from gramercy.images.sandbox import Confinement, find_confinement
-from gramercy.images.sbcl import sbcl_program
+from gramercy.images.sbcl import lisp_findings, sbcl_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from gramercy.images.family import Program
+    from gramercy.images.findings import Finding
 
 LANGUAGES = ("sbcl", "python")
+# What each language tells about a project, for a report.
+FINDINGS: dict[str, Callable[[Path, Environment], list[Finding]]] = {
+    "sbcl": lisp_findings,
+    "python": python_findings,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class ImageSettings:
             program = sbcl_program(self.project, self.environment, confinement=confinement, tell=self.tell)
         else:
             program = python_program(self.project, self.environment, confinement=confinement)
+        program = replace(program, notes=(*self.environment.notes, *program.notes))
         return equipped(program, self.environment)
 
 

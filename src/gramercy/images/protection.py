@@ -1,8 +1,9 @@
-"""What of a project an image must never write, even though the project is its own: the machinery of git.
+"""What of a project an image must never write, even though the project is its own: git and environments.
 
-A file in .git can name a program that the user's next git command runs, outside of any sandbox. Where there
-is no .git yet, an empty one keeps its place while images run: git ignores it, and nobody inside can fill it.
-A repository that code makes deeper in the project cannot be held back; neither can a Makefile.
+A file in .git can name a program that the user's next git command runs, outside of any sandbox, and a Python
+environment is full of programs and of code that runs whenever one of them starts. Where there is no .git
+yet, an empty one keeps its place while images run: git ignores it, and nobody inside can fill it. A
+repository that code makes deeper in the project cannot be held back; neither can a Makefile.
 """
 
 from __future__ import annotations
@@ -76,9 +77,31 @@ def project_directory(project: str | Path) -> Path:
 
 
 def protected_paths(project: Path) -> list[Path]:
-    """Return the .git of a project and of its submodules, directories or files, as far as they exist."""
+    """Return the .git of a project and of its submodules, and the Python environments at its top."""
     candidates = [project / GIT, *(project / name / GIT for name in _submodules(project))]
+    candidates += _environments(project)
     return [path for path in candidates if path.exists() and path.resolve() == path]
+
+
+def _environments(project: Path) -> list[Path]:
+    try:
+        with os.scandir(project) as entries:
+            places = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return [place for place in places if (place / "pyvenv.cfg").exists() or (place / "conda-meta").is_dir()]
+
+
+def work_tree(project: Path) -> Path | None:
+    """Return the git work tree a project is in, unless it holds the user's home or the system."""
+    home = Path.home().resolve()
+    for place in (project, *project.parents):
+        if place in SYSTEM_DIRECTORIES or place == home or place in home.parents:
+            return None
+        # An empty directory is but a placeholder.
+        if (place / GIT).is_file() or (place / GIT / "HEAD").is_file():
+            return place
+    return None
 
 
 def _submodules(project: Path) -> list[str]:

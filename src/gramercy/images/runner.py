@@ -100,6 +100,9 @@ class Runner:
             except ImageError as error:
                 return Reply(ok=False, error=ImageFault("IMAGE-NOT-STARTED", str(error)))
             call.wait = self.wait = Wait(live, family.mirror, call.watch)
+            if call.is_cancelled:
+                # Cancelled while it was being sent, when there was nothing yet to cut short.
+                threading.Thread(target=call.cancel, name="gramercy-cancel", daemon=True).start()
             return None
         return Reply(ok=False, error=ImageFault("IMAGE-NOT-STARTED", "the image ends whenever it starts"))
 

@@ -53,10 +53,12 @@ class Grants:
     """What a particular image may use beside the system.
 
     `private` is the directory of the image's own socket, with a directory for temporary files. `memory_mb`
-    bounds the private writable memory of each process.
+    bounds the private writable memory of each process. `aliases` are files and directories that can be read
+    under another name too: what it is, and the name, which outside goes through symbolic links.
     """
 
     readable: tuple[Path, ...] = ()
+    aliases: tuple[tuple[Path, Path], ...] = ()
     writable: tuple[Path, ...] = ()
     project: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -177,6 +179,9 @@ def _landlock(grants: Grants) -> list[str]:
     private = (grants.private,) if grants.private else ()
     for path in (*bubblewrap.SYSTEM, *bubblewrap.SYSTEM_FILES, *READABLE_DEVICES, *grants.readable, *private):
         words += ["--read", str(path)]
+    # The links are there, and Landlock asks what they lead to.
+    for path, _ in grants.aliases:
+        words += ["--read", str(path)]
     for path in (*DEVICES, *grants.writable, *((grants.temporary,) if grants.temporary else ())):
         words += ["--write", str(path)]
     for path in bubblewrap.NETWORK_FILES if is_open else ():
@@ -186,7 +191,7 @@ def _landlock(grants: Grants) -> list[str]:
 
 
 def _landlock_project(project: Path | None) -> list[str]:
-    """Grant the project; where it has a .git, entry by entry, so that none can be added at the top."""
+    """Grant the project; where it has a .git or an environment, entry by entry, so that none can be added."""
     if project is None:
         return []
     kept = protected_paths(project)
@@ -194,6 +199,6 @@ def _landlock_project(project: Path | None) -> list[str]:
         return ["--write", str(project)]
     words = ["--read", str(project)]
     for entry in sorted(project.iterdir()):
-        if entry.name != GIT and not entry.is_symlink():
+        if entry.name != GIT and entry not in kept and not entry.is_symlink():
             words += ["--write", str(entry)]
     return words

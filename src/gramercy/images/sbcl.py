@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageStartError
 from gramercy.images.cores import SOURCE, find_core
-from gramercy.images.family import Program
+from gramercy.images.family import FORK_SECONDS, Program
+from gramercy.images.fasls import build_key
+from gramercy.images.libraries import findings, prepare_libraries
 from gramercy.images.limits import BESIDE_HEAP_MB, memory_for
 from gramercy.images.requests import as_plist
 from gramercy.images.sandbox import Confinement, Grants
@@ -19,8 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.images.environment import Environment
+    from gramercy.images.findings import Finding
 
 VERSION_SECONDS = 10.0
+# A little more than the image itself gives to the user's init file.
+INIT_SECONDS = 130.0
 INSTALL = "apt-get install sbcl"
 
 
@@ -70,23 +75,52 @@ def sbcl_program(
     heap_mb = memory_for("sbcl", environment.memory_mb)
     sbcl = find_sbcl()
     core = saved or shared_core(tell)
+    libraries = prepare_libraries(
+        project,
+        environment,
+        confinement=confinement,
+        build=build_key(sbcl, sbcl_version(sbcl)),
+        is_fresh=saved is None,
+    )
     grants = Grants(
-        readable=(*_installation(sbcl), core or SOURCE.resolve()),
+        readable=(*_installation(sbcl), core or SOURCE.resolve(), *libraries.readable),
+        writable=libraries.writable,
         project=project,
+        environment=libraries.variables,
         memory_mb=heap_mb + BESIDE_HEAP_MB,
     )
-    runtime = ["--noinform", "--disable-ldb", "--dynamic-space-size", f"{heap_mb}MB", "--end-runtime-options"]
-    if core is not None:
-        command = [sbcl, "--core", str(core), *runtime]
-    else:
-        toplevel = ["--no-sysinit", "--no-userinit", "--disable-debugger"]
-        toplevel += ["--load", str(SOURCE.resolve() / "build.lisp"), "--eval", "(gramercy.image:main)"]
-        command = [sbcl, *runtime, *toplevel, "--end-toplevel-options"]
+    command = [*_command(sbcl, core, heap_mb), *libraries.options]
 
     def again(core: Path) -> Program:
         return sbcl_program(project, environment, confinement=confinement, saved=core)
 
-    return Program("sbcl", command, as_plist, grants, confinement, again, memory_mb=heap_mb)
+    return Program(
+        "sbcl",
+        command,
+        as_plist,
+        grants,
+        confinement,
+        again,
+        memory_mb=heap_mb,
+        notes=libraries.notes,
+        start_seconds=INIT_SECONDS if "--init" in libraries.options else FORK_SECONDS,
+    )
+
+
+def _command(sbcl: str, core: Path | None, heap_mb: int) -> list[str]:
+    runtime = ["--noinform", "--disable-ldb", "--dynamic-space-size", f"{heap_mb}MB", "--end-runtime-options"]
+    if core is not None:
+        return [sbcl, "--core", str(core), *runtime]
+    toplevel = ["--no-sysinit", "--no-userinit", "--disable-debugger"]
+    toplevel += ["--load", str(SOURCE.resolve() / "build.lisp"), "--eval", "(gramercy.image:main)"]
+    return [sbcl, *runtime, *toplevel, "--end-toplevel-options"]
+
+
+def lisp_findings(project: Path, environment: Environment) -> list[Finding]:
+    """Tell of the Lisp systems, registries and the cache that a confined image of the project would use."""
+    sbcl = find_sbcl()
+    build = build_key(sbcl, sbcl_version(sbcl))
+    return findings(project.resolve(), environment, confinement=Confinement.BUBBLEWRAP, build=build)
 
 
 def _installation(sbcl: str) -> tuple[Path, ...]:

@@ -29,6 +29,7 @@ class Origin:
     project: str = "."
     sandbox: bool = True
     environment: Environment | None = None
+    timeout: float = 60.0
 
     def patience(self, deadline: float) -> float:
         """Return how long to wait for a call that may take `deadline` seconds."""

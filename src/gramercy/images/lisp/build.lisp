@@ -6,11 +6,12 @@
 ;;;;        --load build.lisp --eval '(gramercy.image:build-core "CORE")'
 ;;;; Run from the core:
 ;;;;   sbcl --core CORE --noinform --disable-ldb --dynamic-space-size 512MB \
-;;;;        --end-runtime-options SOCKET TOKEN [--mirror DESCRIPTOR]
+;;;;        --end-runtime-options [--quicklisp FILE] [--init FILE] SOCKET TOKEN [--mirror DESCRIPTOR]
 ;;;; Run from source (slower to start, otherwise the same):
 ;;;;   sbcl --noinform --disable-ldb --dynamic-space-size 512MB --end-runtime-options \
 ;;;;        --no-sysinit --no-userinit --disable-debugger \
 ;;;;        --load build.lisp --eval '(gramercy.image:main)' --end-toplevel-options SOCKET TOKEN
+;;;; The first FILE sets up Quicklisp, the other is loaded in the live copy when it begins.
 ;;;; SOCKET is the path of a listening unix socket, TOKEN is repeated in each hello, DESCRIPTOR is
 ;;;; of memory to show the parent what is printed.
 ;;;; Not --lose-on-corruption: a full control stack would end the process.
@@ -26,11 +27,11 @@
 (in-package #:gramercy.image.build)
 
 (let ((here *load-truename*)
-      (files '("package" "json" "frames" "requests" "operations" "mirror" "streams" "printing" "conditions" "objects"
-               "definitions" "definers" "positions" "warnings" "hangup" "guarding" "processes" "reaping" "effects"
-               "purity" "evaluation" "symbols" "reply" "compilation" "expansion" "classes" "introspection"
-               "inspection" "listing" "systems" "landlock" "seccomp" "confinement" "saving" "server"
-               "rehearsal" "warming")))
+      (files '("package" "json" "frames" "requests" "operations" "mirror" "streams" "printing" "positions"
+               "places" "conditions" "objects" "definitions" "journal" "definers" "warnings" "reading" "hangup"
+               "guarding" "libraries" "processes" "reaping" "effects" "purity" "evaluation" "symbols" "reply"
+               "compilation" "expansion" "classes" "introspection" "inspection" "listing" "undo" "builds" "systems" "landlock"
+               "seccomp" "confinement" "saving" "server" "rehearsal" "warming")))
   ;; One unit, so that a function may be used before the file that defines it.
   (with-compilation-unit ()
     (dolist (file files)
@@ -38,8 +39,12 @@
 
 (gramercy.image::watch-definers)
 (gramercy.image::watch-reader)
+(gramercy.image::drop-needless-prefixes)
 (gramercy.image::keep-debugger-enabled)
+(gramercy.image::silence-aborted-units)
+(gramercy.image::sharpen-dates)
 (gramercy.image::leave-mirror-in-copies)
+(gramercy.image::watch-libraries)
 (sb-ext:lock-package '#:gramercy.image)
 (in-package #:common-lisp-user)
 (delete-package '#:gramercy.image.build)

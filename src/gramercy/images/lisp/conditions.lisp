@@ -11,6 +11,9 @@
 (defconstant +longest-frame+ 300 "Characters told of a frame.")
 (defconstant +longest-message+ 4000 "Characters told of a condition's report.")
 
+(defvar *prefix-dropped* nil
+  "True while symbols of the current package are written without it, in places where SBCL would write it.")
+
 (defun bounded-text (writer limit)
   "Return what the function WRITER writes on the stream it is given, at most LIMIT characters.
 User code may run in it: its errors and its full stack end the text, and nothing else."
@@ -22,41 +25,60 @@ User code may run in it: its errors and its full stack end the text, and nothing
       ((or error storage-condition) (condition)
         (format nil "~a#<cannot be printed: ~a>" (stream-text stream) (condition-type-name condition))))))
 
-(defun condition-message (condition)
-  "Return the report of CONDITION, in plainer words where SBCL speaks of its own streams."
-  (typecase condition
-    (reader-error (without-stream (reported-message condition)))
-    (end-of-file (typecase (ignore-errors (stream-error-stream condition))
-                   (string-stream "The text ends inside of a form: a parenthesis, a string or a comment is not closed.")
-                   ((or concatenated-stream two-way-stream) "The standard input of an evaluation is empty.")
-                   (t (reported-message condition))))
-    (t (reported-message condition))))
+(defun condition-message (condition &optional compiling)
+  "Return the report of CONDITION, in plainer words where SBCL speaks of its own streams.
+COMPILING tells that the compiler has signalled it, who chooses the words then."
+  (cond ((unreadable-code-p condition)
+         (if (typep condition 'end-of-file) (unclosed-message) (without-stream (reported-message condition))))
+        ((input-error-p condition) (input-error-message condition))
+        ((empty-input-p condition) "The standard input of an evaluation is empty.")
+        ((typep condition 'reader-error) (without-stream (reported-message condition)))
+        (t (reported-message condition compiling))))
+
+(defun empty-input-p (condition)
+  "Tell whether CONDITION says that there is nothing to be read from the input that evaluations have."
+  (let ((stream (and (typep condition 'end-of-file) (ignore-errors (stream-error-stream condition))))
+        (terminal *terminal-kept*))
+    (and stream terminal (or (eq stream terminal) (eq stream (two-way-stream-input-stream terminal))))))
 
 (defun without-stream (text)
   "Return TEXT up to the paragraph that names a stream."
   (string-right-trim '(#\Newline #\Space) (subseq text 0 (search "Stream: #<" text))))
 
-(defun reported-message (condition)
+(defun without-position (text)
+  "Return TEXT, a reader's complaint, up to the paragraph that tells lines and streams."
+  (string-right-trim '(#\Newline #\Space) (subseq text 0 (or (search "  Line: " text) (search "Stream: #<" text)))))
+
+(defun input-error-message (condition)
+  "Return why a file cannot be read, and where, as CONDITION says."
+  (let ((place (ignore-errors (input-error-place condition)))
+        (inner (inner-condition condition)))
+    (format nil "~:[The file cannot be read~;~:*~a cannot be read~]: ~a" (and place (place-text-of place))
+            (if (typep inner 'end-of-file)
+                (format nil "the file ends inside of the form that begins ~:[there~;on line ~:*~d~]."
+                        (and place (place-line place)))
+                (without-position (reported-message inner))))))
+
+(defun reported-message (condition &optional compiling)
   "Return what CONDITION's report method writes."
-  (let ((*print-readably* nil) (*print-length* 50) (*print-level* 8) (*print-circle* nil))
-    (let ((text (bounded-text (lambda (stream) (princ condition stream)) +longest-message+)))
-      (cond ((string= text "") (format nil "~a was signalled." (condition-type-name condition)))
-            ((system-worded-p condition) (without-current-package text))
-            (t text)))))
+  (let* ((*print-readably* nil) (*print-length* 50) (*print-level* 8) (*print-circle* nil)
+         (*prefix-dropped* (or compiling (system-worded-p condition)))
+         (text (bounded-text (lambda (stream) (princ condition stream)) +longest-message+)))
+    (if (string= text "") (format nil "~a was signalled." (condition-type-name condition)) text)))
 
 (defun system-worded-p (condition)
   "Tell whether SBCL, not the user, chose the words of CONDITION's report."
   (and (not (typep condition '(or simple-error simple-warning)))
-       (sb-ext:package-locked-p (symbol-package (type-of condition)))))
+       (let ((package (symbol-package (type-of condition))))
+         (and package (sb-ext:package-locked-p package)))))
 
-(defun without-current-package (text)
-  "Return TEXT without the prefix of the current package, which SBCL writes in places where nobody needs it."
-  (let ((prefix (concatenate 'string (package-name *package*) "::")))
-    (with-output-to-string (result)
-      (loop for start = 0 then (+ place (length prefix))
-            for place = (search prefix text :start2 start)
-            do (write-string text result :start start :end place)
-            while place))))
+(defun drop-needless-prefixes ()
+  "Let SBCL's own reports name symbols as the user writes them. Done once, before the core is saved."
+  (wrap (internal-symbol "PRINT-SYMBOL-WITH-PREFIX" "SB-EXT")
+        (lambda (original stream symbol &rest options)
+          (if *prefix-dropped*
+              (write symbol :stream stream :escape t)
+              (apply original stream symbol options)))))
 
 (defun restart-names (condition)
   "Return the names of the restarts that CONDITION offers, ours left out."
@@ -188,18 +210,24 @@ may be no object at all, and would break the next garbage collection."
                                            *package*
                                            (or (symbol-package symbol) *package*)))))
 
+(defun fault-place (condition)
+  "Return the place in a file of what CONDITION is about, or of the form of a file that was being loaded; else NIL."
+  (ignore-errors (if (input-error-p condition) (input-error-place condition) (loading-place))))
+
 (defun condition-report (condition)
   "Return what a reply tells of CONDITION, as members of an object. Call it before unwinding."
-  (list* "type" (condition-type-name condition)
-         "message" (condition-message condition)
-         "restarts" (cons :array (restart-names condition))
-         "backtrace" (cons :array (if (untraceable-p condition) '() (user-backtrace condition)))
-         "interrupted" (if (typep condition 'interrupted) t :false)
-         (let ((suggestions (condition-suggestions condition)))
-           (and suggestions (list "suggestions" (cons :array suggestions))))))
+  (append (list "type" (condition-type-name condition)
+                "message" (condition-message condition)
+                "restarts" (cons :array (restart-names condition))
+                "backtrace" (cons :array (if (untraceable-p condition) '() (user-backtrace condition)))
+                "interrupted" (if (typep condition 'interrupted) t :false))
+          (let ((suggestions (condition-suggestions condition)))
+            (and suggestions (list "suggestions" (cons :array suggestions))))
+          (place-members (fault-place condition))))
 
 (defun untraceable-p (condition)
   "Tell whether walking the stack would be useless or dangerous after CONDITION."
-  (typep condition '(or reader-error end-of-file
-                     #.(or (internal-symbol "HEAP-EXHAUSTED-ERROR" "SB-KERNEL") 'null)
-                     sb-sys:memory-fault-error)))
+  (or (unreadable-code-p condition)
+      (input-error-p condition)
+      (typep condition '(or #.(or (internal-symbol "HEAP-EXHAUSTED-ERROR" "SB-KERNEL") 'null)
+                         sb-sys:memory-fault-error))))

@@ -16,9 +16,11 @@ NAME is a function name, or with PACKAGE the name of a symbol that may be missin
   `(wrap ,(if package `(internal-symbol ,name ,package) `',name)
          (lambda (original &rest arguments)
            (unless *untracked*
-             (ignore-errors (destructuring-bind (,@lambda-list &rest rest) arguments
-                              (declare (ignore rest))
-                              ,@body)))
+             ;; To ask what a name means can make SBCL define a class, and that is watched too.
+             (let ((*untracked* t))
+               (ignore-errors (destructuring-bind (,@lambda-list &rest rest) arguments
+                                (declare (ignore rest))
+                                ,@body))))
            (apply original arguments))))
 
 (defmacro define-untracked (name &optional package)
@@ -80,6 +82,9 @@ NAME is a function name, or with PACKAGE the name of a symbol that may be missin
 (defun watch-types ()
   "Watch classes, structures, conditions and named types."
   (define-watch ("%DEFTYPE" "SB-IMPL") (name) (touch :type name))
+  ;; COMPILE-FILE makes structures and conditions known to the compiler, and so to the image.
+  (define-watch ("%COMPILER-DEFSTRUCT" "SB-KERNEL") (description) (touch :type (structure-name description)))
+  (define-watch ("%COMPILER-DEFINE-CONDITION" "SB-KERNEL") (name) (touch :type name))
   (define-watch ("%DEFSTRUCT" "SB-KERNEL") (description) (touch :type (structure-name description)))
   (define-watch ("%DEFINE-CONDITION" "SB-KERNEL") (name) (touch :type name))
   (define-watch ("LOAD-DEFCLASS" "SB-PCL") (name) (touch :type name))

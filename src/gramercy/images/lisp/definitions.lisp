@@ -5,7 +5,12 @@
 (in-package #:gramercy.image)
 
 (defvar *untracked* t
-  "True while definitions are not the user's own: in the zygote, and while a system is loaded.")
+  "True while definitions are not the user's own: in the zygote, while a system is loaded, and in our own code,
+since a mere question can make SBCL define a class. Its global value counts for user code.")
+
+(defun track-definitions (tracked)
+  "Let definitions of user code count from now on, or with NIL no longer. The threads of the user's see that too."
+  (setf (sb-ext:symbol-global-value '*untracked*) (not tracked)))
 
 (defglobal *definitions* (make-hash-table :test 'equal :synchronized t)
   "Keys (space . name) of the user's definitions; the value is :UNBOUND for a variable without value.")
@@ -121,6 +126,7 @@
   (when (trackable-p space name)
     (let ((key (cons space name)))
       (unless (gethash key *touched*)
+        (remember-meaning space name)
         (setf (gethash key *touched*)
               (list (if (and (member space '(:setf-expander :method-combination))
                              (not (gethash key *definitions*)))

@@ -6,6 +6,9 @@
 (defglobal *current-package* (find-package :common-lisp-user)
   "The package in which the next code is read, where a request names none.")
 
+(defglobal *user-package* *current-package*
+  "The package CL-USER as it was last seen.")
+
 (defconstant +default-limit+ 100000 "Characters kept of each output.")
 (defconstant +default-value-limit+ 20000 "Characters kept of each value.")
 
@@ -18,6 +21,7 @@
   (longest-value 0 :type index)
   (started 0 :type (unsigned-byte 62))
   (pure t :type boolean)
+  (notes '() :type list)
   fault)
 
 (defun evaluation-unchanged-p (evaluation)
@@ -50,15 +54,7 @@
           unless (or (eq thread sb-thread:*current-thread*) (funcall ephemeral-p thread))
             collect thread)))
 
-;;; Reading and evaluating
-
-(defun next-form (stream source end-mark)
-  "Read the next form of SOURCE from STREAM, or return END-MARK."
-  (let ((start (file-position stream)))
-    (setf (source-form-start source) start)
-    (if (< start (length (source-text source)))
-        (read stream nil end-mark)
-        end-mark)))
+;;; Evaluating
 
 (defun remember-values (form values)
   "Set the variables that hold the history of a session."
@@ -66,24 +62,34 @@
   (shiftf /// // / values)
   (shiftf *** ** * (first values)))
 
+(defun add-note (evaluation text)
+  "Add the sentence TEXT to what is told of EVALUATION, once."
+  (pushnew text (evaluation-notes evaluation) :test #'string=))
+
+(defun note-depth (evaluation)
+  "Tell that a value is nested deeper than it is shown."
+  (add-note evaluation (format nil "A value is nested deeper than ~d levels: # stands for what lies below them."
+                               +deepest-printed+)))
+
 (defun print-values (evaluation values)
   "Return the texts of VALUES, each within the limit."
   (loop for value in values
-        collect (multiple-value-bind (text cut) (printed-value value (evaluation-value-limit evaluation))
+        collect (multiple-value-bind (text cut deep) (printed-value value (evaluation-value-limit evaluation))
                   (when cut
                     (setf (evaluation-longest-value evaluation) (length text)))
+                  (when deep (note-depth evaluation))
                   text)))
 
 (defun evaluate-forms (evaluation evaluate)
   "Read and evaluate, with the function EVALUATE, the forms of EVALUATION's source."
   (let* ((source (evaluation-source evaluation))
-         (stream (make-string-input-stream (source-text source)))
-         (end-mark stream))
-    (loop for form = (next-form stream source end-mark)
+         (end-mark source))
+    (loop for form = (read-form source end-mark)
           until (eq form end-mark)
           do (setf (source-form source) form
                    - form
                    (evaluation-pure evaluation) (and (evaluation-pure evaluation) (pure-form-p form)))
+             (unless (evaluation-pure evaluation) (remember-assigned form))
              (let ((values (multiple-value-list (funcall evaluate form))))
                (remember-values form values)
                (push (print-values evaluation values) (evaluation-forms evaluation))
@@ -109,16 +115,26 @@
 
 ;;; Requests
 
-(defun keep-package (start)
-  "Make the package the user has gone to the current one; a deleted one is left."
-  (cond ((null (package-name *package*)) (setf *current-package* (find-package :common-lisp-user)))
+(defun replace-user-package (evaluation)
+  "See to a package CL-USER after EVALUATION, which has deleted it."
+  (unless (user-package-p)
+    (add-note evaluation "The package CL-USER was deleted: there is a fresh one now, with no symbols of its own."))
+  (setf *user-package* (user-package))
+  ;; Threads begin in the package that is current outside of evaluations.
+  (unless (package-name (sb-ext:symbol-global-value '*package*))
+    (setf (sb-ext:symbol-global-value '*package*) *user-package*)))
+
+(defun keep-package (evaluation start)
+  "Make the package the user has gone to the current one. A deleted one is left, and CL-USER is never missing."
+  (unless (package-name *user-package*) (replace-user-package evaluation))
+  (cond ((null (package-name *package*)) (setf *current-package* *user-package*))
         ((not (eq *package* start)) (setf *current-package* *package*))))
 
 (defun start-package (name)
   "Return the package called NAME, or the current one; a deleted one counts as none."
   (cond (name (resolve-package name))
         ((package-name *current-package*) *current-package*)
-        (t (setf *current-package* (find-package :common-lisp-user)))))
+        (t (setf *current-package* (user-package)))))
 
 (defun make-request-evaluation (request with-notes)
   "Return the evaluation that REQUEST asks for."
@@ -142,12 +158,14 @@
                         (getf request :id))
       (prepare-for-user-code)
       (run-evaluation evaluation evaluate)
-      (keep-package start)
+      (keep-package evaluation start)
       ;; Where nothing has changed, the last checkpoint is as good as a new one.
       (when (setf *unchanged* (evaluation-unchanged-p evaluation))
         (setf *checkpoint-tag* nil))
       (setf *undisturbed* (evaluation-undisturbed-p evaluation))
       (leave-if-forked)
+      ;; What threads have printed past these streams belongs before the reply.
+      (unless *undisturbed* (flush-log))
       (when without-values
         (setf (evaluation-forms evaluation) '()
               (evaluation-last-values evaluation) '()))

@@ -7,9 +7,15 @@
   "Expand FORM and all forms inside of it."
   (sb-cltl2:macroexpand-all form))
 
+(defun sole-form (text)
+  "Return the first form that TEXT spells."
+  (let* ((source (make-source :text (coerce text 'simple-string)))
+         (form (read-form source source)))
+    (if (eq form source) (error "There is no form in ~s." text) form)))
+
 (defun expansion-text (text full)
   "Return the printed expansion of the form that TEXT spells, and whether there was anything to expand."
-  (let* ((form (let ((*read-eval* nil)) (read-from-string text)))
+  (let* ((form (let ((*read-eval* nil)) (sole-form text)))
          (expanded (multiple-value-list (macroexpand-1 form)))
          (result (if full (expand-everywhere form) (first expanded)))
          (*print-pretty* t)

@@ -92,7 +92,8 @@ Interruptions nest, and SBCL ends the process when they nest too deep."
              (setf *evaluating* t)
              (sb-sys:with-local-interrupts
                (let ((sb-ext:*invoke-debugger-hook* #'debugger-replacement)
-                     (*debugger-hook* nil))
+                     (*debugger-hook* nil)
+                     (*untracked* (sb-ext:symbol-global-value '*untracked*)))
                  (call-aborting function))))
         (setf *evaluating* nil))))
   (shiftf *fault* nil))

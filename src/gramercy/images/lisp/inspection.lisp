@@ -96,6 +96,12 @@
            (setf object (cdr (nth number parts)))
         finally (return object)))
 
+(defun unshown-line (parts size)
+  "Return the line that says how many of an object's SIZE parts are missing from PARTS, or NIL where none are."
+  (let ((shown (length parts)))
+    (cond ((and size (> size shown)) (format nil "  ... ~:d more of ~:d parts are not shown" (- size shown) size))
+          ((and (null size) (>= shown +most-parts+)) "  ... further parts are not shown"))))
+
 (defun part-object (part)
   "Return PART, a cons of label and value, as an object of the answer."
   (destructuring-bind (label . value) part
@@ -111,11 +117,12 @@
              (parts (object-parts object))
              (size (object-size object)))
         (answer request
-                (format nil "~a~%Type: ~a~@[~%Size: ~d~]~@[~%~a~]" (plain-text object 1000)
+                (format nil "~a~%Type: ~a~@[~%Size: ~d~]~@[~%~a~]~@[~%~a~]" (plain-text object 1000)
                         (plain-text (type-of object) 200) size
                         (and parts (lines "  ~a" (mapcar (lambda (part)
                                                            (format nil "~a: ~a" (car part) (plain-text (cdr part) 200)))
-                                                         parts))))
+                                                         parts)))
+                        (unshown-line parts size))
                 "id" (if path (remember-object object) number)
                 "type" (plain-text (type-of object) 200)
                 "size" size

@@ -52,6 +52,7 @@
 (define-operation "definitions" (request)
   ;; What threads have done since the last evaluation.
   (take-changes)
+  (close-entry "a thread, between two calls")
   (let* ((kinds (wanted-kinds request))
          (entries (remove-if-not (lambda (entry) (member (first entry) kinds :test #'string=))
                                  (listed-definitions))))

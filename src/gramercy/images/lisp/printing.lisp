@@ -9,8 +9,24 @@
 
 (defun display-package-name (package)
   "Return the name under which people know PACKAGE."
-  (cond ((eq package (load-time-value (find-package :common-lisp-user))) "CL-USER")
-        (t (or (package-name package) "deleted package"))))
+  (let ((name (package-name package)))
+    (cond ((null name) "deleted package")
+          ((string= name "COMMON-LISP-USER") "CL-USER")
+          (t name))))
+
+(defglobal *user-package-uses* (mapcar #'package-name (package-use-list "COMMON-LISP-USER"))
+  "The names of the packages that CL-USER uses from the start.")
+
+(defun user-package-p ()
+  "Tell whether there is a package CL-USER."
+  (member "COMMON-LISP-USER" (list-all-packages) :key #'package-name :test #'equal))
+
+(defun user-package ()
+  "Return the package CL-USER. Where user code has deleted it there is a fresh one, lest nothing could be read."
+  ;; Not by FIND-PACKAGE: compiled code remembers what that found for a constant, also once it is deleted.
+  (or (first (user-package-p))
+      (make-package "COMMON-LISP-USER" :nicknames '("CL-USER")
+                                       :use (remove-if-not #'find-package *user-package-uses*))))
 
 (defun qualified-name (symbol)
   "Return the name of SYMBOL with its package: bare for the standard and for our own conditions."
@@ -52,21 +68,58 @@
         ((consp name) (format nil "(~{~a~^ ~})" (mapcar #'definition-name name)))
         (t (plain-text name 100))))
 
+(defconstant +most-looked-at+ 20000 "Parts of a value that are looked at to learn its shape.")
+
 (defun circular-p (object)
   "Tell whether OBJECT is a structure of conses and vectors that holds itself.
-Looks at a bounded number of parts, so that a large value costs little."
+Looks at a bounded number of parts, and not too deep, so that a large value costs little and no stack."
   (let ((above (make-hash-table :test 'eq))
-        (left 20000))
-    (labels ((walk (part)
-               (when (and (typep part '(or cons simple-vector)) (plusp (decf left)))
-                 (when (gethash part above) (return-from circular-p t))
-                 (setf (gethash part above) t)
-                 (if (consp part)
-                     (progn (walk (car part)) (walk (cdr part)))
-                     (loop for item across part do (walk item)))
-                 (remhash part above))))
-      (handler-case (walk object)
-        (storage-condition () nil)))))
+        (left +most-looked-at+))
+    (labels ((enter (part)
+               (when (gethash part above) (return-from circular-p t))
+               (decf left)
+               (setf (gethash part above) t))
+             (walk (part depth)
+               (cond ((or (minusp left) (> depth 500)))
+                     ((consp part) (walk-list part depth))
+                     ((simple-vector-p part)
+                      (enter part)
+                      (loop for item across part do (walk item (1+ depth)))
+                      (remhash part above))))
+             ;; Along a list by a loop: a list may be long.
+             (walk-list (list depth)
+               (loop for rest = list then (cdr rest)
+                     while (and (consp rest) (plusp left))
+                     do (enter rest)
+                        (walk (car rest) (1+ depth))
+                     collect rest into entered
+                     finally (unless (consp rest) (walk rest (1+ depth)))
+                             (dolist (cons entered) (remhash cons above)))))
+      (walk object 0)
+      nil)))
+
+(defun parts-to-print (object)
+  "Return a list of the first parts that OBJECT is printed with, one level below it."
+  (typecase object
+    (cons (loop for rest = object then (cdr rest)
+                repeat +most-looked-at+
+                while (consp rest) collect (car rest)))
+    (simple-vector (loop for part across object
+                         repeat +most-looked-at+
+                         collect part))
+    (structure-object (ignore-errors
+                       (mapcar (lambda (slot) (slot-value object (sb-mop:slot-definition-name slot)))
+                               (sb-mop:class-slots (class-of object)))))))
+
+(defun deeper-than-p (object levels)
+  "Tell whether OBJECT is nested deeper than LEVELS, as far as a bounded number of its parts shows."
+  (let ((left +most-looked-at+))
+    (labels ((walk (part level)
+               (when (and (typep part '(or cons simple-vector structure-object)) (plusp (decf left)))
+                 (when (>= level levels) (return-from deeper-than-p t))
+                 (dolist (inner (parts-to-print part)) (walk inner (1+ level))))))
+      (walk object 0)
+      nil)))
 
 (defun print-bounded (value limit)
   "Return the text of VALUE as the user's program prints it, and whether LIMIT cut it."
@@ -83,16 +136,20 @@ Looks at a bounded number of parts, so that a large value costs little."
         (values text cut))))
 
 (defun printed-value (value limit)
-  "Return the text of VALUE and whether it was cut. Errors of a print method become part of the text."
+  "Return the text of VALUE, whether it was cut at LIMIT, and whether it is nested deeper than is shown.
+Errors of a print method become part of the text."
   (if (and (typep value 'fixnum) (eql *print-base* 10) (not *print-radix*))
       (fixnum-text value)
-      (let ((*print-readably* nil)
-            (*print-level* (if *print-level* (min *print-level* +deepest-printed+) +deepest-printed+)))
-        (handler-case (print-carefully value limit)
+      (let* ((*print-readably* nil)
+             (ours (or (null *print-level*) (> *print-level* +deepest-printed+)))
+             (*print-level* (if ours +deepest-printed+ *print-level*)))
+        (handler-case (multiple-value-bind (text cut) (print-carefully value limit)
+                        (values text cut
+                                (and ours (find #\# text) (deeper-than-p value +deepest-printed+))))
           ((or error storage-condition) (condition)
             (values (format nil "#<~a that cannot be printed: ~a>"
                             (plain-type-name value) (condition-type-name condition))
-                    nil))))))
+                    nil nil))))))
 
 (defun fixnum-text (value)
   "Return the decimal digits of VALUE."

@@ -69,11 +69,14 @@
   (setf *role* role
         *tag* tag
         *children* '()
-        *untracked* nil
         *main-thread* sb-thread:*current-thread*)
+  (track-definitions t)
   (forget-ends)
-  (sb-sys:enable-interrupt sb-unix:sigchld :default)
+  (forget-programs)
+  (sb-sys:enable-interrupt sb-unix:sigchld (or (internal-function "SIGCHLD-HANDLER" "SB-UNIX") :default))
   (install-interrupt-handler)
+  (setf *start-notes* '())
+  (when (string= role "live") (load-init-file))
   (join-parent))
 
 (defun join-parent ()
@@ -92,7 +95,8 @@
                   "version" (lisp-implementation-version)
                   "pid" *process-id*
                   "capabilities" #("fork" "preview" "save" "compile" "xref" "macroexpand" "inspect"
-                                   "definitions" "load_system" "interrupt")
+                                   "definitions" "undo_definitions" "load_system" "interrupt")
+                  "notes" (cons :array *start-notes*)
                   "token" *token*
                   "tag" *tag*))
   (send-frame))
@@ -106,7 +110,8 @@
       (malformed "role must be live, checkpoint or preview"))
     (let ((process (fork-process)))
       (if (zerop process)
-          (become-copy role tag)
+          (progn (when (getf request :plain) (setf *init-file* nil))
+                 (become-copy role tag))
           (reply request "pid" process)))))
 
 (defun fork-checkpoint (tag)

@@ -24,6 +24,12 @@
   "Forget the ends of processes that were children of another process, of which this is a copy."
   (setf *ended-count* 0))
 
+(defun forget-programs ()
+  "Forget the running programs of another process, of which this is a copy: they are no children of this one.
+RUN-PROGRAM would look for their end for ever, at each end of another."
+  (let ((programs (internal-symbol "*ACTIVE-PROCESSES*" "SB-IMPL")))
+    (when (and programs (boundp programs)) (setf (symbol-value programs) '()))))
+
 (defun ended-status (process)
   "Return the status PROCESS has ended with, or NIL where that is not known. The latest counts: numbers come again."
   (loop for count from *ended-count* above (max 0 (- *ended-count* +most-ended+))

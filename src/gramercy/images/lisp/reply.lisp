@@ -35,10 +35,12 @@
       (put-ascii ",\"error\":")
       (put-members
        (append fault
-               (list "form_index" (source-form-count source)
-                     "line" (line-number (source-text source)
-                                         (skip-text-blanks (source-text source)
-                                                           (source-form-start source)))))))))
+               (list "form_index" (source-form-count source))
+               ;; A line in a file is another one.
+               (unless (getf-text fault "file")
+                 (list "line" (line-number (source-text source)
+                                           (skip-text-blanks (source-text source)
+                                                             (source-form-start source))))))))))
 
 (defun put-changes (changes)
   "Append the list CHANGES, as far as it goes."
@@ -77,9 +79,24 @@
     (put-ascii ",\"objects\":")
     (put-items (mapcar #'object-number values))))
 
+(defun put-notes (notes)
+  "Append the sentences NOTES, which are in reverse."
+  (when notes
+    (put-ascii ",\"notes\":")
+    (put-items (reverse notes))))
+
+(defun put-ending (started)
+  "Append what every reply to a call ends with: how long it took since STARTED, and how the process is."
+  (put-ascii ",\"elapsed_ms\":")
+  (put-thousandths (max 0 (- (microseconds) started)))
+  (put-state)
+  (put-unkept)
+  (put-ascii "}"))
+
 (defun put-evaluation (id evaluation)
   "Write the whole reply to the evaluation that the request ID asked for."
   (let ((changes (take-changes)))
+    (close-entry (source-text (evaluation-source evaluation)))
     (put-reply-start id (null (evaluation-fault evaluation)))
     (put-forms (evaluation-forms evaluation))
     (put-output)
@@ -89,11 +106,8 @@
     (put-string (display-package-name *current-package*))
     (put-changes changes)
     (put-objects (evaluation-last-values evaluation))
+    (put-notes (evaluation-notes evaluation))
     (put-effects)
     (put-truncated evaluation (length changes))
-    (put-ascii ",\"elapsed_ms\":")
-    (put-thousandths (max 0 (- (microseconds) (evaluation-started evaluation))))
-    (put-state)
-    (put-unkept)
     (when (evaluation-unchanged-p evaluation) (put-ascii ",\"unchanged\":true"))
-    (put-ascii "}")))
+    (put-ending (evaluation-started evaluation))))

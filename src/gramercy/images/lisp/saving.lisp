@@ -19,7 +19,7 @@
                                              (format sb-sys:*stderr* "~&~a~%" (condition-message condition))
                                              (finish-output sb-sys:*stderr*)
                                              (leave 73))))
-        (setf *untracked* t)
+        (track-definitions nil)
         (save-core path)
         (leave 73)))
     (setf *children* (remove process *children*))

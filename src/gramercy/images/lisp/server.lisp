@@ -56,12 +56,13 @@ and so, unlike a handler, it cannot come between user code and the handlers of t
 
 (defun serve ()
   "Serve requests until the connection ends, which ends the process."
-  (loop
-    (multiple-value-bind (start end) (next-frame)
-      (unless *undisturbed* (reap-children))
-      (setf sb-ext:*invoke-debugger-hook* #'end-request
-            *debugger-hook* nil)
-      (serve-request start end))))
+  (let ((*untracked* t))
+    (loop
+      (multiple-value-bind (start end) (next-frame)
+        (unless *undisturbed* (reap-children))
+        (setf sb-ext:*invoke-debugger-hook* #'end-request
+              *debugger-hook* nil)
+        (serve-request start end)))))
 
 (define-operation "ping" (request) (reply request))
 (define-operation "exit" (request) (declare (ignore request)) (leave))
@@ -80,7 +81,7 @@ and so, unlike a handler, it cannot come between user code and the handlers of t
 
 (defun main ()
   "Start as the zygote: connect to the socket and serve. The toplevel function of the core."
-  (destructuring-bind (&optional path token &rest options) (own-arguments)
+  (destructuring-bind (&optional path token &rest options) (take-options (own-arguments))
     (unless token
       (format sb-sys:*stderr*
               "usage: sbcl --core CORE --end-runtime-options SOCKET TOKEN [--mirror DESCRIPTOR]~%")
@@ -94,6 +95,7 @@ and so, unlike a handler, it cannot come between user code and the handlers of t
   ;; What was found out about directories belongs to the machine that built the core.
   (asdf:clear-configuration)
   (uiop/configuration::compute-user-cache)
+  (extend-search)
   (note-written-pages)
   (become-zygote)
   (join-parent)

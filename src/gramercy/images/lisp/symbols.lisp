@@ -120,7 +120,7 @@
   (let ((name (request-optional-text request :package)))
     (cond (name (resolve-package name))
           ((package-name *current-package*) *current-package*)
-          (t (find-package :common-lisp-user)))))
+          (t (user-package)))))
 
 (defun resolve-symbol (text package)
   "Return the symbol called TEXT, seen from PACKAGE, or signal UNKNOWN-NAME with near matches."

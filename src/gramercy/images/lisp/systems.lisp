@@ -5,20 +5,37 @@
 
 (defun quicklisp-loader ()
   "Return the function that loads a system with Quicklisp, or NIL where there is no Quicklisp."
-  (unless (find-package "QUICKLISP-CLIENT")
-    (let ((setup (merge-pathnames "quicklisp/setup.lisp" (user-homedir-pathname))))
-      (when (ignore-errors (probe-file setup)) (load setup))))
+  (quicklisp-there-p)
   (internal-function "QUICKLOAD" "QUICKLISP-CLIENT"))
 
-(defun load-quietly (name)
-  "Load the system NAME."
+(defstruct (build (:copier nil))
+  "What is to be told of the loading of one system."
+  (name "" :type string)
+  (source (make-source) :type source)
+  (left-out 0 :type index)
+  condition)
+
+(defun wanted-notice-p (build kind file)
+  "Tell whether a notice of KIND about FILE is to be told: of libraries only what is more than a matter of style."
+  (or (string/= kind "style-warning")
+      (own-file-p file (build-name build))
+      (progn (incf (build-left-out build)) nil)))
+
+(defun load-quietly (build)
+  "Load the system of BUILD, and keep the warnings and the latest error."
   (let ((*untracked* t)
         (*compile-verbose* nil) (*compile-print* nil) (*load-verbose* nil)
-        (quickload (quicklisp-loader)))
-    (handler-bind ((warning #'muffle-warning))
-      (if quickload
-          (funcall quickload name :silent t)
-          (asdf:load-system name :verbose nil)))))
+        (quickload (quicklisp-loader))
+        (name (build-name build)))
+    (setf (source-wanted (build-source build)) (lambda (kind file) (wanted-notice-p build kind file)))
+    (call-collecting-warnings
+     (build-source build)
+     (lambda ()
+       (handler-bind ((error (lambda (condition) (setf (build-condition build) condition))))
+         (if quickload
+             ;; Quicklisp muffles warnings unless it is verbose; what it says then is kept off the output.
+             (funcall quickload name :silent t :verbose t :allow-other-keys t)
+             (asdf:load-system name :verbose nil)))))))
 
 (defun system-version (name)
   "Return the version that the system NAME declares, or NIL."
@@ -38,33 +55,123 @@
   "Return the names of systems that are close to NAME."
   (ignore-errors (nearest name (asdf:registered-systems))))
 
-(defun system-fault (name fault)
-  "Return FAULT with a plain sentence where the system NAME does not exist."
-  (if (missing-p name fault)
-      (list "type" (getf-text fault "type")
-            "message" (format nil "System \"~a\" not found." name)
-            "suggestions" (cons :array (near-systems name)))
-      fault))
+(defun missing-fault (name fault)
+  "Return FAULT as a plain sentence: there is no system NAME."
+  (list "type" (getf-text fault "type")
+        "message" (format nil "System \"~a\" not found." name)
+        "suggestions" (cons :array (near-systems name))))
+
+(defun missing-part (name condition)
+  "Return what the reader NAME of ASDF's, which it does not export, tells of CONDITION."
+  (let ((reader (internal-function name "ASDF/FIND-COMPONENT")))
+    (and reader (funcall reader condition))))
+
+(defun dependency-fault (condition fault)
+  "Return FAULT, made of CONDITION, as a plain sentence: a system that another needs is missing."
+  (let ((missing (string-downcase (princ-to-string (missing-part "MISSING-REQUIRES" condition))))
+        (wanting (asdf:component-name (asdf:component-system (missing-part "MISSING-REQUIRED-BY" condition)))))
+    (list "type" (getf-text fault "type")
+          "message" (format nil "System \"~a\" not found; system \"~a\" needs it." missing wanting)
+          "suggestions" (cons :array (near-systems missing)))))
+
+(defun failures (source)
+  "Return those notices of SOURCE for which a file does not count as compiled; errors first."
+  (let ((notices (settled-notices source)))
+    (append (remove "error" notices :key #'notice-kind :test-not #'string=)
+            (remove "warning" notices :key #'notice-kind :test-not #'string=))))
+
+(defun compilation-fault (build fault)
+  "Return FAULT, which says that a file of BUILD was not compiled, with what is wrong in it and where."
+  (let* ((failures (failures (build-source build)))
+         (first (first failures)))
+    (if (null first)
+        fault
+        (append (list "type" (getf-text fault "type")
+                      "message" (format nil "System \"~a\" was not loaded: it could not be compiled.~%~{~a~^~%~}"
+                                        (build-name build)
+                                        (mapcar #'notice-line-text (subseq failures 0 (min 10 (length failures))))))
+                (place-members (notice-source-place first))))))
+
+(defun notice-line-text (notice)
+  "Return one line that tells where NOTICE is and what it says."
+  (let* ((text (notice-message notice))
+         (message (string-right-trim " " (substitute #\Space #\Newline (subseq text 0 (search "See also:" text)))))
+         (file (notice-file notice)))
+    (if (or (null file) (eql (length file) (mismatch file message)))
+        message
+        (format nil "~a~@[:~d~]: ~a" file (notice-line notice) message))))
+
+(defun notice-source-place (notice)
+  "Return the place of NOTICE with the text of its line, or NIL where it is in no file."
+  (when (notice-file notice)
+    (let ((file (sb-ext:parse-native-namestring (notice-file notice)))
+          (line (notice-line notice)))
+      (make-place :file (notice-file notice) :line line
+                  :text (and line (file-line-text file line))))))
+
+(defun definition-fault (build condition fault)
+  "Return FAULT, made of CONDITION, with the place in the file that should define the system of BUILD."
+  (let* ((reader (internal-function "ERROR-CONDITION" "ASDF/FIND-SYSTEM"))
+         (inner (and reader (ignore-errors (funcall reader condition)))))
+    (if (typep inner 'condition)
+        (append (list "type" (getf-text fault "type")
+                      "message" (format nil "The definition of system \"~a\" cannot be loaded: ~a"
+                                        (build-name build) (condition-message inner)))
+                (if (input-error-p inner)
+                    (place-members (ignore-errors (input-error-place inner)))
+                    (list "file" (getf-text fault "file") "line" (getf-text fault "line"))))
+        fault)))
+
+(defun system-fault (build fault)
+  "Return FAULT, which ended BUILD, in plain sentences as far as its kind is known."
+  (let ((condition (build-condition build)))
+    (cond ((library-fault (build-name build) fault))
+          ((missing-p (build-name build) fault) (missing-fault (build-name build) fault))
+          ((or (null condition) (not (equal (condition-type-name condition) (getf-text fault "type")))) fault)
+          ((and (typep condition 'asdf:missing-dependency)
+                (not (typep condition 'asdf:missing-dependency-of-version))
+                (missing-part "MISSING-REQUIRED-BY" condition))
+           (dependency-fault condition fault))
+          ((typep condition 'uiop:compile-file-error) (compilation-fault build fault))
+          ((typep condition 'asdf:load-system-definition-error) (definition-fault build condition fault))
+          (t fault))))
+
+(defun note-build (build)
+  "Put into the journal that BUILD has changed the image, and that this is not taken back."
+  (when *loaded-now*
+    (add-entry (make-entry :label (build-name build)
+                           :notes (list (format nil "The loading of the system ~a is not taken back."
+                                                (build-name build)))))))
+
+(defun put-build (request build fault started)
+  "Write the reply to REQUEST about BUILD, which FAULT has ended or nothing."
+  (put-reply-start (getf request :id) (null fault))
+  (put-more-members (list "error" (and fault (cons :object (or (ignore-errors (system-fault build fault)) fault)))
+                          "name" (build-name build)
+                          "version" (and (null fault) (system-version (build-name build)))
+                          "package" (display-package-name *current-package*)))
+  (put-output)
+  (put-warnings (build-source build))
+  (put-notes (compilation-notes (/ (- (microseconds) started) 1e6)))
+  (when *loaded-again* (put-more-members (list "reloaded" (cons :array (reloaded-texts)))))
+  (put-effects)
+  (let ((warnings (+ (build-left-out build) (source-warning-count (build-source build)))))
+    (when (or (plusp (build-left-out build)) (> warnings +most-warnings+))
+      (put-more-members (list "truncated" (list :object "warnings" warnings)))))
+  (put-ending started))
 
 (define-operation "load_system" (request)
-  (let ((name (string-downcase (trimmed-system (request-text request :system))))
+  (let ((build (make-build :name (string-downcase (trimmed-system (request-text request :system)))))
         (started (microseconds))
-        (*package* (find-package :common-lisp-user)))
+        (*package* (user-package)))
     (with-user-streams ((request-count request :limit +default-limit+) (getf request :id))
       (prepare-for-user-code)
-      (let ((fault (call-guarded (lambda () (load-quietly name)))))
-        (put-reply-start (getf request :id) (null fault))
-        (put-more-members (list "error" (and fault (cons :object (system-fault name fault)))
-                                "name" name
-                                "version" (and (null fault) (system-version name))
-                                "package" (display-package-name *current-package*)))
-        (put-output)
-        (put-effects)
-        (put-ascii ",\"elapsed_ms\":")
-        (put-thousandths (max 0 (- (microseconds) started)))
-        (put-state)
-        (put-unkept)
-        (put-ascii "}")))
+      (begin-build)
+      (forget-compilation)
+      (let ((fault (call-guarded (lambda () (load-quietly build)))))
+        (note-build build)
+        (flush-log)
+        (put-build request build fault started)))
     (send-frame)))
 
 (defun trimmed-system (text)

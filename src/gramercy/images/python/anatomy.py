@@ -47,6 +47,11 @@ def is_class(thing: object) -> bool:
     return is_kind(thing, type)
 
 
+def is_heap(cls: type) -> bool:
+    """Say whether the class was made by a class statement, or in the same way by C code."""
+    return bool(_flags(cls) & _HEAP)
+
+
 def is_module(thing: object) -> bool:
     """Say whether the thing is a module."""
     return is_kind(thing, types.ModuleType)

@@ -4,6 +4,7 @@ User code keeps its own filters and may install its own `showwarning`; only what
 collected. It knows nothing of forms.
 """
 
+import linecache
 import warnings
 
 from .anatomy import class_name, kinds, mro_of
@@ -11,6 +12,7 @@ from .printing import shorten
 from .sources import Sources
 
 _KEPT = 100
+_line_of = linecache.getline
 _STYLE = kinds(DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
 
 
@@ -34,14 +36,16 @@ class Cautions:
         found, self._found = self._found, []
         return found
 
-    def add(self, kind: str, name: str, message: str, *, line: int | None, form: str) -> None:
-        """Collect one record."""
+    def add(self, kind: str, name: str, message: str, **place: object) -> None:
+        """Collect one record with its form, line and file; without a file the line counts in the code."""
         if len(self._found) < _KEPT:
             record = {"kind": kind, "type": name, "message": shorten(message, 1000)}
-            self._found.append({**record, "form": shorten(form, 200), "line": line})
+            self._found.append({**record, **place, "form": shorten(str(place.get("form", "")), 200)})
 
     def _show(self, message: object, category: type, filename: str, lineno: int, *_rest: object) -> None:
         kind = "style-warning" if any(id(base) in _STYLE for base in mro_of(category)) else "warning"
-        ours = self._sources.has(filename)
-        form = self._sources.line(filename, lineno) if ours else f"{filename}:{lineno}"
-        self.add(kind, class_name(category), str(message), line=lineno if ours else None, form=form)
+        if self._sources.has(filename):
+            place: dict[str, object] = {"form": self._sources.line(filename, lineno)}
+        else:
+            place = {"form": _line_of(filename, lineno).strip(), "file": filename}
+        self.add(kind, class_name(category), str(message), line=lineno, **place)

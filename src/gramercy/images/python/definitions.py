@@ -1,11 +1,14 @@
 """What evaluations have defined: functions, classes, variables, imports, methods, seen in the modules.
 
-Namespaces are compared before and after, so it does not matter which form made the change. Objects are known
-by identity alone and are not kept alive. No code of the user's runs.
+Namespaces are compared before and after, so it does not matter which form made the change. What was there
+before goes to the journal, so that it can be put back. No code of the user's runs.
 """
 
+import math
 import sys
 import types
+from typing import Any
+from weakref import ref
 
 from .anatomy import (
     FUNCTIONS,
@@ -18,6 +21,8 @@ from .anatomy import (
     qualified_name,
     raw_space,
 )
+from .journal import Binding, Held, Journal, Step
+from .origins import Origins
 
 _SKIPPED = frozenset(
     ("__builtins__", "__warningregistry__", "__annotations__", "__annotate__", "__conditional_annotations__")
@@ -31,27 +36,47 @@ _modules = sys.modules
 Change = dict[str, object]
 
 
+class Attributes:
+    """What a class holds: the identities, to see a change, and the values, to put them back."""
+
+    __slots__ = ("held", "ids")
+
+    def __init__(self, cls: type) -> None:
+        space = class_space(cls)
+        self.held = {key: Held(value) for key, value in space.items() if key not in _CLASS_SKIPPED}
+        self.ids = _attributes(cls)
+
+
 class Definitions:
     """A record of every followed module as it was after the last look."""
 
     def __init__(self, main: types.ModuleType) -> None:
         self._main = main
         self._seen: dict[str, dict[str, int]] = {}
-        self._classes: dict[int, dict[str, int]] = {}
-        self._before: dict[int, dict[str, int]] = {}
+        self._held: dict[str, dict[str, Held]] = {}
+        self._classes: dict[int, Attributes] = {}
+        self._before: dict[int, Attributes] = {}
         self._user: dict[str, dict[str, str]] = {}
         self._loaded: dict[str, int] = {}
+        self.origins = Origins()
+        self.journal = Journal()
+        self.step = Step()
         self.baseline()
 
     def baseline(self) -> None:
         """Take what is there now as not defined by the user."""
         self._loaded = {name: id(module) for name, module in list(_modules.items()) if type(name) is str}
+        self.origins.since = math.inf
+        for name in self._loaded:
+            if name != "__main__" and is_module(_modules.get(name)) and is_users(_modules[name]):
+                self.origins.note(name, _modules[name])
         self.follow("__main__", self._main)
 
     def follow(self, name: str, module: object) -> None:
         """Watch a module from now on; what it holds already is not news."""
         if name not in self._seen:
             self._seen[name] = {key: id(value) for key, value in _names(module).items()}
+            self._held[name] = {key: Held(value) for key, value in _names(module).items()}
             self._user.setdefault(name, {})
             for value in _names(module).values():
                 self._look_into(name, value)
@@ -59,6 +84,8 @@ class Definitions:
     def changes(self, bound: set[str], current: str) -> list[Change]:
         """Return what is different since the last look; `bound` names count, even when bound to the same."""
         found: list[Change] = []
+        self.step = Step()
+        self.step.reloaded = self.origins.take_reloaded()
         self._before, self._classes = self._classes, {}
         self._new_modules(found)
         for name in list(self._seen):
@@ -77,8 +104,11 @@ class Definitions:
                 self._loaded[name] = id(module)
                 if is_module(module) and name != "__main__" and is_users(module):
                     found.append({"kind": "module", "name": name, "change": "defined"})
+                    self.step.modules.append(name)
+                    self.origins.note(name, module)
                     if _is_made_by_hand(module):
                         self._seen.setdefault(name, {})
+                        self._held.setdefault(name, {})
                         self._user.setdefault(name, {})
                     else:
                         self.follow(name, module)
@@ -87,18 +117,20 @@ class Definitions:
 
     def _gone(self, name: str, found: list[Change]) -> None:
         found.append({"kind": "module", "name": name, "change": "removed"})
-        del self._seen[name]
+        del self._seen[name], self._held[name]
         self._user.pop(name, None)
 
     def _compare(self, name: str, module: object, bound: set[str], found: list[Change]) -> None:
-        now, before = _names(module), self._seen[name]
+        now, before, held = _names(module), self._seen[name], self._held[name]
         for key, value in now.items():
             old = before.get(key)
             if old != id(value) or key in bound:
                 kind, change = kind_of(value), "redefined" if key in before else "defined"
                 found.append(_change(kind, f"{name}.{key}", change))
                 self._user[name][key] = kind
-                before[key] = id(value)
+                if old != id(value):
+                    self._note(Binding(name, f"{name}.{key}", key, kind, held.get(key), id(value)))
+                    before[key], held[key] = id(value), Held(value)
                 self._look_into(name, value)
             elif is_class(value) and module_of(value) == name:
                 self._methods(value, name, found)
@@ -106,23 +138,33 @@ class Definitions:
             del before[key]
             kind = self._user[name].pop(key, "variable")
             found.append(_change(kind, f"{name}.{key}", "removed"))
+            self._note(Binding(name, f"{name}.{key}", key, kind, held.pop(key, None), None))
+
+    def _note(self, binding: Binding) -> None:
+        self.step.bindings.append(binding)
 
     def _look_into(self, name: str, value: object) -> None:
         if is_class(value) and module_of(value) == name:
-            self._classes[id(value)] = _attributes(value)  # type: ignore[arg-type]  # seen to be a class
+            self._classes[id(value)] = Attributes(value)  # type: ignore[arg-type]  # seen to be a class
 
-    def _methods(self, cls: object, name: str, found: list[Change]) -> None:
-        now = _attributes(cls)  # type: ignore[arg-type]  # a class, as its caller has seen
+    def _methods(self, cls: Any, name: str, found: list[Change]) -> None:
         before = self._before.get(id(cls))
-        self._classes[id(cls)] = now
-        if before is None or now == before:
+        if before is None:
+            self._classes[id(cls)] = Attributes(cls)
             return
-        path = f"{name}.{qualified_name(cls)}"  # type: ignore[arg-type]  # as above
-        space = class_space(cls)  # type: ignore[arg-type]  # as above
-        for key in {**before, **now}:
-            if before.get(key) != now.get(key):
-                change = "removed" if key not in now else "redefined" if key in before else "defined"
-                found.append(_change(_member_kind(space.get(key)), f"{path}.{key}", change))
+        ids = _attributes(cls)
+        self._classes[id(cls)] = before
+        if ids == before.ids:
+            return
+        path, space = f"{name}.{qualified_name(cls)}", class_space(cls)
+        for key in {**before.ids, **ids}:
+            old, now = before.ids.get(key), ids.get(key)
+            if old != now:
+                change = "removed" if now is None else "redefined" if old is not None else "defined"
+                kind = _member_kind(space.get(key))
+                found.append(_change(kind, f"{path}.{key}", change))
+                self._note(Binding(ref(cls), f"{path}.{key}", key, kind, before.held.get(key), now))
+        self._classes[id(cls)] = Attributes(cls)
 
     def listing(self) -> dict[str, list[tuple[str, object]]]:
         """Return by kind what the user's evaluations defined and what still exists, with the objects."""
@@ -135,6 +177,12 @@ class Definitions:
                     label = key if name == "__main__" else f"{name}.{key}"
                     found.setdefault(kind_of(space[key]), []).append((label, space[key]))
         return {kind: sorted(entries, key=lambda entry: entry[0]) for kind, entries in found.items()}
+
+    def let_go(self) -> None:
+        """Hold no old values any longer: memory is needed."""
+        self.journal.let_go()
+        for held in [held for known in self._held.values() for held in known.values()]:
+            held.let_go("memory was needed")
 
     def followed(self) -> list[str]:
         """Return the names of the modules that are watched."""

@@ -8,15 +8,21 @@ import __future__
 
 import ast
 import builtins
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import NamedTuple
 
-from .coroutines import Loop
+from .anatomy import MISSING
+from .coroutines import Loop, belongs_in_loop, wants_loop
+from .looks import Look
+from .plainness import is_plain
 from .printing import is_trivial, printed
 from .sources import Sources
 
 _compile, _exec, _eval = compile, exec, eval
+_references = sys.getrefcount
 _FUTURE = 0
 for _name in __future__.all_feature_names:
     _FUTURE |= getattr(__future__, _name).compiler_flag
@@ -26,9 +32,20 @@ _COROUTINE = 0x80
 _STATEMENTS = frozenset(
     ("import", "from", "del", "pass", "raise", "assert", "if", "for", "while", "with", "async", "global")
 )
-
-
 _ALL_VALUES = 8 * 1024 * 1024
+# Stands for the expression of a call that is nothing else, and was compiled without a tree.
+_EXPRESSION = ast.Expr(ast.Constant(None))
+# Stands for the value of an expression that does nothing but print.
+_PRINTS = object()
+Forms = Iterator[tuple[ast.stmt, CodeType]]
+
+
+class Form(NamedTuple):
+    """An expression: its text where it is all there is, else its tree, and its code."""
+
+    text: str
+    node: ast.expr | None
+    compiled: CodeType
 
 
 @dataclass(slots=True)
@@ -52,7 +69,7 @@ class Run:
             texts.append(text)
             self.room -= len(text)
             self.cut += cut
-            remember(value)
+            self.pure = remember(value) and self.pure
         self.forms.append({"values": texts})
         self.last = values
 
@@ -72,14 +89,34 @@ class Evaluator:
         name = self._sources.add(code)
         expression = self._expression(code, name, module)
         if expression is not None:
-            self._evaluate(expression, space, run)
+            self._evaluate(Form(code, None, expression), space, run)
             return
-        for statement, compiled in self._forms(code, name, module):
+        statements = self.parse(code, name, module)
+        forms = self._forms(statements, name, module)
+        if belongs_in_loop(code, statements):
+            run.pure = False
+            self._loop.run(self._in_loop(forms, space, run))
+            return
+        for statement, compiled in forms:
             if type(statement) is ast.Expr:
-                self._evaluate(compiled, space, run)
+                self._evaluate(Form("", statement.value, compiled), space, run)
             else:
                 run.pure = False
-                self._execute(compiled, space)
+                _exec(compiled, space)
+                run.add([])
+                _collect(statement, run.bound)
+
+    async def _in_loop(self, forms: Forms, space: dict[str, object], run: Run) -> None:
+        """Run every form inside the running loop, until the evaluation is interrupted."""
+        for statement, compiled in forms:
+            value = _eval(compiled, space)
+            if compiled.co_flags & _COROUTINE:
+                value = await value
+            if self._loop.is_stopping:
+                return
+            if type(statement) is ast.Expr:
+                run.add([value])
+            else:
                 run.add([])
                 _collect(statement, run.bound)
 
@@ -103,8 +140,8 @@ class Evaluator:
             return None
         return compiled
 
-    def _forms(self, code: str, name: str, module: str) -> Iterator[tuple[ast.stmt, CodeType]]:
-        for statement in self.parse(code, name, module):
+    def _forms(self, statements: list[ast.stmt], name: str, module: str) -> Forms:
+        for statement in statements:
             flags = _AWAIT | self._futures.get(module, 0)
             if type(statement) is ast.Expr:
                 compiled = _compile(ast.Expression(statement.value), name, "eval", flags, dont_inherit=True)
@@ -115,18 +152,42 @@ class Evaluator:
             if compiled.co_flags & _FUTURE:
                 self._futures[module] = self._futures.get(module, 0) | (compiled.co_flags & _FUTURE)
 
-    def _evaluate(self, compiled: CodeType, space: dict[str, object], run: Run) -> None:
-        value = _eval(compiled, space)
-        if compiled.co_flags & _COROUTINE:
-            value = self._loop.run(value)
-        run.pure = run.pure and names_nothing(compiled) and is_trivial(value)
-        run.add([value])
-
-    def _execute(self, compiled: CodeType, space: dict[str, object]) -> None:
-        if compiled.co_flags & _COROUTINE:
-            self._loop.run(_eval(compiled, space))
+    def _evaluate(self, form: Form, space: dict[str, object], run: Run) -> None:
+        compiled = form.compiled
+        if compiled.co_flags & _COROUTINE or wants_loop(compiled.co_names):
+            run.pure = False
+            self._loop.run(self._in_loop(iter([(_EXPRESSION, compiled)]), space, run))
+        elif not run.pure:
+            run.add([_eval(compiled, space)])
+        elif names_nothing(compiled):
+            value = _eval(compiled, space)
+            run.pure = is_trivial(value) or is_plain(value)
+            run.add([value])
         else:
-            _exec(compiled, space)
+            value = _looked(form, space)
+            run.pure = value is not MISSING
+            run.add([_eval(compiled, space) if value is MISSING or value is _PRINTS else value])
+
+
+def _looked(form: Form, space: dict[str, object]) -> object:
+    """Return the value if it can be had without any code of the user's, else MISSING; nothing was done then.
+
+    An error comes up again when the expression is evaluated in the ordinary way, which reports it.
+    """
+    compiled = form.compiled
+    if any(type(constant) is CodeType for constant in compiled.co_consts):
+        return MISSING
+    look = Look(space)
+    try:
+        if form.text in compiled.co_names:
+            value = look.name(form.text)
+            return value if is_plain(value, shown=True) else MISSING
+        node = form.node
+        if node is None:
+            node = _compile(form.text, compiled.co_filename, "eval", _TREE, dont_inherit=True).body
+        return _PRINTS if look.only_prints(node) else look.value(node)
+    except Exception:  # noqa: BLE001 - a doubt, or an error of the expression
+        return MISSING
 
 
 def names_nothing(compiled: CodeType) -> bool:
@@ -151,8 +212,15 @@ def _stored(target: ast.expr) -> list[str]:
     return [node.id for node in nodes if isinstance(node.ctx, ast.Store)]
 
 
-def remember(value: object) -> None:
-    """Make the value available as `_`, and the one before it as `__`, as an interactive Python does."""
-    if value is not None:
-        space = vars(builtins)
-        space["__"], space["_"] = space.get("_"), value
+def remember(value: object) -> bool:
+    """Make the value available as `_`, and the one before it as `__`, as an interactive Python does.
+
+    Return whether nothing is let go by it that may run code at its end.
+    """
+    if value is None:
+        return True
+    space = vars(builtins)
+    gone = space.get("__")
+    space["__"], space["_"] = space.get("_"), value
+    # Two references are ours: the variable and the argument.
+    return is_trivial(gone) or _references(gone) > 2 or is_plain(gone)  # noqa: PLR2004 - see above

@@ -3,14 +3,17 @@
 Each takes the session and a request and returns a reply; none of them knows frames or processes.
 """
 
+import builtins
 from types import ModuleType
 
 from .anatomy import raw_space
 from .compilation import check
 from .evaluation import Run
 from .names import unknown_module
+from .printing import is_trivial
 from .requests import text
 from .session import Reply, Session
+from .systems import hint_at_outside
 
 
 def evaluate(session: Session, request: Reply) -> Reply:
@@ -20,15 +23,33 @@ def evaluate(session: Session, request: Reply) -> Reply:
     space = raw_space(module)
 
     def work(run: Run) -> None:
+        released = _release(session, code)
         session.evaluator.run(code, session.current, space, run)
+        # What was released may have run code at its end.
+        run.pure = run.pure and not released
 
     reply, run = session.perform(work, module, request)
+    if not reply["ok"]:
+        hint_at_outside(reply)
     objects = [session.table.number(value) for value in run.last]
     if any(objects):
         reply["objects"] = objects
     if run.pure and reply["ok"]:
         reply["unchanged"] = True
     return reply
+
+
+def _release(session: Session, code: str) -> bool:
+    """Let go of a big value before the last one, if the code has no use for it; tell whether it was done.
+
+    Beside it and the last one a third would have no room.
+    """
+    space = vars(builtins)
+    value = space.get("__")
+    if is_trivial(value) or "__" in code or not session.table.is_big(value):
+        return False
+    del space["__"]
+    return True
 
 
 def compile_code(session: Session, request: Reply) -> Reply:

@@ -6,6 +6,7 @@ is shown whole reads exactly as `repr`. With `safe` no `__repr__` that a user ma
 
 import types
 from collections import deque
+from itertools import islice
 from typing import Any
 
 from .anatomy import ATOMS, class_name, is_class, is_module, kinds, module_space, mro_of
@@ -85,7 +86,8 @@ class Printer:
 
     def _members(self, value: object, depth: int) -> None:
         pairs = type(value) is dict
-        members = list(value.items()) if pairs else list(value)  # type: ignore[attr-defined,call-overload]  # a container
+        # Each takes a character at least; a copy of all may be more than there is memory for.
+        members = list(islice(value.items() if pairs else value, self._left + 1))  # type: ignore[attr-defined,arg-type]  # a container
         for shown, member in enumerate(members):
             if self._left <= 0 or (self._items is not None and shown >= self._items):
                 self.cut = True
@@ -101,6 +103,9 @@ class Printer:
     def _other(self, value: object) -> str:
         if self._safe:
             return outline(value)
+        if type(value) is bytearray and len(value) > self._left:
+            self.cut = True
+            return _repr(value[: max(self._left, 0)])
         try:
             text = _repr(value)
             return text if type(text) is str else str.__str__(text)

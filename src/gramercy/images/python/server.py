@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from . import classes, expansion, inspection, introspection, operations, references, systems
+from . import classes, expansion, inspection, introspection, operations, references, systems, undoing
 from .anatomy import short_name
 from .arrival import Address, Options, greet
 from .confinement import NotConfinedError, confine, prctl, shield
 from .effects import Witness
 from .failures import message_of
 from .frames import Connection, decode, encode
+from .household import Household
 from .interrupts import ignore_interrupts
 from .mirror import open_mirror
 from .names import near
@@ -29,6 +30,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "eval": operations.evaluate,
     "compile": operations.compile_code,
     "load_system": systems.load_system,
+    "undo_definitions": undoing.undo_definitions,
     "describe": introspection.describe,
     "apropos": introspection.apropos,
     "arglist": introspection.show_arglist,
@@ -41,7 +43,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "macroexpand": expansion.expand,
     "inspect": inspection.inspect_object,
 }
-_RUNNING = ("eval", "compile", "load_system")
+_RUNNING = ("eval", "compile", "load_system", "undo_definitions")
 _UNSUPPORTED = "A Python process cannot be saved to a file; evaluate its definitions again in a new one."
 
 
@@ -50,6 +52,7 @@ class Server:
 
     def __init__(self, options: Options, connection: Connection) -> None:
         self._address: Address = options.address
+        self._household = Household(options)
         self._connection = connection
         self._role = "zygote"
         self._mirror = open_mirror(options.mirror)
@@ -159,7 +162,7 @@ class Server:
         except CannotForkError as error:
             raise RequestError("CANNOT-FORK", str(error)) from None
         if pid == 0:
-            self._become(str(role), tag)
+            self._become(str(role), tag, plain=request.get("plain") is True)
             return None
         return {"ok": True, "pid": pid}
 
@@ -188,13 +191,16 @@ class Server:
         with suppress(BaseException):  # whatever user code has broken shows up where somebody sees it
             encode(operations.evaluate(self._session, {"op": "eval", "code": "None\npass"}))
 
-    def _become(self, role: str, tag: str | None) -> None:
-        """Start the life of a copy: a connection of its own and nothing pending."""
+    def _become(self, role: str, tag: str | None, *, plain: bool = False) -> None:
+        """Start the life of a copy: a connection of its own and nothing pending; `plain`, without init."""
         self._connection.close()
         if self._role == "zygote":
             self.family.stop_adopting()
             shield()
+            self._household.move_in()
             self._session.begin()
+            if not plain:
+                self._household.run_init(self._session)
         self._session.loop.forget()
         self._session.unsettle()
         self._role = role

@@ -27,7 +27,7 @@ from .table import Table
 Reply = dict[str, object]
 Work = Callable[[Run], None]
 _modules = sys.modules
-_clock = time.perf_counter
+_clock, _time = time.perf_counter, time.time
 _SELDOM = ("changed", "warnings", "error", "truncated", "effects")
 _BALLAST = 8 * 1024 * 1024
 
@@ -77,6 +77,7 @@ class Session:
         _modules["__main__"] = self.main
         self.cautions.begin(raw_space(module))
         self.console.begin(_size(request, "limit", 100_000), request.get("id"))
+        self.definitions.origins.since = _time()
         started = _clock()
         error = self._guarded(work, run)
         elapsed = (_clock() - started) * 1000
@@ -87,6 +88,9 @@ class Session:
         reply["elapsed_ms"] = int(elapsed * 1000) / 1000
         if not self.is_undisturbed:
             reply["changed"] = self.definitions.changes(run.bound, self.current)
+            # A request without a number is one of our own.
+            if request.get("id") is not None and not (run.pure and error is None):
+                self.definitions.journal.add(self.definitions.step)
         reply["warnings"] = self.cautions.end()
         reply["error"] = error
         reply["truncated"] = truncated
@@ -156,6 +160,7 @@ class Session:
         except BaseException as error:  # noqa: BLE001 - SystemExit and the like end the form, not the image
             if type(error) is MemoryError:
                 self.drop_ballast()
+                self.definitions.let_go()
             return failure(error, len(run.forms), self.sources)
         return None
 

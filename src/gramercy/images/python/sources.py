@@ -32,10 +32,14 @@ class Sources:
 
     def line(self, name: str, number: int | None) -> str:
         """Return one line, stripped; nothing when it is not known."""
+        return self.raw_line(name, number).strip()
+
+    def raw_line(self, name: str, number: int | None) -> str:
+        """Return one line as it was sent, so that a column counts in it."""
         lines = self._texts.get(name)
         if lines is None or number is None or not 0 < number <= len(lines):
             return ""
-        return lines[number - 1].strip()
+        return lines[number - 1]
 
     def has(self, name: str) -> bool:
         """Say whether the file name is one of ours."""

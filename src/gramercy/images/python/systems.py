@@ -3,15 +3,23 @@
 import importlib
 import pkgutil
 import sys
+from importlib.machinery import FileFinder
 from pathlib import Path
 from types import ModuleType
 
+from .anatomy import is_module, raw_space
+from .definitions import is_users
 from .evaluation import Run
 from .names import near
+from .reloading import Reload
 from .requests import Request, RequestError, text
 from .session import Reply, Session
 
 _import = importlib.import_module
+_HOME = __file__.rpartition("/")[0] + "/"
+_IMPORTLIB = importlib.__file__
+# Directories that the environment leads to and that the user has not granted.
+not_granted: list[str] = []
 
 
 def add_path(directory: str) -> None:
@@ -36,25 +44,111 @@ def _append(directory: Path) -> None:
         sys.path.append(str(directory))
 
 
+class Loading:
+    """One request to load a system, and what came of it."""
+
+    def __init__(self, name: str, session: Session) -> None:
+        self.name = name
+        self.module_name = name.replace("-", "_")
+        self.module: object = None
+        self.missing: str | None = None
+        self._session = session
+        self._reload = Reload(session.definitions.origins)
+
+    def run(self, _run: Run) -> None:
+        """Import the module, or load what has changed of it again."""
+        _see_new_files()
+        before = set(sys.modules)
+        try:
+            self.module = self._imported()
+            is_old = self._notes_old([name for name in list(sys.modules) if name not in before])
+            if self.module_name in before or is_old:
+                self._reload.run(self.module_name)
+        except ImportError as error:
+            self.missing = error.name if type(error.name) is str else None
+            _tell_who_wanted(error, self.module_name)
+            raise
+
+    def _notes_old(self, names: list[str]) -> bool:
+        """Note the sources of new modules; tell whether one of them came from something older."""
+        own = [name for name in names if is_module(sys.modules[name]) and is_users(sys.modules[name])]
+        # Each of them is to be noted, also those after the first old one.
+        found = [self._session.definitions.origins.note(name, sys.modules[name]) for name in own]
+        return any(found)
+
+    def _imported(self) -> ModuleType:
+        try:
+            return _import(self.module_name)
+        except ModuleNotFoundError as error:
+            known_as = _import_name(self.name) if error.name == self.module_name else None
+            if known_as is None:
+                raise
+        self.module_name = known_as
+        return _import(known_as)
+
+    def tell(self, reply: Reply) -> None:
+        """Add to the reply what was loaded again, and what else there is to know."""
+        notes = self._reload.notes(raw_space(self._session.main))
+        if self.module_name != self.name.replace("-", "_"):
+            notes.insert(0, f"{self.name} is imported as {self.module_name}.")
+        if self._reload.names:
+            reply["reloaded"] = self._reload.names
+        if notes:
+            reply["notes"] = notes
+
+
 def load_system(session: Session, request: Request) -> Reply:
-    """Import a module and say which version it is."""
+    """Import a module, or load it again where its source has changed, and say which version it is."""
     name = text(request, "system").strip()
     if not name or any(not part.isidentifier() for part in name.replace("-", "_").split(".")):
         raise RequestError("ModuleNotFoundError", f"'{name[:100]}' is not the name of a module.")
-    module_name = name.replace("-", "_")
-    outcome: dict[str, object] = {}
-
-    def work(_run: Run) -> None:
-        outcome["module"] = _import(module_name)
-
-    reply, _run = session.perform(work, session.main, request)
+    loading = Loading(name, session)
+    reply, _run = session.perform(loading.run, session.main, request)
     reply.pop("forms")
-    reply["name"], reply["version"] = module_name, None
+    reply["name"], reply["version"] = loading.module_name, None
     if reply["ok"]:
-        reply["version"] = _version(module_name, outcome.get("module"))
+        reply["version"] = _version(loading.module_name, loading.module)
+        loading.tell(reply)
     else:
-        _suggest(reply, module_name)
+        _suggest(reply, loading.missing or loading.module_name)
     return reply
+
+
+def _see_new_files() -> None:
+    """Forget directory listings: a file may be younger than the clock of its directory tells."""
+    for finder in list(sys.path_importer_cache.values()):
+        if type(finder) is FileFinder:
+            finder.invalidate_caches()
+
+
+def _tell_who_wanted(error: ImportError, name: str) -> None:
+    """Add to the error which module asked for the one that is missing."""
+    trace, place = error.__traceback__, None
+    while trace is not None:
+        frame = trace.tb_frame
+        if not frame.f_code.co_filename.startswith(("<frozen ", _HOME, _IMPORTLIB)):
+            place = f"{frame.f_globals.get('__name__')} ({frame.f_code.co_filename}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    if place is not None and error.name != name:
+        error.add_note(f"It is wanted by {place}.")
+
+
+def _import_name(distribution: str) -> str | None:
+    """Return the module that a distribution of this name brings, where its metadata tells."""
+    from importlib import metadata
+
+    try:
+        found = metadata.distribution(distribution)
+        listed = (found.read_text("top_level.txt") or "").split()
+        if not listed:
+            listed = [
+                file.parts[0] for file in found.files or () if len(file.parts) > 1 or file.suffix == ".py"
+            ]
+    except Exception:  # noqa: BLE001 - there is none, or its metadata are broken
+        return None
+    names = dict.fromkeys(name.removesuffix(".py") for name in listed)
+    public = [name for name in names if name.isidentifier() and not name.startswith("_")]
+    return min(public, key=lambda name: name.lower() not in distribution.lower()) if public else None
 
 
 def _version(name: str, module: object) -> str | None:
@@ -76,8 +170,21 @@ def _version(name: str, module: object) -> str | None:
     return found if type(found) is str else None
 
 
+def hint_at_outside(reply: Reply) -> None:
+    """Tell, where a module was not found, which directories of the environment are not granted."""
+    error = reply.get("error")
+    if not not_granted or type(error) is not dict or error.get("type") != "ModuleNotFoundError":
+        return
+    listed = ", ".join(not_granted)
+    error["message"] = (
+        f"{error.get('message')}. Editable installs of the environment lead to {listed}, outside of the "
+        f"project: if it is there, open the image with --path {not_granted[0]}."
+    )
+
+
 def _suggest(reply: Reply, name: str) -> None:
     error = reply.get("error")
     if type(error) is dict and error.get("type") == "ModuleNotFoundError":
+        hint_at_outside(reply)
         known = {entry.name for entry in pkgutil.iter_modules()} | set(sys.stdlib_module_names)
         error["suggestions"] = near(name.partition(".")[0], known)

@@ -6,22 +6,25 @@ import shutil
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
-from enum import StrEnum
+from pathlib import Path
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gramercy.errors import GramercyError, ImageError
 from gramercy.images.cores import cache_directory, core_name, find_core
 from gramercy.images.escapes import Arena, not_confined, run_escapes
+from gramercy.images.findings import Finding, Status
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
 from gramercy.images.sbcl import INSTALL, find_sbcl, sbcl_version
 from gramercy.ui.cli.display import json_text, visible
 from gramercy.ui.cli.handshake import ERAS, Conversation, HandshakeError, converse
+from gramercy.ui.cli.options import add_environment_options, timeout_option, told_settings
 from gramercy.ui.clients.launch import own_command
+from gramercy.workbench.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,27 +37,10 @@ SERVER_SECONDS = 8.0
 OLDEST_PYTHON = (3, 11)
 
 
-class Status(StrEnum):
-    """How a check ended."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "FAILED"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the report. A warning leaves something out of use, a failure breaks a promise."""
-
-    name: str
-    status: Status
-    detail: str
-    advice: str = ""
-
-    def line(self) -> str:
-        """Write the check for people."""
-        text = f"{self.status:8} {self.name:22} {self.detail}"
-        return visible(f"{text}\n{'':9}{'':22} {self.advice}" if self.advice else text)
+def line(check: Finding) -> str:
+    """Write a check for people."""
+    text = f"{check.status:8} {check.name:22} {check.detail}"
+    return visible(f"{text}\n{'':9}{'':22} {check.advice}" if check.advice else text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +62,40 @@ PROBES = {
 
 
 @click.command()
+@click.option(
+    "--project",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Instead: what was found for the images of this directory, and what they say when they are started.",
+)
+@add_environment_options
+@timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Write the checks as JSON.")
-def doctor(*, as_json: bool) -> int:
+def doctor(*, project: Path | None, as_json: bool, **options: Any) -> int:
     """Check live images by starting, crashing and attacking them, and the server by being its client."""
     checks = []
-    for check in examine():
+    for check in _chosen(project, options):
         checks.append(check)
         if not as_json:
             color = {Status.OK: "green", Status.WARNING: "yellow", Status.FAILED: "red"}[check.status]
-            click.secho(check.line(), fg=color if check.status is not Status.OK else None)
+            click.secho(line(check), fg=color if check.status is not Status.OK else None)
     is_well = all(check.status is not Status.FAILED for check in checks)
     if as_json:
         click.echo(json_text({"ok": is_well, "checks": [asdict(check) for check in checks]}))
     return 0 if is_well else 1
 
 
-def examine() -> Iterator[Check]:
+def _chosen(project: Path | None, options: dict[str, Any]) -> Iterator[Finding]:
+    told = told_settings(options)
+    if project is not None:
+        from gramercy.ui.cli.survey import survey
+
+        return survey(project.resolve(), told)
+    if told != Settings():
+        raise click.UsageError("options about an image need the project it is for: --project DIR")
+    return examine()
+
+
+def examine() -> Iterator[Finding]:
     """Make the checks, cheap ones first."""
     latest = monotonic() + LATEST_START_SECONDS
     yield _python()
@@ -101,28 +105,28 @@ def examine() -> Iterator[Check]:
     try:
         confinement = find_confinement()
     except ImageError as error:
-        yield Check("confinement", Status.FAILED, str(error))
+        yield Finding("confinement", Status.FAILED, str(error))
         return
     yield _confinement(confinement)
     for language in ("sbcl", "python") if sbcl.status is Status.OK else ("python",):
         if monotonic() > latest:
-            yield Check(f"{language} image", Status.WARNING, "not tried: the checks before took too long")
+            yield Finding(f"{language} image", Status.WARNING, "not tried: the checks before took too long")
             continue
         yield from _image(language, confinement)
     for era in ERAS:
         yield _server(era)
 
 
-def _python() -> Check:
+def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST_PYTHON:
-        return Check("Python", Status.FAILED, version, "use Python 3.11 or newer")
-    return Check("Python", Status.OK, f"{version} ({sys.executable})")
+        return Finding("Python", Status.FAILED, version, "use Python 3.11 or newer")
+    return Finding("Python", Status.OK, f"{version} ({sys.executable})")
 
 
-def _sbcl() -> Check:
+def _sbcl() -> Finding:
     if shutil.which("sbcl") is None:
-        return Check("SBCL", Status.WARNING, "not installed; there are Python images only", INSTALL)
+        return Finding("SBCL", Status.WARNING, "not installed; there are Python images only", INSTALL)
     try:
         sbcl = find_sbcl()
         version = sbcl_version(sbcl)
@@ -130,34 +134,34 @@ def _sbcl() -> Check:
         started = perf_counter()
         core = find_core(sbcl, version)
     except ImageError as error:
-        return Check("SBCL", Status.FAILED, str(error), f"reinstall it: {INSTALL}")
+        return Finding("SBCL", Status.FAILED, str(error), f"reinstall it: {INSTALL}")
     if core is None:
         advice = f"make {cache_directory()} writable, or set XDG_CACHE_HOME"
-        return Check("SBCL", Status.OK, f"{version}, started from source, which is slow", advice)
+        return Finding("SBCL", Status.OK, f"{version}, started from source, which is slow", advice)
     how = "core cached" if was_cached else f"core built in {perf_counter() - started:.1f} s"
-    return Check("SBCL", Status.OK, f"{version}, {how}")
+    return Finding("SBCL", Status.OK, f"{version}, {how}")
 
 
-def _bubblewrap() -> Check:
+def _bubblewrap() -> Finding:
     reason = why_not(Confinement.BUBBLEWRAP)
     if reason is None:
-        return Check("bubblewrap", Status.OK, shutil.which("bwrap") or "")
+        return Finding("bubblewrap", Status.OK, shutil.which("bwrap") or "")
     advice = (
         "apt-get install bubblewrap" if "not installed" in reason else "allow user namespaces for bubblewrap"
     )
-    return Check("bubblewrap", Status.WARNING, reason, advice)
+    return Finding("bubblewrap", Status.WARNING, reason, advice)
 
 
-def _confinement(confinement: Confinement) -> Check:
+def _confinement(confinement: Confinement) -> Finding:
     open_ways = weaknesses(confinement)
     if not open_ways:
-        return Check("confinement", Status.OK, confinement)
-    return Check(
+        return Finding("confinement", Status.OK, confinement)
+    return Finding(
         "confinement", Status.WARNING, f"{confinement}, which does not confine: {', '.join(open_ways)}"
     )
 
 
-def _image(language: str, confinement: Confinement) -> Iterator[Check]:
+def _image(language: str, confinement: Confinement) -> Iterator[Finding]:
     with Arena() as arena:
         image = LiveImage(
             "doctor", ImageSettings(language, arena.project, confinement).program, timeout=CALL_SECONDS
@@ -166,24 +170,24 @@ def _image(language: str, confinement: Confinement) -> Iterator[Check]:
             yield from _life(image, PROBES[language], language)
             yield _escapes(image, arena, language, confinement)
         except GramercyError as error:
-            yield Check(f"{language} image", Status.FAILED, str(error), "run again; if it stays, report it")
+            yield Finding(f"{language} image", Status.FAILED, str(error), "run again; if it stays, report it")
         finally:
             image.close()
 
 
-def _life(image: LiveImage, probe: Probe, language: str) -> Iterator[Check]:
+def _life(image: LiveImage, probe: Probe, language: str) -> Iterator[Finding]:
     started = perf_counter()
     first = image.evaluate(probe.define)
     spent = (perf_counter() - started) * 1000
     if not first.ok:
         raise ImageError(first.error.message if first.error else "it does not evaluate")
-    yield Check(f"{language} starts", Status.OK, f"and evaluates within {spent:.0f} ms")
+    yield Finding(f"{language} starts", Status.OK, f"and evaluates within {spent:.0f} ms")
     image.evaluate(probe.change)
     image.undo()
     yield _expect(f"{language} undo", image.evaluate(probe.read).values, "a change was taken back")
     ended = image.evaluate(probe.crash)
     if ended.ok:
-        yield Check(
+        yield Finding(
             f"{language} recovery", Status.FAILED, "the image could not be crashed, so nothing is proven"
         )
     else:
@@ -192,13 +196,13 @@ def _life(image: LiveImage, probe: Probe, language: str) -> Iterator[Check]:
         )
 
 
-def _expect(name: str, values: list[str], words: str) -> Check:
+def _expect(name: str, values: list[str], words: str) -> Finding:
     if values == ["42"]:
-        return Check(name, Status.OK, words)
-    return Check(name, Status.FAILED, f"expected 42, found {', '.join(values) or 'nothing'}")
+        return Finding(name, Status.OK, words)
+    return Finding(name, Status.FAILED, f"expected 42, found {', '.join(values) or 'nothing'}")
 
 
-def _escapes(image: LiveImage, arena: Arena, language: str, confinement: Confinement) -> Check:
+def _escapes(image: LiveImage, arena: Arena, language: str, confinement: Confinement) -> Finding:
     name = f"{language} escapes"
     results = run_escapes(image, arena)
     known = not_confined(confinement)
@@ -209,17 +213,17 @@ def _escapes(image: LiveImage, arena: Arena, language: str, confinement: Confine
     ]
     untried = [f"{result.name} ({result.detail})" for result in results if not result.tried]
     if escaped:
-        return Check(
+        return Finding(
             name, Status.FAILED, f"got out: {'; '.join(escaped)}", "do not run untrusted code in images here"
         )
     if untried:
-        return Check(name, Status.WARNING, f"not tried: {'; '.join(untried)}")
+        return Finding(name, Status.WARNING, f"not tried: {'; '.join(untried)}")
     let = sum(result.escaped for result in results)
     allowed = f", {let} are known not to be" if let else ""
-    return Check(name, Status.OK, f"{len(results) - let} of {len(results)} attempts were refused{allowed}")
+    return Finding(name, Status.OK, f"{len(results) - let} of {len(results)} attempts were refused{allowed}")
 
 
-def _server(era: str) -> Check:
+def _server(era: str) -> Finding:
     """Start the server as a client would, and have it evaluate something."""
     name = f"server {era}"
     with tempfile.TemporaryDirectory(prefix="gramercy-doctor-") as project:
@@ -234,5 +238,5 @@ def _server(era: str) -> Check:
                 conversation.close()
         except (HandshakeError, OSError, KeyError, TypeError) as error:
             advice = f"see what it says: {' '.join(command[:-2])} </dev/null"
-            return Check(name, Status.FAILED, str(error), advice)
-    return Check(name, Status.OK, f"started, has {count} tools and ran one, within {spent:.0f} ms")
+            return Finding(name, Status.FAILED, str(error), advice)
+    return Finding(name, Status.OK, f"started, has {count} tools and ran one, within {spent:.0f} ms")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gramercy.ui.cli.display import tell, visible
+from gramercy.ui.cli.options import add_environment_options, given_words, timeout_option
 from gramercy.ui.clients.base import Machine, SettingsError
 from gramercy.ui.clients.known import CLIENTS
 from gramercy.ui.clients.launch import is_fleeting, own_command, uvx_command
@@ -45,6 +46,7 @@ class Wish:
     project: str | None
     max_safety: str | None
     uvx: bool
+    further: list[str]
 
     @property
     def is_shared(self) -> bool:
@@ -69,6 +71,7 @@ class Wish:
         words += [word for image in self.images for word in ("--image", image)]
         words += ["--project", place] if place else []
         words += ["--max-safety", self.max_safety] if self.max_safety else []
+        words += self.further
         return self.client.entry(words)
 
     def _place(self) -> str:
@@ -131,11 +134,13 @@ def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--name", default="gramercy", show_default=True, callback=_name, help="What the client calls the server."
 )
 @_server_options
+@add_environment_options
+@timeout_option
 def install(*, client: str, write: bool, remove: bool, **options: Any) -> None:
     """Show what an MCP client needs to use this server, or write it into the client's settings."""
     if is_fleeting():
         options["uvx"] = True
-    wish = Wish(CLIENTS[client], **options)
+    wish = Wish(CLIENTS[client], further=given_words(options), **options)
     _check_images(wish.images)
     path = wish.file(Machine(sys.platform, Path.home(), os.environ))
     try:

@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-import os
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gramercy.ui.cli.display import visible
 from gramercy.workbench.assembly import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.images.environment import Environment, PublishedPort
+    from gramercy.images.environment import Environment
+    from gramercy.workbench.settings import Settings
+
+T = TypeVar("T")
 
 # As in the images room, which is not imported just to list them.
 LANGUAGES = click.Choice(["sbcl", "python"])
-LAST_PORT = 65535
 
 
 def origin_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say where tools come from; the command gets them as `origin`."""
 
     @wraps(command)
-    def wrapped(
+    def wrapped(  # noqa: PLR0913 - one parameter per option
         *,
         sources: tuple[str, ...],
         image: str | None,
         project: str,
         sandbox: bool,
         environment: Environment,
+        timeout: float,
         **rest: Any,
     ) -> Any:
         if not sources and image is None:
             raise click.UsageError("say where the tools are: --from FILE.py, --image sbcl|python, or both")
-        return command(origin=Origin(sources, image, project, sandbox, environment), **rest)
+        return command(origin=Origin(sources, image, project, sandbox, environment, timeout), **rest)
 
     return _sources(required=False)(_image_option(place_options(environment_options(wrapped))))
 
@@ -95,59 +98,95 @@ def place_options(command: Callable[..., Any], *, exists: bool = True) -> Callab
 
 
 def environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say what an image has beside its project, for the command's `environment`."""
+    """Add the options that say what an image has beside its project.
+
+    What they and the configuration files say together goes to the command as `environment` and `timeout`, and
+    as its `language` or `images` where it has such an option and it was not given.
+    """
 
     @wraps(command)
     def wrapped(**options: Any) -> Any:
-        names = ("python", "paths", "registries", "init", "memory_mb", "variables", "publish", "network")
-        told = {name: value for name in names if (value := options.pop(name)) not in (None, ())}
-        return command(environment=_environment(told), **options)
+        from gramercy.workbench.configuration import read_configuration
 
+        told = told_settings(options)
+        configuration = read_configuration(options["project"], told)
+        for remark in configuration.remarks:
+            click.echo(visible(f"warning: {remark}"), err=True)
+        if "language" in options:
+            options["language"] = options["language"] or configuration.language
+        if options.get("images") == () and not any(map(options.get, ("sources", "fixtures", "foreign"))):
+            options["images"] = configuration.images
+        return command(environment=configuration.environment, timeout=configuration.timeout, **options)
+
+    return add_environment_options(wrapped)
+
+
+def add_environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the bare options, for a command that makes of them what it likes."""
     for option in _ENVIRONMENT_OPTIONS:
-        wrapped = option(wrapped)
-    return wrapped
+        command = option(command)
+    return command
 
 
-def _environment(told: dict[str, Any]) -> Environment:
-    """Make the user's own word out of the options that were given."""
-    from gramercy.images.environment import Environment, Network
+def told_settings(options: dict[str, Any]) -> Settings:
+    """Take what was said about an image out of the options of a command."""
+    from gramercy.images.environment import Network
+    from gramercy.workbench.settings import Settings, read_port, read_variable
 
-    for name in ("paths", "registries"):
-        if name in told:
-            told[name] = tuple(Path(path).resolve() for path in told[name])
-    if "init" in told:
-        told["init"] = Path(told["init"]).resolve()
-    if "network" in told:
-        told["network"] = Network(told["network"])
-    if "variables" in told:
-        told["variables"] = _variables(told["variables"])
-    if "publish" in told:
-        told["publish"] = tuple(map(_port, told["publish"]))
-    return Environment(**told)
-
-
-def _variables(words: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not name.isidentifier():
-            raise click.BadParameter(f"{word!r:.60} is not NAME or NAME=VALUE", param_hint="--env")
-        if not equals and name not in os.environ:
-            raise click.BadParameter(f"{name} is not set here: give it as {name}=VALUE", param_hint="--env")
-        found[name] = value if equals else os.environ[name]
-    return found
+    told = {name: options.pop(name, None) for name in OPTION_NAMES}
+    return Settings(
+        python=_python(told["python"]),
+        paths=tuple(Path(path).resolve() for path in told["paths"] or ()),
+        registries=tuple(Path(path).resolve() for path in told["registries"] or ()),
+        init=Path(told["init"]).resolve() if told["init"] else None,
+        memory=told["memory"],
+        timeout=told["timeout"],
+        env=dict(_read(read_variable, told["env"] or (), "--env")),
+        publish=tuple(_read(read_port, told["publish"], "--publish")) if told["publish"] else None,
+        network=Network(told["network"]) if told["network"] else None,
+    )
 
 
-def _port(word: str) -> PublishedPort:
-    from gramercy.images.environment import PublishedPort
-
-    outer, _, inner = word.partition(":")
-    ports = [int(part) if part.isdecimal() else 0 for part in (outer, inner or outer)]
-    if not all(1 <= port <= LAST_PORT for port in ports):
-        raise click.BadParameter(f"{word!r:.40} is not PORT or OUTER:INNER", param_hint="--publish")
-    return PublishedPort(*ports)
+def _python(word: str | None) -> str | None:
+    """Make a path absolute as long as it is known where the command was given; a version stays one."""
+    if word is None or not (Path(word).expanduser().exists() or "/" in word):
+        return word
+    # The name is kept: a link to an interpreter tells which environment is meant.
+    return str(Path(word).expanduser().absolute())
 
 
+def _read(reader: Callable[[str], T], words: tuple[str, ...], option: str) -> list[T]:
+    try:
+        return [reader(word) for word in words]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
+def given_words(options: dict[str, Any]) -> list[str]:
+    """Take the same options and write them again as words, with paths that hold in every directory."""
+    told = {name: options.pop(name, None) for name in OPTION_NAMES}
+    words: list[str] = []
+    for name, value in told.items():
+        option = f"--{SPELLINGS.get(name, name)}"
+        for each in value if isinstance(value, tuple) else (value,):
+            if each is not None:
+                words += [option, _lasting(name, each)]
+    return words
+
+
+def _lasting(name: str, value: Any) -> str:
+    if name == "python":
+        return _python(value) or ""
+    if name in ("paths", "registries", "init"):
+        return str(Path(value).resolve())
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+OPTION_NAMES = (
+    *("python", "paths", "registries", "init", "memory"),
+    *("timeout", "env", "publish", "network"),
+)
+SPELLINGS = {"paths": "path", "registries": "registry"}
 _ENVIRONMENT_OPTIONS = (
     click.option(
         "--network",
@@ -162,14 +201,11 @@ _ENVIRONMENT_OPTIONS = (
     ),
     click.option(
         "--env",
-        "variables",
         multiple=True,
         metavar="NAME|NAME=VALUE",
         help="An environment variable for the image; may be given several times.",
     ),
-    click.option(
-        "--memory", "memory_mb", type=click.IntRange(min=64), metavar="MB", help="What each process may use."
-    ),
+    click.option("--memory", type=click.IntRange(min=64), metavar="MB", help="What each process may use."),
     click.option(
         "--init",
         type=click.Path(exists=True, dir_okay=False),
@@ -192,7 +228,7 @@ _ENVIRONMENT_OPTIONS = (
     ),
     click.option(
         "--python",
-        metavar="PROGRAM|DIRECTORY",
+        metavar="PROGRAM|DIRECTORY|VERSION",
         help="The interpreter or virtual environment of a Python image; by default that of the project.",
     ),
 )
@@ -203,8 +239,7 @@ def timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
-        default=60.0,
-        show_default=True,
+        show_default="60, or what a configuration file says",
         metavar="SECONDS",
         help="After this an evaluation is interrupted; what it did not change stays.",
     )(command)

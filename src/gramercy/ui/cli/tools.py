@@ -102,8 +102,7 @@ def _description(tool: Tool) -> str:
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
+    show_default="60, or the timeout of a configuration file",
     help="Seconds.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
@@ -115,14 +114,15 @@ def call_tool(  # noqa: PLR0913 - one parameter per option
     approve: bool,
     max_safety: str | None,
     policy: str | None,
-    deadline: float,
+    deadline: float | None,
     as_json: bool,
 ) -> int:
     """Call a tool through the guard, with one JSON object, - for standard input, or key=value pairs."""
     handler = (lambda _tool, _arguments: Approved(by=BY)) if approve else ask_at_terminal
-    with assembled(origin, timeout=deadline) as registry:
+    seconds = deadline or origin.timeout
+    with assembled(origin, timeout=seconds) as registry:
         tool = registry.resolve(name)
-        limits: dict[str, Any] = {"max_safety_level": max_safety, "deadline": origin.patience(deadline)}
+        limits: dict[str, Any] = {"max_safety_level": max_safety, "deadline": origin.patience(seconds)}
         executor = Executor(registry, handler, policy=load_policy(policy) if policy else None, **limits)
         result = executor.execute(ToolCall("cli", tool.name, _read_arguments(tool, arguments)))
     return _report(result, as_json=as_json)

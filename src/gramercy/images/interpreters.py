@@ -1,0 +1,293 @@
+"""Find the Python of a project without running any of its files.
+
+A repository can bring any file as `.venv/bin/python`, so nothing is started here: `pyvenv.cfg` is read as
+text. Of the installation behind an environment only the program, its standard library and libpython are
+named, each checked by the name of the real file, so that a link or a `home` that lies opens nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gramercy.errors import ImageStartError
+from gramercy.images.protection import SYSTEM_DIRECTORIES, work_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+OLDEST = (3, 11)
+LARGEST_SETTINGS = 1 << 16
+# As many as the kernel follows.
+MOST_LINKS = 40
+HEADER_OCTETS = 20
+# Where the user's own environment is told, the nearer one first.
+VARIABLES = ("VIRTUAL_ENV", "CONDA_PREFIX")
+SETTINGS, CONDA = "pyvenv.cfg", "conda-meta"
+_PROGRAM = re.compile(r"python(?:3(?:\.(?P<minor>\d{1,3}))?)?(?P<flags>[td]{0,2})")
+_LIBRARY = re.compile(r"libpython3[.\w]*\.so[.\d]*")
+_AGAIN = "make the environment again"
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python as it is started: `program` keeps the name by which it belongs to its `environment`.
+
+    `origin` says where it was found. `places` are what it reads outside of its environment: real file or
+    directory, and the name under which it is looked for.
+    """
+
+    program: Path
+    version: tuple[int, int]
+    origin: str
+    environment: Path | None = None
+    packages: tuple[Path, ...] = ()
+    places: tuple[tuple[Path, Path], ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Name it for people."""
+        where = self.environment or self.program
+        return f"Python {self.version[0]}.{self.version[1]} of {where} ({self.origin})"
+
+
+def find_environment(project: Path | None) -> tuple[Interpreter | None, tuple[str, ...]]:
+    """Return the first usable environment of the project or the user, and what is wrong with those before."""
+    wrong: list[str] = []
+    for place, origin in _candidates(project):
+        try:
+            if project is not None and origin not in VARIABLES:
+                _check_inside(place, project)
+            return environment_at(place, origin), tuple(wrong)
+        except ImageStartError as error:
+            wrong.append(f"{origin} is not used: {error}.")
+    return None, tuple(wrong)
+
+
+def _candidates(project: Path | None) -> Iterator[tuple[Path, str]]:
+    for name in (".venv", "venv") if project is not None else ():
+        place = Path(project or "", name)
+        # A directory of that name may hold anything; a link that leads nowhere was meant as one.
+        if is_environment(place) or os.path.lexists(place / "bin" / "python") or _is_dangling(place):
+            yield place, name
+    for name in VARIABLES:
+        told = os.environ.get(name)
+        if told:
+            yield Path(told).expanduser(), name
+
+
+def is_environment(directory: Path) -> bool:
+    """Tell whether a directory is a virtual environment, or one of conda."""
+    return (directory / SETTINGS).is_file() or (directory / CONDA).is_dir()
+
+
+def _is_dangling(place: Path) -> bool:
+    return place.is_symlink() and not place.exists()
+
+
+def _check_inside(place: Path, project: Path) -> None:
+    """Refuse a link of the project that leads out of it: only the user may grant what is outside."""
+    real = place.resolve()
+    if not real.is_relative_to(work_tree(project) or project):
+        raise ImageStartError(
+            f"it leads to {real}, outside of the project: if that is yours, say --python {real}"
+        )
+
+
+def environment_at(directory: Path, origin: str) -> Interpreter:
+    """Return the interpreter of an environment, or say what is wrong with it."""
+    # The directory may be reached through links; the program in it must keep its own name.
+    root = directory.resolve()
+    if not root.is_dir():
+        raise ImageStartError(f"there is no directory {root}")
+    _check_root(root)
+    names = (root / "bin" / name for name in ("python", "python3"))
+    program = next((name for name in names if os.path.lexists(name)), None)
+    if program is None:
+        raise ImageStartError(f"{root} has no bin/python: {_AGAIN}")
+    if (root / CONDA).is_dir():
+        return _conda(root, program, origin)
+    if not (root / SETTINGS).is_file():
+        return interpreter_at(program, origin)
+    return _virtual(root, program, origin)
+
+
+def _check_root(root: Path) -> None:
+    home = Path.home().resolve()
+    if root == home or root in home.parents or (root in SYSTEM_DIRECTORIES and is_environment(root)):
+        raise ImageStartError(f"{root} cannot be an environment: all that is in it would be readable")
+
+
+def _virtual(root: Path, program: Path, origin: str) -> Interpreter:
+    real = _real_program(program)
+    told = _settings(root / SETTINGS)
+    home = Path(told.get("home", ""))
+    if not home.is_absolute():
+        raise ImageStartError(f"{root / SETTINGS} does not say where its Python is (home = ...): {_AGAIN}")
+    version = _version(real, told)
+    base = Path(os.path.normpath(home.parent))
+    libraries = _libraries(base, version)
+    if not libraries:
+        name = f"Python {version[0]}.{version[1]}"
+        raise ImageStartError(f"the {name} that {root} was made with is not in {home} any more: {_AGAIN}")
+    names = [*_chain(program), home / real.name, real]
+    places = _pieces(real, names, version, {base, *(name.parent.parent for name in names)})
+    packages = tuple(root / "lib" / library.name / "site-packages" for library in libraries[:1])
+    outer = (place for place in places if not place[1].is_relative_to(root))
+    return Interpreter(program, version, origin, root, packages, tuple(outer))
+
+
+def _conda(root: Path, program: Path, origin: str) -> Interpreter:
+    """Return a conda environment: it is an installation of its own, whose libraries are anywhere in lib."""
+    real = _real_program(program)
+    version = _version(real, {})
+    libraries = _libraries(root, version)
+    if not libraries:
+        raise ImageStartError(f"{root} has no standard library of Python {version[0]}.{version[1]}: {_AGAIN}")
+    return Interpreter(program, version, origin, root, (libraries[0] / "site-packages",))
+
+
+def interpreter_at(program: Path, origin: str) -> Interpreter:
+    """Return the interpreter that a file is, with its environment if it belongs to one."""
+    if is_environment(root := program.parent.parent):
+        return environment_at(root, origin)
+    real = _real_program(program)
+    version = _version(real, {})
+    root = real.parent.parent
+    libraries = _libraries(root, version)
+    if not libraries:
+        raise ImageStartError(
+            f"{program} is not a Python that can be used: "
+            f"{root / 'lib'} has no standard library of {version[0]}.{version[1]}"
+        )
+    places = _pieces(real, [real], version, {root})
+    packages = tuple(library / "site-packages" for library in libraries[:1])
+    return Interpreter(real, version, origin, None, packages, tuple(places))
+
+
+def _real_program(program: Path) -> Path:
+    real = Path(os.path.realpath(program))
+    if not real.is_file():
+        leads = f"leads to {real}, which" if real != program else "is no file: it"
+        raise ImageStartError(f"{program} {leads} is not there: install that Python again or {_AGAIN}")
+    if not _PROGRAM.fullmatch(real.name):
+        raise ImageStartError(f"{program} is not a Python that can be used: it is {real}, not python3")
+    if not _is_of_this_machine(real):
+        machine = os.uname().machine
+        raise ImageStartError(
+            f"{program} is not a Python that can be used: {real} is no program for {machine}"
+        )
+    return real
+
+
+def _is_of_this_machine(program: Path) -> bool:
+    own = _header(Path(os.path.realpath(sys.executable)))
+    return own[:4] != b"\x7fELF" or _kind(_header(program)) == _kind(own)
+
+
+def _kind(header: bytes) -> tuple[bytes, bytes]:
+    """Return what of a header tells the format, the word size, the order of octets and the processor."""
+    return header[:6], header[18:20]
+
+
+def _header(program: Path) -> bytes:
+    try:
+        with program.open("rb") as file:
+            return file.read(HEADER_OCTETS)
+    except OSError:
+        return b""
+
+
+def _settings(file: Path) -> dict[str, str]:
+    """Read `key = value` lines of a file of the project, which may be anything but a file."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as source:
+            is_plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            text = source.read(LARGEST_SETTINGS).decode("utf-8", "replace") if is_plain else ""
+    except OSError as error:
+        raise ImageStartError(f"{file} cannot be read: {error.strerror}") from None
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {key.strip().lower(): value.strip() for key, _, value in pairs}
+
+
+def _version(real: Path, told: dict[str, str]) -> tuple[int, int]:
+    """Return the version by the name of the real program, the settings, or the library beside it."""
+    minor = next(_minors(real, told), None)
+    if minor is None:
+        raise ImageStartError(
+            f"{real} does not tell which version it is: say --python with another name of it"
+        )
+    if (3, minor) < OLDEST:
+        raise ImageStartError(f"{real} is Python 3.{minor}: 3.11 or newer is needed")
+    return 3, minor
+
+
+def _minors(real: Path, told: dict[str, str]) -> Iterator[int]:
+    named = _PROGRAM.fullmatch(real.name)
+    if named and named["minor"]:
+        yield int(named["minor"])
+    for key in ("version", "version_info"):
+        if found := re.match(r"3\.(\d{1,3})\b", told.get(key, "")):
+            yield int(found[1])
+    yield from sorted(
+        int(found[1])
+        for path in real.parent.parent.glob("lib/python3.*")
+        if (found := re.fullmatch(r"python3\.(\d{1,3})t?", path.name)) and (path / "os.py").is_file()
+    )
+
+
+def _libraries(root: Path, version: tuple[int, int]) -> list[Path]:
+    """Return the standard library of an installation; with some distributions half of it is in lib64."""
+    name = f"python{version[0]}.{version[1]}"
+    found = [root / lib / each for lib in ("lib", "lib64") for each in (name, f"{name}t")]
+    found = [path for path in found if path.resolve().name in (name, f"{name}t") and path.is_dir()]
+    has_core = any((path / "os.py").is_file() and (path / "encodings").is_dir() for path in found)
+    return found if has_core else []
+
+
+def _chain(program: Path) -> list[Path]:
+    """Return the names that a chain of links goes through."""
+    names = [program]
+    while names[-1].is_symlink() and len(names) < MOST_LINKS:
+        last = names[-1]
+        target = last.readlink()
+        # What is above a directory depends on where the directory really is.
+        start = Path(os.path.realpath(last.parent)) if os.pardir in target.parts else last.parent
+        names.append(Path(os.path.normpath(start / target)))
+    return names
+
+
+def _pieces(
+    real: Path, names: Iterable[Path], version: tuple[int, int], roots: Iterable[Path]
+) -> list[tuple[Path, Path]]:
+    """Return what of an installation is needed, under each name by which it is looked for."""
+    places = dict.fromkeys(names, real)
+    for root in sorted(roots):
+        for library in _libraries(root, version):
+            places[library] = library.resolve()
+        for library in sorted(root.glob("lib/libpython3*.so*")):
+            if _LIBRARY.fullmatch(library.resolve().name):
+                places[library] = library.resolve()
+    both = dict(places)
+    both.update({source: source for source in places.values()})
+    return [
+        (source, name) for name, source in both.items() if not name.is_relative_to("/usr") and source.exists()
+    ]
+
+
+@cache
+def own_interpreter() -> Interpreter:
+    """Return the interpreter of this process, without any environment and without packages."""
+    program = Path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))
+    homes = {Path(sys.base_prefix).resolve(), Path(sys.base_exec_prefix).resolve(), program}
+    outer = sorted(home for home in homes if home != Path("/") and not home.is_relative_to("/usr"))
+    return Interpreter(
+        program, sys.version_info[:2], "that of gramercy", places=tuple((home, home) for home in outer)
+    )

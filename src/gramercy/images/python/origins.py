@@ -1,0 +1,214 @@
+"""From which source each module of the user's project was loaded, and which modules import which.
+
+Sources are compared by content: an edit within the second of the last one is an edit too. Nothing here runs
+or imports code of the user's.
+"""
+
+import ast
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.util import cache_from_source, source_hash
+from typing import NamedTuple
+
+from .anatomy import is_module, raw_space
+
+_modules = sys.modules
+_open, _stat = open, os.stat
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+class Source(NamedTuple):
+    """A file and what stood in it."""
+
+    file: str
+    data: bytes
+
+    @property
+    def mark(self) -> bytes:
+        """What tells this content from another one."""
+        return source_hash(self.data)
+
+
+class Origins:
+    """The marks of the sources that the loaded modules came from."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, bytes | None] = {}
+        self._reloaded: list[str] = []
+        self.since = 0.0
+
+    def note(self, name: str, module: object) -> bool:
+        """Remember the source of a module that was loaded during the call that began at `since`.
+
+        Return whether it was not loaded from that source but from what was compiled of an older one.
+        """
+        source = source_of(module)
+        if source is None:
+            return False
+        is_old = _is_compiled_from_older(source)
+        # A file that was written during the call may have been read before or after that.
+        is_sure = _written(source.file) < self.since and not is_old
+        self._marks[name] = source.mark if is_sure else None
+        return is_old
+
+    def settle(self, name: str, source: Source) -> None:
+        """Remember the source that a module was loaded from once more."""
+        self._marks[name] = source.mark
+        self._reloaded.append(name)
+
+    def take_reloaded(self) -> list[str]:
+        """Return the modules that were loaded once more since the last time."""
+        found, self._reloaded = self._reloaded, []
+        return found
+
+    def forget(self, name: str) -> None:
+        """Take the module for one whose source has changed."""
+        self._marks[name] = None
+
+    def changed(self) -> dict[str, Source]:
+        """Return the modules whose file says something else now, with what it says."""
+        found = {}
+        for name, mark in list(self._marks.items()):
+            source = source_of(_modules.get(name))
+            if source is not None and source.mark != mark:
+                found[name] = source
+        return found
+
+    def names(self) -> list[str]:
+        """Return the modules of the project that are loaded."""
+        return [name for name in self._marks if is_module(_modules.get(name))]
+
+
+def source_of(module: object) -> Source | None:
+    """Return the source file of a module as it is now, or None where it has none."""
+    file = raw_space(module).get("__file__") if is_module(module) else None
+    if type(file) is not str or not file.endswith(".py"):
+        return None
+    try:
+        with _open(file, "rb") as stream:
+            return Source(file, stream.read())
+    except OSError:
+        return None
+
+
+def _written(file: str) -> float:
+    try:
+        return _stat(file).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _is_compiled_from_older(source: Source) -> bool:
+    """Tell whether the import system takes a compiled file for up to date that is older than the source.
+
+    It knows the second and the size of the source: an edit within the same second may escape it.
+    """
+    try:
+        cached = cache_from_source(source.file)
+        with _open(cached, "rb") as stream:
+            header = stream.read(16)
+        written = _stat(source.file).st_mtime_ns
+        is_older = _stat(cached).st_mtime_ns < written
+    except (OSError, NotImplementedError):
+        return False
+    known = (0, written // 1_000_000_000 & 0xFFFFFFFF, len(source.data) & 0xFFFFFFFF)
+    numbers = tuple(int.from_bytes(header[place : place + 4], "little") for place in (4, 8, 12))
+    return is_older and numbers == known
+
+
+class Graph:
+    """Which of the project's modules import which; files are read when they are asked for."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(names)
+        self._wanted: dict[str, list[str]] = {}
+        self._sources: dict[str, Source | None] = {}
+
+    def _source(self, name: str) -> Source | None:
+        if name not in self._sources:
+            self._sources[name] = source_of(_modules.get(name))
+        return self._sources[name]
+
+    def wanted_by(self, name: str) -> list[str]:
+        """Return what a module imports of the project, in the order in which it does."""
+        if name not in self._wanted:
+            source, package = self._source(name), _package(name, _modules.get(name))
+            found = [] if source is None else list(_imports(source.data, package))
+            self._wanted[name] = [
+                other for other in dict.fromkeys(found) if other in self._names and other != name
+            ]
+        return self._wanted[name]
+
+    def below(self, names: Iterable[str]) -> set[str]:
+        """Return the modules and everything of the project that they import, directly or not."""
+        found: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting.extend(self.wanted_by(name))
+        return found
+
+    def above(self, names: set[str]) -> set[str]:
+        """Return the modules and everything of the project that imports them, directly or not."""
+        found = set(names)
+        while True:
+            candidates = [name for name in self._names - found if self._mentions(name, found)]
+            more = {name for name in candidates if not found.isdisjoint(self.wanted_by(name))}
+            if not more:
+                return found
+            found |= more
+
+    def _mentions(self, name: str, others: set[str]) -> bool:
+        """Tell whether a file has one of the names in it, before it is parsed for the sake of that."""
+        source = self._source(name)
+        return source is not None and any(
+            other.rpartition(".")[2].encode() in source.data for other in others
+        )
+
+    def ordered(self, names: set[str]) -> list[str]:
+        """Return the modules, those that others import first."""
+        done: dict[str, None] = {}
+        seen: set[str] = set()
+
+        def visit(name: str) -> None:
+            if name not in seen:
+                seen.add(name)
+                for other in self.wanted_by(name):
+                    visit(other)
+                done[name] = None
+
+        for name in sorted(names):
+            visit(name)
+        return [name for name in done if name in names]
+
+
+def _package(name: str, module: object) -> str:
+    is_package = is_module(module) and "__path__" in raw_space(module)
+    return name if is_package else name.rpartition(".")[0]
+
+
+def _imports(data: bytes, package: str) -> Iterator[str]:
+    """Give the names that a module imports when it is loaded; a file that cannot be read imports nothing."""
+    try:
+        waiting: list[ast.AST] = [ast.parse(data)]
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            home = _home(node, package)
+            yield home
+            yield from (f"{home}.{alias.name}" for alias in node.names)
+        elif not isinstance(node, _FUNCTIONS):
+            waiting.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+
+
+def _home(node: ast.ImportFrom, package: str) -> str:
+    parts = package.split(".") if package else []
+    base = parts[: len(parts) - node.level + 1] if node.level else []
+    return ".".join([*base, *([node.module] if node.module else [])])

@@ -1,0 +1,106 @@
+"""Tell which values can be read, compared and printed without running a line of the user's code."""
+
+import types
+from abc import ABCMeta
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+from .anatomy import ATOMS, FUNCTIONS, MISSING, class_attribute, instance_space, is_class, kinds, raw_space
+
+# A look at more than this would cost more than the state that it saves.
+_MOST = 100_000
+_CONTAINERS = 2000
+_id, _type = id, type
+_VIEWS = kinds(type({}.keys()), type({}.values()), type({}.items()))
+_MANY = _VIEWS | kinds(list, tuple, set, frozenset)
+_SINGLE = ATOMS | kinds(range, bytearray)
+_METACLASSES = kinds(type, ABCMeta)
+_object_repr = object.__dict__["__repr__"]
+_object_getattribute = object.__dict__["__getattribute__"]
+
+
+class DoubtError(Exception):
+    """It is not certain that nothing of the user's would run."""
+
+
+def is_plain(value: object, *, shown: bool = False) -> bool:
+    """Tell whether the value is made of builtin types through and through.
+
+    With `shown` it may also hold what prints itself without code of the user's: functions, classes, modules,
+    instances of classes without a `__repr__` of their own.
+    """
+    if id(type(value)) in _SINGLE:
+        return True
+    waiting: list[Any] = [value]
+    seen: set[int] = set()
+    left = _MOST
+    while waiting:
+        thing = waiting.pop()
+        if id(type(thing)) in _SINGLE or id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        parts = _parts(thing, shown=shown)
+        if parts is None or len(seen) > _CONTAINERS:
+            return False
+        left -= sum(map(len, parts))
+        if left < 0:
+            return False
+        for part in parts:
+            if not _all_single(part):
+                waiting.extend(part)
+    return True
+
+
+def _parts(thing: Any, *, shown: bool) -> list[Any] | None:
+    """Return the collections whose members have to be plain too, or None when the thing itself is not."""
+    kind = id(type(thing))
+    if kind in _MANY:
+        return [thing]
+    if type(thing) is dict:
+        return [thing.keys(), thing.values()]
+    if shown and type(thing) is types.MethodType and type(thing.__func__) is types.FunctionType:
+        return [(thing.__self__,)]
+    return [] if shown and _is_printed_by_python(thing) else None
+
+
+def _all_single(part: Any) -> bool:
+    """Tell whether no member needs a look of its own; the loop is in C."""
+    return {*map(_id, map(_type, part))} <= _SINGLE
+
+
+def has_plain_keys(space: dict[Any, object]) -> bool:
+    """Tell whether to look for a plain key compares with no key of the user's."""
+    return len(space) <= _MOST and (_all_single(space) or is_plain(list(space)))
+
+
+def has_plain_attributes(cls: type) -> bool:
+    """Tell whether instances of the class are read in the way of `object`."""
+    return class_attribute(cls, "__getattribute__") is _object_getattribute
+
+
+def _is_printed_by_python(thing: object) -> bool:
+    if id(type(thing)) in FUNCTIONS:
+        return True
+    if is_class(thing):
+        return id(type(thing)) in _METACLASSES
+    if type(thing) is types.ModuleType:
+        return _is_ordinary(thing)
+    return class_attribute(type(thing), "__repr__") is _object_repr
+
+
+def _is_ordinary(module: types.ModuleType) -> bool:
+    """Tell whether a module prints as its name and file, by no loader of the user's."""
+    space = raw_space(module)
+    if not has_plain_keys(space) or type(space.get("__name__")) is not str or "__loader__" not in space:
+        return False
+    spec = space.get("__spec__")
+    if spec is not None:
+        return type(spec) is ModuleSpec and type(instance_space(spec).get("origin")) is str
+    # It is asked for its file then, and what it does not hold its `__getattr__` is asked for.
+    is_bare = space["__loader__"] is None and "__spec__" in space and "__getattr__" not in space
+    return is_bare and type(space.get("__file__", "")) is str
+
+
+def has_hook(value: object, *names: str) -> bool:
+    """Tell whether the class of the value has one of the methods."""
+    return any(class_attribute(type(value), name) is not MISSING for name in names)

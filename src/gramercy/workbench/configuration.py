@@ -1,0 +1,227 @@
+"""Join what the command line, the user's own file and the project's file say about images.
+
+What a project may not say is refused, told, and left to the user's file or the command line.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gramercy.images.environment import Environment, Network
+from gramercy.workbench.rights import DEFAULT_TIMEOUT, raised
+from gramercy.workbench.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+T = TypeVar("T")
+
+NAME = "gramercy.toml"
+PROJECTS = "projects"
+LARGEST_FILE = 1 << 20
+OPTIONS = {"paths": "path", "registries": "registry"}
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What holds for the images of a project; `remarks` tell what of the files is not used, and why."""
+
+    environment: Environment = field(default_factory=Environment)
+    timeout: float = DEFAULT_TIMEOUT
+    images: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def language(self) -> str | None:
+        """The language of the first image, if the files name one."""
+        return self.images[0].rpartition("=")[2] if self.images else None
+
+
+class _Reading:
+    """The files as they are read, with what is wrong in them."""
+
+    def __init__(self, project: Path) -> None:
+        self.project = project
+        self.files: list[Path] = []
+        self.remarks: list[str] = []
+
+    def table(self, file: Path, place: str = "") -> dict[str, Any]:
+        """Return a table of a file, an empty one where there is none."""
+        import tomllib
+
+        try:
+            data: Any = tomllib.loads(_text(file))
+        except OSError as error:
+            self.remarks.append(f"{file} cannot be read: {error.strerror or error}")
+            return {}
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+            self.remarks.append(f"{file} is not TOML, so nothing of it is used: {error}")
+            return {}
+        for part in filter(None, place.split(".")):
+            data = data.get(part, {}) if isinstance(data, dict) else {}
+        if data:
+            self.files.append(file)
+        return self.checked(data, f"{file} [{place}]")
+
+    def checked(self, table: Any, where: str) -> dict[str, Any]:
+        """Return the table, or say that it is none."""
+        if isinstance(table, dict):
+            return table
+        self.remarks.append(f"{where} must be a table")
+        return {}
+
+    def settings(self, table: dict[str, Any], where: str, base: Path, allowed: str = "") -> Settings:
+        """Return what a table sets."""
+        found, wrong = read_settings(table, base, allowed)
+        self.remarks += [f"{where}: {line}" for line in wrong]
+        return found
+
+
+def read_configuration(project: str | Path, told: Settings | None = None) -> Configuration:
+    """Return what holds for a project, `told` being the word of the command line."""
+    reading = _Reading(Path(project).expanduser().resolve())
+    general, special = _of_user(reading)
+    if general.python and _has_environment(reading.project):
+        # In general means: for projects that have no environment of their own.
+        general = replace(general, python=None)
+    own = _of_project(reading, _over(special, general))
+    joined = _joined(told or Settings(), special, own, general)
+    environment = Environment(
+        python=joined.python,
+        paths=joined.paths,
+        registries=joined.registries,
+        init=joined.init,
+        memory_mb=joined.memory,
+        variables=joined.env,
+        publish=joined.publish or (),
+        network=joined.network or Network.NONE,
+        notes=tuple(f"{remark}." for remark in reading.remarks),
+    )
+    timeout = joined.timeout or DEFAULT_TIMEOUT
+    return Configuration(environment, timeout, joined.image, tuple(reading.files), tuple(reading.remarks))
+
+
+def _has_environment(project: Path) -> bool:
+    from gramercy.images.interpreters import is_environment
+
+    return any(is_environment(project / name) for name in (".venv", "venv"))
+
+
+def user_file() -> Path:
+    """Return where the user's own file is."""
+    told = os.environ.get("XDG_CONFIG_HOME", "")
+    home = Path(told) if Path(told).is_absolute() else Path.home() / ".config"
+    return home / "gramercy" / NAME
+
+
+def _of_user(reading: _Reading) -> tuple[Settings, Settings]:
+    """Return what the user's file says in general, and for this project."""
+    file = user_file()
+    if not file.exists():
+        return Settings(), Settings()
+    table = reading.table(file)
+    general, special = reading.settings(table, str(file), file.parent, PROJECTS), Settings()
+    for name, each in reading.checked(table.get(PROJECTS, {}), f"{file} [{PROJECTS}]").items():
+        if Path(name).expanduser().resolve() == reading.project:
+            where = f"{file} [{PROJECTS}.{name}]"
+            special = reading.settings(reading.checked(each, where), where, reading.project)
+    return general, special
+
+
+def _of_project(reading: _Reading, limits: Settings) -> Settings:
+    """Return what the project's file says, without what only the user may say."""
+    file, shared = reading.project / NAME, reading.project / "pyproject.toml"
+    where, place = str(file), ""
+    if not _is_own(file, reading):
+        if not _is_own(shared, reading) or "gramercy" not in _peeked(shared):
+            return Settings()
+        file, place = shared, "tool.gramercy"
+        where = f"{shared} [{place}]"
+    elif _is_own(shared, reading) and "[tool.gramercy" in _peeked(shared):
+        reading.remarks.append(f"{shared} [tool.gramercy] is not used, since there is {file}")
+    table = reading.table(file, place)
+    settings = reading.settings(table, where, reading.project)
+    for key, kept, reason in raised(settings, table, reading.project, limits):
+        option = OPTIONS.get(key, key)
+        reading.remarks.append(
+            f"{where}: {key} is refused, since {reason}: say --{option}, or put it into {user_file()} "
+            f'under [{PROJECTS}."{reading.project}"]'
+        )
+        settings = replace(settings, **{key: kept})
+    return settings
+
+
+def _is_own(file: Path, reading: _Reading) -> bool:
+    """Tell whether a file is there and in the project: nothing else may be read because a project says so."""
+    if not file.exists():
+        return False
+    if file.resolve().is_relative_to(reading.project):
+        return True
+    reading.remarks.append(f"{file} is not read, since it leads out of the project")
+    return False
+
+
+def _text(file: Path) -> str:
+    """Read a file that may be anything but a file; what is too long is not read at all."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as source:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("it is not a file")
+        data = source.read(LARGEST_FILE + 1)
+    if len(data) > LARGEST_FILE:
+        raise OSError(f"it is longer than {LARGEST_FILE:,} bytes")
+    return data.decode("utf-8")
+
+
+def _peeked(file: Path) -> str:
+    try:
+        return _text(file)
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _over(nearer: Settings, farther: Settings) -> Settings:
+    """Join two sources of the same kind: the nearer one counts, and what adds up is added up."""
+    return Settings(
+        python=nearer.python or farther.python,
+        paths=_united(nearer.paths, farther.paths),
+        registries=_united(nearer.registries, farther.registries),
+        init=nearer.init or farther.init,
+        memory=nearer.memory or farther.memory,
+        timeout=nearer.timeout or farther.timeout,
+        env={**farther.env, **nearer.env},
+        publish=farther.publish if nearer.publish is None else nearer.publish,
+        network=nearer.network or farther.network,
+        image=nearer.image or farther.image,
+    )
+
+
+def _joined(told: Settings, special: Settings, own: Settings, general: Settings) -> Settings:
+    """Join the sources, nearest first. For limits a project may ask for less than the user allows."""
+    of_user = _over(special, general)
+    choices = _over(_over(special, own), general)
+    lowered = Settings(
+        memory=_lower(of_user.memory, own.memory),
+        timeout=_lower(of_user.timeout, own.timeout),
+        publish=() if own.publish == () else of_user.publish,
+        network=Network.NONE if own.network is Network.NONE else of_user.network,
+    )
+    limits = _over(told, lowered)
+    joined = _over(told, choices)
+    return replace(
+        joined, memory=limits.memory, timeout=limits.timeout, publish=limits.publish, network=limits.network
+    )
+
+
+def _lower(first: T | None, second: T | None) -> T | None:
+    given = [each for each in (first, second) if each is not None]
+    return min(given) if given else None  # type: ignore[type-var]  # numbers
+
+
+def _united(*parts: Sequence[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(each for part in parts for each in part))

@@ -1,0 +1,179 @@
+"""What can be set about an image, as a file of TOML or the command line says it: names, types, values.
+
+Knows neither where the files are nor whose word counts more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gramercy.gram.suggestion import suggest
+from gramercy.images.environment import Network, PublishedPort
+from gramercy.workbench.deferral import read_image_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LAST_PORT = 65535
+_NUMBER = re.compile("[0-9]{1,5}")
+LEAST_MEMORY_MB = 64
+
+
+class InvalidSettingError(ValueError):
+    """A value cannot be used; the text says what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one source says; None is nothing said, while no ports at all can be said too."""
+
+    python: str | None = None
+    paths: tuple[Path, ...] = ()
+    registries: tuple[Path, ...] = ()
+    init: Path | None = None
+    memory: int | None = None
+    timeout: float | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    publish: tuple[PublishedPort, ...] | None = None
+    network: Network | None = None
+    image: tuple[str, ...] = ()
+
+
+def read_settings(table: Mapping[str, Any], base: Path, allowed: str = "") -> tuple[Settings, list[str]]:
+    """Read a table, with paths relative to `base`; what cannot be used is left out and told."""
+    found: dict[str, Any] = {}
+    wrong: list[str] = []
+    for key, value in table.items():
+        if key == allowed:
+            continue
+        reader = READERS.get(key)
+        if reader is None:
+            close = suggest(key, READERS)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(READERS)}"
+            wrong.append(f"there is no key {key!r:.60}: {hint}")
+            continue
+        try:
+            found[key] = reader(value, base)
+        except InvalidSettingError as error:
+            wrong.append(f"{key} is {_shown(value)}, but {error}")
+    return Settings(**found), wrong
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 - one line
+
+
+def read_port(word: str) -> PublishedPort:
+    """Read PORT or OUTER:INNER."""
+    outer, _, inner = word.partition(":")
+    ports = [int(part) if _NUMBER.fullmatch(part) else 0 for part in (outer, inner or outer)]
+    if not all(1 <= port <= LAST_PORT for port in ports):
+        raise InvalidSettingError(f"{word!r:.40} is not PORT or OUTER:INNER")
+    return PublishedPort(*ports)
+
+
+def read_variable(word: str) -> tuple[str, str]:
+    """Read NAME=VALUE, or NAME of a variable that is set here."""
+    name, equals, value = word.partition("=")
+    if not name.isidentifier() or not name.isascii():
+        raise InvalidSettingError(f"{word!r:.60} is not NAME or NAME=VALUE")
+    if "\0" in value:
+        raise InvalidSettingError(f"the value of {name} has a NUL in it")
+    if not equals and name not in os.environ:
+        raise InvalidSettingError(f"{name} is not set here: give it as {name}=VALUE")
+    return name, value if equals else os.environ[name]
+
+
+def _python(value: object, base: Path) -> str:
+    word = _text(value)
+    path = Path(base, Path(word).expanduser())
+    # A name without a slash may be a version; a directory of that name is nearer.
+    return str(path) if "/" in word or path.exists() else word
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise InvalidSettingError("must be a text that is not empty")
+    return value
+
+
+def _directories(value: object, base: Path) -> tuple[Path, ...]:
+    found = tuple(Path(base, Path(_text(each)).expanduser()).resolve() for each in _list(value))
+    for path in found:
+        if not path.is_dir():
+            raise InvalidSettingError(f"there is no directory {path}")
+    return found
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise InvalidSettingError("must be a list: [...]")
+    return value
+
+
+def _file(value: object, base: Path) -> Path:
+    path = Path(base, Path(_text(value)).expanduser()).resolve()
+    if not path.is_file():
+        raise InvalidSettingError(f"there is no file {path}")
+    return path
+
+
+def _memory(value: object, _base: Path) -> int:
+    if type(value) is not int or not LEAST_MEMORY_MB <= value < 1 << 31:
+        raise InvalidSettingError(f"must be a number of MB, {LEAST_MEMORY_MB} or more")
+    return value
+
+
+def _seconds(value: object, _base: Path) -> float:
+    if type(value) not in (int, float) or not 0 < value < float("inf"):  # type: ignore[operator]  # a number
+        raise InvalidSettingError("must be a number of seconds above 0")
+    return float(value)  # type: ignore[arg-type]  # as above
+
+
+def _variables(value: object, _base: Path) -> dict[str, str]:
+    if isinstance(value, list):
+        return dict(read_variable(_text(each)) for each in value)
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        raise InvalidSettingError('must be a table of texts, { NAME = "value" }, or a list, ["NAME"]')
+    return dict(read_variable(f"{name}={each}") for name, each in value.items())
+
+
+def _ports(value: object, _base: Path) -> tuple[PublishedPort, ...]:
+    return tuple(read_port(each if isinstance(each, str) else str(each)) for each in _list(value))
+
+
+def _network(value: object, _base: Path) -> Network:
+    try:
+        return Network(_text(value))
+    except ValueError:
+        raise InvalidSettingError(f"must be one of {', '.join(Network)}") from None
+
+
+def _images(value: object, _base: Path) -> tuple[str, ...]:
+    from gramercy.errors import ImageError
+
+    words = tuple(map(_text, value if isinstance(value, list) else [value]))
+    try:
+        read_image_names(words)
+    except ImageError as error:
+        raise InvalidSettingError(str(error)) from None
+    return words
+
+
+READERS: dict[str, Callable[[Any, Path], Any]] = {
+    "python": _python,
+    "paths": _directories,
+    "registries": _directories,
+    "init": _file,
+    "memory": _memory,
+    "timeout": _seconds,
+    "env": _variables,
+    "publish": _ports,
+    "network": _network,
+    "image": _images,
+}
