@@ -4,17 +4,17 @@ Only copies made here are reaped, so that user code can wait for children of its
 no user code, adopts and reaps every orphan. How they ended is remembered for a while.
 """
 
-import _thread
 import os
 import signal
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from .threads import Threads, count
+
 _fork, _waitpid, _listdir, _getpid, _exit = os.fork, os.waitpid, os.listdir, os.getpid, os._exit
-_waitid, _stat = os.waitid, os.stat
+_waitid = os.waitid
 _open, _read, _close, _setpgid = os.open, os.read, os.close, os.setpgid
 _signaled, _signal, _code = os.WIFSIGNALED, os.WTERMSIG, os.WEXITSTATUS
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -36,20 +36,15 @@ class Family:
         self._copies: set[int] = set()
         self._ended: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
         self._adopts = False
+        self._threads = Threads()
 
-    @staticmethod
-    def why_not() -> str | None:
-        """Return why this process cannot be copied, or None when it can: a copy would lack its threads."""
-        count, names = threads()
-        if count <= 1:
-            return None
-        listed = f": {', '.join(names)}" if names else " (started by a C library)"
-        plural = "s are" if count > 2 else " is"  # noqa: PLR2004 - the main one and one more
-        return f"{count - 1} user thread{plural} running{listed}"
+    def why_not(self) -> str | None:
+        """Return why this process cannot be copied, or None when it can; empty pools of idle threads."""
+        return self._threads.obstacle()
 
-    def fork(self) -> int:
-        """Fork; return 0 in the copy."""
-        reason = self.why_not()
+    def fork(self, *, is_asked: bool = False) -> int:
+        """Fork; return 0 in the copy. `is_asked` tells that `why_not` was, and nothing has run since."""
+        reason = None if is_asked else self.why_not()
         if reason is not None:
             raise CannotForkError(reason)
         dice = _random_state()
@@ -133,25 +128,6 @@ def _any_ended() -> bool:
         return True
 
 
-def threads() -> tuple[int, list[str]]:
-    """Return how many threads this process has, and the names of those Python knows besides the main one."""
-    try:
-        # Linux counts a directory and its parent as links, and then one for each directory in it.
-        known = _stat("/proc/self/task").st_nlink - 2
-        if known < 1:
-            known = max(len(_listdir("/proc/self/task")), 1)
-    except Exception:  # noqa: BLE001 - no /proc, or an audit hook of the user's
-        known = 1 + _thread._count()  # noqa: SLF001 - the interpreter's own figure; threading may be patched
-    names = []
-    if known > 1:
-        try:
-            main = threading.main_thread()
-            names = [str(thread.name) for thread in threading.enumerate() if thread is not main]
-        except Exception:  # noqa: BLE001 - user code owns these objects
-            names = []
-    return known, names[:10]
-
-
 def _random_state() -> object:
     """Return the state of the shared generator: `random` reseeds in a copy, a checkpoint must not."""
     try:
@@ -170,7 +146,7 @@ def _restore_random(dice: object) -> None:
 
 def state() -> dict[str, object]:
     """Return the figures of this process."""
-    return {"threads": threads()[0], "heap_bytes": _resident(), "pid": _getpid()}
+    return {"threads": count(), "heap_bytes": _resident(), "pid": _getpid()}
 
 
 def _resident() -> int:

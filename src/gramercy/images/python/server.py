@@ -97,7 +97,7 @@ class Server:
         tag = request.get("then_fork")
         keeps = type(tag) is str and request.get("op") in _RUNNING and not reply.get("unchanged")
         if keeps:
-            # Without other threads there is nobody who could start one between the reply and the fork.
+            # Without threads of Python code nobody can start one between the reply and the fork.
             reason = self.family.why_not()
             if reason is not None:
                 reply["unkept"], keeps = reason, False
@@ -170,7 +170,7 @@ class Server:
         # Whoever waits for the reply shall have it before this processor is busy with the fork.
         _yield()
         try:
-            pid = self.family.fork()
+            pid = self.family.fork(is_asked=True)
         except CannotForkError:
             return  # the parent misses the copy, and says so
         if pid == 0:

@@ -1,0 +1,289 @@
+"""Tell whether this process can be copied with the threads it has, and which of them is in the way.
+
+A copy has only the thread that forks. Whether that is enough is decided by who owns the others: Python code,
+or a compiled library. The owner of a thread is the library whose function it was started with, or, where that
+is one of the system's, the first one on its stack.
+"""
+
+import _thread
+import ctypes
+import os
+import re
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from .libraries import Library, is_interpreter, is_neutral, owner_name, recognise
+
+_listdir, _stat, _readlink = os.listdir, os.stat, os.readlink
+_open, _read, _pread, _close = os.open, os.read, os.pread, os.close
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC
+_syscall = ctypes.CDLL(None).syscall
+_ROBUST_LIST = {"x86_64": 274, "aarch64": 100}
+_load, _NOLOAD = ctypes.CDLL, getattr(os, "RTLD_NOLOAD", 4) | os.RTLD_NOW
+_python_count = _thread._count  # noqa: SLF001 - the interpreter's own figure; threading may be patched
+_enumerate, _main = threading.enumerate, threading.main_thread
+_clock, _sleep = time.monotonic, time.sleep
+_TASKS = "/proc/self/task"
+_SIZE = re.compile(rb"^VmLib:\s*(\d+)", re.MULTILINE)
+_CODE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. \S+ \S+ \S+ +(/[^\n]+)$", re.MULTILINE)
+# A thread of a pool that waits has less than this on its stack, the interpreter's part of it included.
+_DEPTH = 8192
+# What is behind the list of locks in the record of a thread, in the C library of GNU.
+_RECORD = 1536
+_SHOWN = 10
+# A thread that ends, or spins before it goes to sleep (OpenBLAS, OpenMP), is done within this.
+_PATIENCE, _PAUSE = 0.1, 0.001
+
+
+class Code(NamedTuple):
+    """The compiled code in this process: where each part begins and ends, its file, and how to empty pools.
+
+    `size` is that of all code together: while it stays, nothing was loaded.
+    """
+
+    size: bytes
+    starts: list[int]
+    ends: list[int]
+    files: list[str]
+    empties: list[Callable[[], object]]
+
+    def file_at(self, address: int) -> str | None:
+        """Return the file whose code is at an address."""
+        place = bisect_right(self.starts, address) - 1
+        return self.files[place] if place >= 0 and address < self.ends[place] else None
+
+
+class Thread(NamedTuple):
+    """A thread beside the main one: its name in the system, and the file of its owner."""
+
+    id: str
+    name: str
+    file: str | None
+
+    @property
+    def library(self) -> Library | None:
+        """What is known about the library that owns it."""
+        return recognise(self.file) if self.file else None
+
+    @property
+    def may_end(self) -> bool:
+        """Tell whether it can be one that is just ending or going to sleep."""
+        library = self.library
+        is_emptied = library is not None and library.empties is not None
+        return is_emptied or self.file is None or is_interpreter(self.file)
+
+
+class Threads:
+    """The threads of this process, and those that were waited for in vain."""
+
+    def __init__(self) -> None:
+        self._lingering: set[str] = set()
+        self._code = Code(b"", [], [], [], [])
+
+    def obstacle(self) -> str | None:
+        """Return why a copy of this process would not work, or None when it would."""
+        if count() <= 1:
+            return None
+        try:
+            return _of_python() or self._of_libraries()
+        except Exception:  # noqa: BLE001 - no /proc, or an audit hook of the user's
+            return f"{_number(count() - 1, 'thread')} running, and it cannot be told whose"
+
+    def _of_libraries(self) -> str | None:
+        self._look_at_code()
+        for empty in self._code.empties:
+            empty()
+        deadline = _clock() + _PATIENCE
+        while count() > 1:
+            blamed = [thread for thread in _others(self._code) if not _stands(thread)]
+            if not blamed:
+                return None
+            hopeless = [thread for thread in blamed if not thread.may_end or thread.id in self._lingering]
+            if hopeless or _clock() > deadline:
+                self._lingering = {thread.id for thread in blamed}
+                return _blame(min(hopeless or blamed, key=_obscurity))
+            # A thread of Python code is counted as one only when it has run for the first time.
+            _sleep(_PAUSE)
+            reason = _of_python()
+            if reason is not None:
+                return reason
+        return None
+
+    def _look_at_code(self) -> None:
+        """Read where the code is, if that has changed: it takes some milliseconds where much is loaded."""
+        size = _size_of_code()
+        if size is None or size != self._code.size:
+            self._code = _code(size or b"")
+
+
+def count() -> int:
+    """Return how many threads this process has."""
+    try:
+        # Linux counts a directory and its parent as links, and then one for each directory in it.
+        known = _stat(_TASKS).st_nlink - 2
+        return known if known >= 1 else max(len(_listdir(_TASKS)), 1)
+    except Exception:  # noqa: BLE001 - no /proc, or an audit hook of the user's
+        return 1 + _python_count()
+
+
+def _of_python() -> str | None:
+    """Name the threads of Python code that are running, and what ends them."""
+    running = _python_count()
+    if not running:
+        return None
+    names = []
+    with suppress(Exception):  # user code owns these objects
+        names = [str(thread.name) for thread in _enumerate() if thread is not _main()][:_SHOWN]
+    listed = f": {', '.join(names)}" if names else " (started with _thread)"
+    return f"{_number(running, 'user thread')} running{listed}{_remedy(names)}"
+
+
+def _remedy(names: list[str]) -> str:
+    if any(name.startswith("asyncio_") for name in names):
+        return " (await what asyncio.to_thread or run_in_executor has begun)"
+    if any(name.startswith("ThreadPoolExecutor-") for name in names):
+        return " (the executor's shutdown() ends its idle threads)"
+    return ""
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number} {noun} is" if number == 1 else f"{number} {noun}s are"
+
+
+def _size_of_code() -> bytes | None:
+    found = _SIZE.search(_content("/proc/self/status"))
+    return None if found is None else found[1]
+
+
+def _code(size: bytes) -> Code:
+    """Read where compiled code is in this process."""
+    starts, ends, files = [], [], []
+    for start, end, file in _CODE.findall(_content("/proc/self/maps")):
+        starts.append(int(start, 16))
+        ends.append(int(end, 16))
+        files.append(file.decode("utf-8", "surrogateescape"))
+    return Code(size, starts, ends, files, _empties(files))
+
+
+def _empties(files: list[str]) -> list[Callable[[], object]]:
+    """Return what ends the idle threads of the libraries that have a function for it."""
+    found: list[Callable[[], object]] = []
+    for file in dict.fromkeys(files):
+        library = recognise(file)
+        if library is not None and library.empties is not None:
+            symbol, arguments = library.empties
+            # Loaded by another name, or a version without the function: its threads are judged as they are.
+            with suppress(OSError, AttributeError):
+                found.append(partial(getattr(_load(file, mode=_NOLOAD), symbol), *arguments))
+    return found
+
+
+def _content(path: str) -> bytes:
+    file = _open(path, _FLAGS)
+    try:
+        parts = []
+        while part := _read(file, 1 << 16):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        _close(file)
+
+
+def _others(code: Code) -> list[Thread]:
+    """Return every thread but the main one, as far as they have not ended meanwhile."""
+    # The number by which this /proc knows the process: it may be of another namespace.
+    main = _readlink("/proc/self")
+    found = []
+    for task in _listdir(_TASKS):
+        if task != main:
+            with suppress(FileNotFoundError, ProcessLookupError):
+                name = _content(f"{_TASKS}/{task}/comm").decode("utf-8", "replace").strip()
+                found.append(Thread(task, name, _owner(task, code)))
+    return found
+
+
+def _owner(task: str, code: Code) -> str | None:
+    """Return the file of the library that a thread belongs to; None where that is not to be seen."""
+    try:
+        return _first_file(_addresses(task), code)
+    except OSError:  # it has ended meanwhile, or the system does not let this be read
+        return None
+
+
+def _addresses(task: str) -> list[int]:
+    """Return what may be places in the code of a thread's owner, the best first."""
+    words = _content(f"{_TASKS}/{task}/syscall").split()
+    if len(words) < 3:  # noqa: PLR2004 - "running": on a processor, so the end of its stack is not told
+        return _record(int(task))
+    stack, place = int(words[-2], 16), int(words[-1], 16)
+    # The outermost first: further in there are remains of what the thread has called before.
+    return [*_record(int(task)), *reversed(_stack(stack)), place]
+
+
+def _first_file(addresses: list[int], code: Code) -> str | None:
+    for address in addresses:
+        file = code.file_at(address)
+        if file is not None and not is_neutral(file):
+            return file
+    return None
+
+
+def _stack(address: int) -> list[int]:
+    """Return the words on a stack, up to the record of the thread, which points to itself."""
+    words = _words(address, _DEPTH)
+    for place, word in enumerate(words[:-2]):
+        if word == address + 8 * place == words[place + 2]:
+            return words[:place]
+    return words
+
+
+def _record(task: int) -> list[int]:
+    """Return the words of the system's record of a thread: the function that it was started with is in it.
+
+    The list of its locks is in the middle of the record, and the kernel tells where that is.
+    """
+    number = _ROBUST_LIST.get(os.uname().machine)
+    head, size = ctypes.c_void_p(), ctypes.c_size_t()
+    if number is None or _syscall(number, task, ctypes.byref(head), ctypes.byref(size)) or not head.value:
+        return []
+    return _words(head.value, _RECORD)
+
+
+def _words(address: int, size: int) -> list[int]:
+    # Not by a pointer: the thread may end meanwhile, and its stack with it.
+    memory = _open("/proc/self/mem", _FLAGS)
+    try:
+        data = _pread(memory, size, address)
+    finally:
+        _close(memory)
+    return memoryview(data[: len(data) // 8 * 8]).cast("Q").tolist()
+
+
+def _stands(thread: Thread) -> bool:
+    library = thread.library
+    return library is not None and library.stands
+
+
+def _obscurity(thread: Thread) -> int:
+    """Rank the threads that are in the way: a library with a name explains more than one without."""
+    return 0 if thread.library is not None else 1 if thread.file is not None else 2
+
+
+def _blame(thread: Thread) -> str:
+    """Say whose thread is in the way, and what to do."""
+    library, file = thread.library, thread.file
+    if library is not None:
+        return f"{library.name} is loaded, whose threads do not survive a copy: {library.remedy}"
+    if file is None:
+        owner = f"that compiled code started (the system calls it '{thread.name}')"
+    elif is_interpreter(file):
+        owner = f"that runs Python code for compiled code (the system calls it '{thread.name}')"
+    else:
+        owner = f"of {owner_name(file)}"
+    then = "states are kept again when it has ended"
+    return f"a thread {owner} is running, and it is not known whether a copy works without it; {then}"
