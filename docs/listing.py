@@ -49,7 +49,7 @@ def _sets() -> Iterator[tuple[str, list[Tool]]]:
     # Nothing is started for a description.
     image = open_image("sbcl", sandbox=False)
     workshop = Workshop(Gallery([image]))
-    yield "core", core_tools(workshop.source, Workspace("."))
+    yield "core", core_tools(workshop, Workspace("."))
     yield "session", session_tools(workshop)
     yield "time-travel", time_travel_tools(workshop)
     yield (
