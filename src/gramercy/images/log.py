@@ -16,7 +16,7 @@ KEPT = 16 * 1024
 CHUNK = 1 << 16
 # A program that prints without end must not hold up whoever reads.
 MOST_READS = 64
-# What the runtime of SBCL says of its own doings, and not on behalf of anybody: of guard pages, and the tables
+# What the runtime of SBCL says of its own doings, on behalf of nobody: of guard pages, and the tables
 # of the collector when the heap is full, which the error of the call tells in a sentence.
 _NOISE = re.compile(
     r"^(?:INFO: (?:Control|Binding|Alien) stack guard page (?:un|re)protected|"
