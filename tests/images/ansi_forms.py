@@ -37,7 +37,9 @@ PLAIN = r"""
           (when own (let ((*debugger-hook* nil)) (funcall own condition own))))
         (throw 'cl-user::ended condition)))
 (defun cl-user::outcome (form)
-  (let ((ended (catch 'cl-user::ended (return-from cl-user::outcome (cl-user::outcome-1 form)))))
+  (let ((ended (catch 'cl-user::ended
+                 (return-from cl-user::outcome
+                   (sb-ext:with-timeout 30 (cl-user::outcome-1 form))))))
     (values "-" (format nil "~a" (type-of ended)))))
 (defun cl-user::outcome-1 (form)
   (handler-case
@@ -135,7 +137,7 @@ def compare(source: Path) -> tuple[Counter[str], list[str]]:
         suite = Path(directory) / "suite"
         shutil.copytree(source, suite, ignore=shutil.ignore_patterns(".git"))
         forms = plain_forms(suite)
-        image = open_image("sbcl", project=suite, timeout=120)
+        image = open_image("sbcl", project=suite, timeout=30)
         counts: Counter[str] = Counter()
         different = []
         try:
