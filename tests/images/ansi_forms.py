@@ -136,7 +136,10 @@ def compare(source: Path) -> tuple[Counter[str], list[str]]:
     with tempfile.TemporaryDirectory(prefix="ansi-") as directory:
         suite = Path(directory) / "suite"
         shutil.copytree(source, suite, ignore=shutil.ignore_patterns(".git"))
-        forms = plain_forms(suite)
+        # Each has a copy of its own, since forms leave files behind.
+        other = Path(directory) / "plain"
+        shutil.copytree(suite, other)
+        forms = plain_forms(other)
         image = open_image("sbcl", project=suite, timeout=30)
         counts: Counter[str] = Counter()
         different = []

@@ -227,3 +227,17 @@ def test_a_time_out_says_which_limit_it_was_and_how_to_get_more(image, words):
     assert fault.type == "TIMEOUT"
     assert "within 0.2 s" in fault.message
     assert "--timeout" in fault.message
+
+
+def test_whoever_runs_an_image_it_has_a_user_with_a_name(image, words):
+    """Real libraries: many programs ask who they are, and fail where nobody is told."""
+    ask = {"sbcl": '(file-author ".")', "python": "__import__('getpass').getuser()"}[words.language]
+    assert image.evaluate(ask).values[0].strip("\"'") == "image"
+
+
+def test_the_empty_input_of_an_image_is_one_of_characters(image, words):
+    """ANSI stream-element-type.1: the standard streams have an element type."""
+    ask = {"sbcl": "(stream-element-type *standard-input*)", "python": "__import__('sys').stdin.read()"}
+    assert image.evaluate(ask[words.language]).values == [
+        {"sbcl": "CHARACTER", "python": "''"}[words.language]
+    ]
