@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gramercy.images.base import Reply
     from gramercy.images.live import LiveImage
 
+PLACE = '(setf *load-truename* (truename "{0}") *load-pathname* (pathname "{0}"))'
 SET_UP = '(load "gclload1.lsp")'
 PLAIN = r"""
 (defvar *files* (with-open-file (in "files.txt")
@@ -49,7 +50,9 @@ PLAIN = r"""
     (serious-condition (condition) (values "-" (format nil "~a" (type-of condition))))))
 (defun cl-user::run-file (file)
   (with-open-file (in file :external-format :utf-8)
-    (let ((*package* *package*) (*load-truename* (truename file)) (*load-pathname* (pathname file)))
+    ;; Set and not bound, as it can be in an image too: some forms load their neighbours.
+    (setf *load-truename* (truename file) *load-pathname* (pathname file))
+    (let ((*package* *package*))
       (loop for start = (file-position in)
             for form = (handler-case (read in nil in) (error () in))
             until (eq form in)
@@ -138,7 +141,11 @@ def compare(source: Path) -> tuple[Counter[str], list[str]]:
         try:
             _expect(image.evaluate(SET_UP))
             _expect(image.evaluate("(in-package :cl-test)"))
+            file = ""
             for form in forms:
+                if form.file != file:
+                    file = form.file
+                    _expect(image.evaluate(PLACE.format(file)))
                 got = run_in_image(image, form)
                 counts["forms"] += 1
                 counts[form.result if form.result in ("pass", "fail", "done") else "error"] += 1

@@ -182,6 +182,25 @@ def test_the_last_values_are_exact_after_a_death(image, words):
     assert image.evaluate(last).values == ["42"]
 
 
+def test_undo_passes_over_a_look_that_runs_code_to_print_itself(image, words):
+    """Defect T4: in Python a look left a state, so undo took back the look."""
+    if words.language == "sbcl":
+        define = '(defclass bed () ()) (defmethod print-object ((b bed) s) (write-string "a bed" s))'
+        codes = [define, "(defvar *b* (make-instance 'bed))", "*b*", "*nothing*"]
+    else:
+        define = "class Bed:\n    def __repr__(self): return 'a bed'"
+        codes = [define, "b = Bed()", "b", "b.nothing"]
+    image.evaluate(words.define)
+    for code in codes[:2]:
+        image.evaluate(code)
+    image.evaluate(words.change.format(7))
+    for code in codes[2:]:
+        image.evaluate(code)
+    assert image.undo().taken_back == 1
+    assert value(image, words) == "41"
+    assert image.evaluate(codes[2]).values == ["a bed"]
+
+
 def test_output_of_other_processes_is_shown_in_the_reply_it_belongs_to(image, words):
     """Defect: it was thrown away."""
     shell = {

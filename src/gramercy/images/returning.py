@@ -44,10 +44,7 @@ def _instead(lineage: Lineage) -> str:
     if standing is None:
         return "Nothing was named."
     calls = _calls(lineage.unkept)
-    return (
-        f"Nothing was named. The newest state that is kept is {standing.shown()}, {calls} ago. "
-        "End the threads first, then try again."
-    )
+    return f"Nothing was named. The newest state that is kept is {standing.shown()}, {calls} ago."
 
 
 def go_back(lineage: Lineage, word: str) -> CheckpointInfo:
@@ -126,7 +123,10 @@ class Replay:
 def prepare_replay(lineage: Lineage) -> Replay:
     """Go to the newest kept state before the last call; return what is to be run again from there."""
     checkpoint = lineage.target()
-    steps = lineage.steps_from(checkpoint)[:-1]
+    steps = lineage.steps_from(checkpoint)
+    # What came after the last change only looked at it.
+    while steps.pop().look:
+        continue
     notes = _left_behind(lineage)
     lineage.go_to(checkpoint)
     return Replay(checkpoint, steps, notes)

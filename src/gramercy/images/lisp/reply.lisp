@@ -109,5 +109,6 @@
     (put-notes (evaluation-notes evaluation))
     (put-effects)
     (put-truncated evaluation (length changes))
-    (when (evaluation-unchanged-p evaluation) (put-ascii ",\"unchanged\":true"))
+    (cond ((evaluation-unchanged-p evaluation) (put-ascii ",\"unchanged\":true"))
+          ((evaluation-reads evaluation) (put-ascii ",\"look\":true")))
     (put-ending (evaluation-started evaluation))))
