@@ -211,6 +211,16 @@ def test_output_of_other_processes_is_shown_in_the_reply_it_belongs_to(image, wo
     assert image.evaluate(words.define).log == ""
 
 
+def test_the_runtime_speaks_of_its_own_doings_to_nobody(image, words):
+    """Answers: tables of the collector and guard pages are no output of anybody."""
+    codes = {
+        "sbcl": ("(make-array 4000000000)", "(labels ((f (n) (+ 1 (f n)))) (f 1))"),
+        "python": ("x = 1",),
+    }
+    for code in codes[words.language]:
+        assert image.evaluate(code).log == ""
+
+
 def test_a_time_out_says_which_limit_it_was_and_how_to_get_more(image, words):
     """Defect: a time-out read KeyboardInterrupt or INTERRUPTED."""
     fault = image.evaluate(words.loop, timeout=0.2).error

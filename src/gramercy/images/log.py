@@ -16,10 +16,13 @@ KEPT = 16 * 1024
 CHUNK = 1 << 16
 # A program that prints without end must not hold up whoever reads.
 MOST_READS = 64
-# What the runtime of SBCL says of its own doings, and not on behalf of anybody.
+# What the runtime of SBCL says of its own doings, on behalf of nobody: of guard pages, and the tables
+# of the collector when the heap is full, which the error of the call tells in a sentence.
 _NOISE = re.compile(
     r"^(?:INFO: (?:Control|Binding|Alien) stack guard page (?:un|re)protected|"
-    r"(?:Unable to |)Re-?protecting .* guard page).*\n?",
+    r"(?:Unable to |)Re-?protecting .* guard page|"
+    r"Heap exhausted during |\s+Immobile Object Counts| Gen +(?:layout|Boxed)|(?:Tot| +\d)(?: +[\d.]+){5}|"
+    r"GC control variables:| +\*(?:GC-INHIBIT|GC-PENDING|STOP-FOR-GC-PENDING)\*).*\n?",
     re.MULTILINE,
 )
 
