@@ -6,7 +6,7 @@
 - `gram`: must have no errors, or exactly the findings that `finds="A105, …"` names.
 - `json`, `toml`: must parse.
 - `title="name"` also writes the block into that file. `needs="program"` leaves the page out without it.
-- `file="name"` only writes the block into that file, in whatever language: a part of a project that later blocks use.
+- `file="name"` only writes the block into that file, in any language: a part of a project for later blocks.
 
 `…` stands for anything within a line, and alone in a line for any number of lines.
 """
