@@ -42,7 +42,7 @@ def value(image, words):
 
 
 def test_a_state_with_threads_is_not_confirmed_as_kept(image, words, threads):
-    """Defect T1: with a thread running an older state was named, and confirmed as the present one."""
+    """Defect: with a thread running an older state was named, and confirmed as the present one."""
     image.evaluate(words.define)
     image.evaluate(threads.start)
     image.evaluate(words.change.format(7))
@@ -60,7 +60,7 @@ def test_a_state_with_threads_is_not_confirmed_as_kept(image, words, threads):
 
 
 def test_a_second_name_does_not_replace_the_first(image, words):
-    """Defect T1: a second label on the same state silently replaced the first."""
+    """Defect: a second label on the same state silently replaced the first."""
     image.evaluate(words.define)
     first, second = image.checkpoint("one"), image.checkpoint("two")
     assert first.id == second.id
@@ -83,7 +83,7 @@ def test_a_name_that_two_states_have_is_told_and_never_guessed(image, words):
 
 
 def test_undo_after_a_call_that_left_threads_takes_back_that_call_alone(image, words, threads):
-    """Defect T2: undo went one call too far."""
+    """Defect: undo went one call too far."""
     image.evaluate(words.define)
     image.evaluate(words.change.format(7))
     image.evaluate(threads.start)
@@ -130,7 +130,7 @@ def test_a_replay_tells_what_came_out_otherwise(image, words, threads):
 
 
 def test_a_death_with_threads_counts_the_calls_that_are_lost(image, words, threads):
-    """Defect T2: the reply said that the state before is back although later calls were lost."""
+    """Defect: the reply said that the state before is back although later calls were lost."""
     image.evaluate(words.define)
     image.evaluate(threads.start)
     image.evaluate(words.change.format(7))
@@ -164,7 +164,7 @@ def test_a_state_is_kept_again_once_the_threads_have_ended(image, words, threads
 
 
 def test_the_last_values_are_exact_after_an_undo(image, words):
-    """Defect L6: `*` was not exact after undo; `_` of Python likewise."""
+    """Defect: `*` was not exact after undo; `_` of Python likewise."""
     image.evaluate(words.define)
     image.evaluate({"sbcl": "(* 6 7)", "python": "6 * 7"}[words.language])
     image.evaluate(words.change.format(7))
@@ -202,7 +202,7 @@ def test_undo_passes_over_a_look_that_runs_code_to_print_itself(image, words):
 
 
 def test_output_of_other_processes_is_shown_in_the_reply_it_belongs_to(image, words):
-    """Defect P5: it was thrown away."""
+    """Defect: it was thrown away."""
     shell = {
         "sbcl": '(sb-ext:run-program "/bin/echo" (list "from a child") :output t)',
         "python": "import os; os.system('echo from a child')",
@@ -222,7 +222,7 @@ def test_the_runtime_speaks_of_its_own_doings_to_nobody(image, words):
 
 
 def test_a_time_out_says_which_limit_it_was_and_how_to_get_more(image, words):
-    """Defect P6: a time-out read KeyboardInterrupt or INTERRUPTED."""
+    """Defect: a time-out read KeyboardInterrupt or INTERRUPTED."""
     fault = image.evaluate(words.loop, timeout=0.2).error
     assert fault.type == "TIMEOUT"
     assert "within 0.2 s" in fault.message
