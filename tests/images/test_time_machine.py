@@ -53,7 +53,8 @@ LISP = Speech(
     assign="(setf *x* {})",
     push="(setf *items* (append *items* (list {})))",
     look="(list *x* *items*)",
-    stare="*nothing*",
+    # A look at what runs code to print itself is certain to change nothing here.
+    stare="",
     shown="({0} {1})",
     empty="NIL",
     start_thread="(setf *go* nil *t* (sb-thread:make-thread (lambda () (loop until *go* do (sleep 0.002)))))",
@@ -193,6 +194,7 @@ class TimeMachine(RuleBasedStateMachine):
     def push(self, number):
         self.change(self.speech.push.format(number), replace(self.now, items=(*self.now.items, number)))
 
+    @precondition(lambda self: self.speech.stare)
     @rule()
     def stare(self):
         """Look at what runs code to print itself, or is not there: undo passes over it."""

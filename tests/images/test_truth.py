@@ -186,19 +186,78 @@ def test_undo_passes_over_a_look_that_runs_code_to_print_itself(image, words):
     """Defect T4: in Python a look left a state, so undo took back the look."""
     if words.language == "sbcl":
         define = '(defclass bed () ()) (defmethod print-object ((b bed) s) (write-string "a bed" s))'
-        codes = [define, "(defvar *b* (make-instance 'bed))", "*b*", "*nothing*"]
+        codes = [define, "(defvar *b* (make-instance 'bed))", "*b*"]
     else:
         define = "class Bed:\n    def __repr__(self): return 'a bed'"
-        codes = [define, "b = Bed()", "b", "b.nothing"]
+        codes = [define, "b = Bed()", "b"]
     image.evaluate(words.define)
     for code in codes[:2]:
         image.evaluate(code)
     image.evaluate(words.change.format(7))
-    for code in codes[2:]:
-        image.evaluate(code)
+    image.evaluate(codes[2])
     assert image.undo().taken_back == 1
     assert value(image, words) == "41"
     assert image.evaluate(codes[2]).values == ["a bed"]
+
+
+@pytest.mark.parametrize("failing", [("nothing", "*nothing*"), ("f(", "(f")], ids=["unbound", "unreadable"])
+def test_undo_after_an_error_takes_back_the_call_that_failed_and_no_work(image, words, failing):
+    """Who undoes after an error means that call."""
+    image.evaluate(words.define)
+    image.evaluate(words.change.format(7))
+    assert not image.evaluate(failing[words.language == "sbcl"]).ok
+    image.undo()
+    assert value(image, words) == "7"
+
+
+def test_names_leave_room_for_the_latest_states_and_undo_reaches_what_is_listed(image, words):
+    """A named state is kept for good, at nobody's cost."""
+    image.evaluate(words.define)
+    for number in range(20):
+        image.evaluate(words.change.format(number))
+        image.checkpoint(f"number {number}")
+    for number in range(100, 130):
+        image.evaluate(words.change.format(number))
+    for _ in range(14):
+        assert image.undo().taken_back == 1
+    while value(image, words) not in ("19", None):
+        image.undo()
+    assert image.rollback("number 3").names == ["number 3"]
+    assert value(image, words) == "3"
+
+
+def test_there_are_only_so_many_names(image, words):
+    """Each kept state is a process."""
+    image.evaluate(words.define)
+    for number in range(64):
+        image.evaluate(words.change.format(number))
+        image.checkpoint(f"number {number}")
+    image.evaluate(words.change.format(99))
+    with pytest.raises(CheckpointError, match="64 states have names"):
+        image.checkpoint("one more")
+    image.rollback("number 63")
+    assert image.checkpoint("again").names == ["number 63", "again"]
+
+
+def test_a_refused_undo_of_definitions_leaves_no_step(image, words):
+    """Nothing was done, so there is nothing to undo."""
+    image.evaluate(words.six)
+    with pytest.raises(CheckpointError):
+        image.undo("definitions")
+    with pytest.raises(CheckpointError, match="nothing to undo"):
+        image.undo()
+
+
+def test_what_was_told_before_is_not_told_again_at_a_death(image, words):
+    """A death is explained by what was printed since the last reply."""
+    shell = {
+        "sbcl": '(sb-ext:run-program "/bin/echo" (list "MemoryError") :output t)',
+        "python": "import os; os.system('echo MemoryError')",
+    }[words.language]
+    image.evaluate(shell)
+    died = image.evaluate(words.leave)
+    assert "MemoryError" not in " ".join(died.notes)
+    assert "memory" not in died.error.message
 
 
 def test_output_of_other_processes_is_shown_in_the_reply_it_belongs_to(image, words):

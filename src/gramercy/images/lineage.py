@@ -152,7 +152,7 @@ class Lineage:
     def looked(self, call: Call) -> None:
         """Note a call that changed nothing: the name of its checkpoint can be used again."""
         self._spare_tag = call.tag
-        if self.unkept == 0:
+        if self.unkept == 0 and call.op == "eval":
             self.timeline.look(Step(call.op, call.code, call.package))
 
     def changed(self, call: Call, reply: Reply) -> str | None:

@@ -34,8 +34,7 @@ def keep_state(lineage: Lineage, name: str) -> CheckpointInfo:
     if not name:
         # Whoever keeps a state wants it to last; what has a name is not dropped for room.
         name = kept.label
-    if name not in kept.names:
-        kept.names.append(name)
+    lineage.timeline.name(kept, name)
     return lineage.timeline.info(kept, notes=notes)
 
 
@@ -106,7 +105,7 @@ def _choices(checkpoint: Checkpoint, count: int, reason: str) -> str:
     return (
         f"the state before the last call was not kept ({reason}), so nothing was taken back. Choose: "
         f"rollback to {checkpoint.shown()} takes back the last {_calls(count)}, for good; "
-        f"undo by replay goes there and runs {_calls(count - 1)} again, with all their effects; "
+        f"undo by replay goes there and runs {_calls(count - 1)} again, effects included; "
         "undo by definitions puts back only what the last call defined"
     )
 

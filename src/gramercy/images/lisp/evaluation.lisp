@@ -21,8 +21,6 @@
   (longest-value 0 :type index)
   (started 0 :type (unsigned-byte 62))
   (pure t :type boolean)
-  ;; Whether, by its form alone, the code only reads: also what is unbound, and what fails.
-  (reads t :type boolean)
   (notes '() :type list)
   fault)
 
@@ -90,9 +88,7 @@
           until (eq form end-mark)
           do (setf (source-form source) form
                    - form
-                   (evaluation-pure evaluation) (and (evaluation-pure evaluation) (pure-form-p form))
-                   (evaluation-reads evaluation) (and (evaluation-reads evaluation)
-                                                      (or (evaluation-pure evaluation) (symbolp form))))
+                   (evaluation-pure evaluation) (and (evaluation-pure evaluation) (pure-form-p form)))
              (unless (evaluation-pure evaluation) (remember-assigned form))
              (let ((values (multiple-value-list (funcall evaluate form))))
                (remember-values form values)
@@ -147,7 +143,6 @@
                      :value-limit (min (request-count request :value-limit +default-value-limit+)
                                        (ash +largest-frame+ -2))
                      :pure (pure-text-p text)
-                     :reads (pure-text-p text)
                      :started (microseconds))))
 
 (defun leave-if-forked ()

@@ -109,6 +109,5 @@
     (put-notes (evaluation-notes evaluation))
     (put-effects)
     (put-truncated evaluation (length changes))
-    (cond ((evaluation-unchanged-p evaluation) (put-ascii ",\"unchanged\":true"))
-          ((evaluation-reads evaluation) (put-ascii ",\"look\":true")))
+    (when (evaluation-unchanged-p evaluation) (put-ascii ",\"unchanged\":true"))
     (put-ending (evaluation-started evaluation))))

@@ -40,7 +40,8 @@ def evaluate(session: Session, request: Reply) -> Reply:
         reply["objects"] = objects
     if run.pure and reply["ok"]:
         reply["unchanged"] = True
-    elif run.reads:
+    elif run.reads and reply["ok"]:
+        # Whoever undoes after an error means the call that failed.
         reply["look"] = True
     return reply
 
