@@ -152,8 +152,9 @@ class Lineage:
     def looked(self, call: Call) -> None:
         """Note a call that changed nothing: the name of its checkpoint can be used again."""
         self._spare_tag = call.tag
-        if self.unkept == 0 and call.op == "eval":
-            self.timeline.look(Step(call.op, call.code, call.package))
+        standing = self.timeline.standing()
+        if standing is not None and standing.past is self.past and call.op == "eval":
+            standing.looked(Step(call.op, call.code, call.package))
 
     def changed(self, call: Call, reply: Reply) -> str | None:
         """Note a call that may have changed something; return why no state is kept after it, if none is."""

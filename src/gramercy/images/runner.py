@@ -121,6 +121,10 @@ class Runner:
     def _finished(self, call: Call, reply: Reply) -> Reply:
         lineage = self._lineage
         self.wait = None
+        if reply.unchanged and reply.error is None and not lineage.notes:
+            # Nearly all that is asked again and again, and nothing is to be said about it.
+            lineage.looked(call)
+            return self._remember(call, reply)
         more: dict[str, Any] = {}
         if lineage.notes:
             more["notes"], lineage.notes = [*lineage.notes, *reply.notes], []

@@ -46,6 +46,10 @@ class Checkpoint:
         """What to call it: the names people gave it, else the code that led to it."""
         return ", ".join(self.names) or self.code
 
+    def looked(self, step: Step) -> None:
+        """Remember a call that changed nothing and was answered in this very state."""
+        self.looks = (*self.looks[1 - MOST_LOOKS :], step)
+
     def shown(self) -> str:
         """Return how a sentence names it."""
         return f"{self.id} ({self.label})" if self.label else self.id
@@ -77,12 +81,6 @@ class Timeline:
     def standing(self) -> Checkpoint | None:
         """Return the newest kept state on the way to the present one."""
         return self._checkpoints.get(self.current or "")
-
-    def look(self, step: Step) -> None:
-        """Remember a call that changed nothing, in the state it was answered in."""
-        checkpoint = self._checkpoints.get(self.current or "")
-        if checkpoint is not None:
-            checkpoint.looks = (*checkpoint.looks, step)[-MOST_LOOKS:]
 
     def get(self, word: str) -> Checkpoint:
         """Return a checkpoint by its id or by a name that only one has, or say which there are."""
