@@ -29,6 +29,7 @@ PLAIN = r"""
 (defvar *report* (open "plain.txt" :direction :output :if-exists :supersede))
 (load "gclload1.lsp")
 (in-package :cl-test)
+(load "helpers.lsp")
 (setf sb-ext:*invoke-debugger-hook*
       (lambda (condition hook)
         (declare (ignore hook))
@@ -37,19 +38,18 @@ PLAIN = r"""
           (when own (let ((*debugger-hook* nil)) (funcall own condition own))))
         (throw 'cl-user::ended condition)))
 (defun cl-user::outcome (form)
-  (let ((ended (catch 'cl-user::ended
-                 (return-from cl-user::outcome
-                   (sb-ext:with-timeout 30 (cl-user::outcome-1 form))))))
-    (values "-" (format nil "~a" (type-of ended)))))
-(defun cl-user::outcome-1 (form)
-  (handler-case
-      (let ((name (and (consp form) (eq (car form) 'deftest) (second form))))
-        (eval form)
-        (cond ((null name) (values "-" "done"))
-              ((let ((*standard-output* (make-broadcast-stream))) (regression-test:do-test name))
-               (values name "pass"))
-              (t (values name "fail"))))
-    (serious-condition (condition) (values "-" (format nil "~a" (type-of condition))))))
+  (let* ((name (or (and (consp form) (eq (car form) 'deftest) (second form)) "-"))
+         (ended (catch 'cl-user::ended
+                  (handler-case
+                      (sb-ext:with-timeout 30
+                        (return-from cl-user::outcome (values name (cl-user::run-form form name))))
+                    (serious-condition (condition) condition)))))
+    (values name (format nil "~a" (type-of ended)))))
+(defun cl-user::run-form (form name)
+  (eval form)
+  (cond ((stringp name) "done")
+        ((let ((*standard-output* (make-broadcast-stream))) (regression-test:do-test name)) "pass")
+        (t "fail")))
 (defun cl-user::run-file (file)
   (with-open-file (in file :external-format :utf-8)
     ;; Set and not bound, as it can be in an image too: some forms load their neighbours.
@@ -59,8 +59,7 @@ PLAIN = r"""
             for form = (handler-case (read in nil in) (error () in))
             until (eq form in)
             do (let ((end (file-position in)))
-                 (multiple-value-bind (name result)
-                     (handler-bind ((warning #'muffle-warning)) (cl-user::outcome form))
+                 (multiple-value-bind (name result) (cl-user::outcome form)
                    (let ((*package* (find-package :cl-test)))
                      (format cl-user::*report* "~a~c~d~c~d~c~(~s~)~c~a~%" file #\Tab start #\Tab end #\Tab
                              name #\Tab result))
@@ -92,6 +91,15 @@ def test_files(suite: Path) -> list[str]:
             if (suite / place).is_file():
                 found.append(str(place))
     return found
+
+
+def helpers(suite: Path) -> str:
+    """Return the forms that load what the tests of the chapters have in common."""
+    texts = [path.read_text("utf-8") for path in sorted(suite.glob("*/load.lsp"))]
+    found = [
+        form for text in texts for form in re.findall(r'\(compile-and-load "ANSI-TESTS:AUX;[^"]+"\)', text)
+    ]
+    return "\n".join(["(in-package :cl-test)", *dict.fromkeys(found), ""])
 
 
 def plain_forms(suite: Path) -> list[Form]:
@@ -136,6 +144,7 @@ def compare(source: Path) -> tuple[Counter[str], list[str]]:
     with tempfile.TemporaryDirectory(prefix="ansi-") as directory:
         suite = Path(directory) / "suite"
         shutil.copytree(source, suite, ignore=shutil.ignore_patterns(".git"))
+        (suite / "helpers.lsp").write_text(helpers(suite), "utf-8")
         # Each has a copy of its own, since forms leave files behind.
         other = Path(directory) / "plain"
         shutil.copytree(suite, other)
@@ -145,6 +154,7 @@ def compare(source: Path) -> tuple[Counter[str], list[str]]:
         different = []
         try:
             _expect(image.evaluate(SET_UP))
+            _expect(image.evaluate('(load "helpers.lsp")'))
             _expect(image.evaluate("(in-package :cl-test)"))
             file = ""
             for form in forms:
