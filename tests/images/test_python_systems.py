@@ -215,3 +215,35 @@ def test_a_file_written_during_the_call_that_imports_it_counts_as_changed(live, 
     )
     assert load(live, "racing")["reloaded"] == ["racing"]
     assert live.value("racing.n") == "2"
+
+
+HOOK = """
+import importlib, importlib.abc, importlib.util
+class Hook(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path=None, target=None):
+        file = f'{sys.path[0]}/{name}.py'
+        return importlib.util.spec_from_file_location(name, file, loader=self) if name == 'trial' else None
+    def exec_module(self, module):
+        exec(open(module.__file__).read().replace('plain', 'hooked'), vars(module))
+def run():
+    sys.meta_path.insert(0, hook)
+    importlib.import_module('trial')
+    sys.meta_path.remove(hook)
+    return sys.modules['trial'].how
+hook = Hook()
+"""
+
+
+def test_modules_of_an_import_hook_that_is_gone_are_let_go(live, tmp_path):
+    """Otherwise a second run of pytest has the tests as they were, or without its way with assertions."""
+    write(tmp_path / "trial.py", "how = 'plain'\n")
+    live.eval(HOOK)
+    assert live.value("run()") == "'hooked'"
+    assert live.value("'trial' in sys.modules") == "False"
+    write(tmp_path / "trial.py", "how = 'plain, edited'\n")
+    assert live.value("run()") == "'hooked, edited'"
+    # What is imported in the ordinary way stays, and so does what a living hook has made.
+    assert live.value("import trial; trial.how") == "'plain, edited'"
+    assert live.value("'trial' in sys.modules") == "True"
+    live.eval("del sys.modules['trial']; sys.meta_path.insert(0, hook); import trial")
+    assert live.value("sys.modules['trial'].how") == "'hooked, edited'"
