@@ -89,6 +89,21 @@ def test_a_system_is_loaded_again_for_the_sake_of_what_it_imports(live, tmp_path
     assert load(live, "other_module")["reloaded"] == ["other_module"]
 
 
+def test_changed_modules_that_a_system_does_not_use_are_named(live, tmp_path):
+    """Such as its tests, which would otherwise run as they were without a word."""
+    write(tmp_path / "shape.py", "def area(): return 1\n")
+    write(tmp_path / "trial.py", "import shape\ndef passes(): return shape.area() == 1\n")
+    live.eval("import trial")
+    assert "notes" not in load(live, "shape")
+    write(tmp_path / "trial.py", "import shape\ndef passes(): return shape.area() == 2\n")
+    reply = load(live, "shape")
+    assert "reloaded" not in reply
+    assert reply["notes"] == ["Not concerned, but their files have changed too: trial. Load them by name."]
+    assert load(live, "trial")["reloaded"] == ["trial"]
+    assert live.value("trial.passes()") == "False"
+    assert "notes" not in load(live, "shape")
+
+
 def test_a_module_that_was_imported_by_evaluated_code_is_loaded_again_too(live, tmp_path):
     """It does not matter how it came to be loaded."""
     write(tmp_path / "by_hand.py", "n = 1\n")
