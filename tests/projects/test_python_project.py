@@ -263,3 +263,87 @@ def test_a_web_application_is_developed_while_it_runs(garden, walk):
     # A server that is made again has the new code.
     day.eval(SERVE)
     assert walking.get(port, "/area/4/5") == "9"
+
+
+SHOP = {
+    "shop/__init__.py": "",
+    "shop/settings.py": """
+DATABASES = {'default': {'ENGINE': 'django.db.backends.sqlite3', 'NAME': 'shop.sqlite3'}}
+DEFAULT_AUTO_FIELD = 'django.db.models.BigAutoField'
+INSTALLED_APPS = ['goods']
+ROOT_URLCONF = 'shop.urls'
+SECRET_KEY = 'for tests'
+ALLOWED_HOSTS = ['*']
+""",
+    "shop/urls.py": """
+from django.http import HttpResponse
+from django.urls import path
+from goods.models import Plant
+urlpatterns = [path('count', lambda request: HttpResponse(str(Plant.objects.count())))]
+""",
+    "goods/__init__.py": "",
+    "goods/models.py": """
+from django.db import models
+
+
+class Plant(models.Model):
+    name = models.CharField(max_length=50)
+    height = models.IntegerField(default=0)
+""",
+    "goods/tests.py": """
+from django.test import TestCase
+from goods.models import Plant
+
+
+class PlantTest(TestCase):
+    def test_height(self):
+        self.assertEqual(Plant.objects.create(name='oak').height, 0)
+""",
+}
+RUNSERVER = """
+import subprocess, sys
+words = [sys.executable, '-m', 'django', 'runserver', '--noreload', '8000']
+server = subprocess.Popen(words)
+"""
+
+
+@pytest.mark.slow
+def test_a_django_project_is_used_tested_and_served(garden, project, walk):
+    """Issue, Proof: its environment is elsewhere and chosen, its server a process of its own."""
+    write(project, SHOP)
+    port = walking.free_port()
+    options = ("--python", str(garden / ".venv"), "--env", "DJANGO_SETTINGS_MODULE=shop.settings")
+    day = walk("python", project, *options, "--publish", f"{port}:8000")
+    day.eval("import django; django.setup(); from django.core.management import call_command as manage")
+    assert "Create model Plant" in day.eval("manage('makemigrations', 'goods')")
+    day.eval(
+        "manage('migrate', verbosity=0); from goods.models import Plant; oak = Plant(name='oak'); oak.save()"
+    )
+    day.eval("oak.height = 7")
+    day.do("undo_last")
+    assert day.eval("oak.height, Plant.objects.count()") == "=> (0, 1)"
+    told = day.error("Plant.objects.create(height='tall')")
+    assert told.startswith("[ERROR] ValueError\nField 'height' expected a number but got 'tall'.\n")
+    assert "[Caused by] ValueError\ninvalid literal for int() with base 10: 'tall'\n" in told
+    tests = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'django', 'test']).returncode"
+    told = day.eval(tests)
+    assert "Ran 1 test in" in told
+    assert told.endswith("=> 0")
+    # Another process has no thread in the image: states are kept while it serves.
+    assert "No state was kept" not in day.eval(RUNSERVER)
+    walking.raw_client.until(lambda: _is_answered(port))
+    assert walking.get(port, "/count") == "1"
+    day.eval("Plant.objects.create(name='elm').name")
+    day.do("undo_last")
+    # What is in the file is not taken back, as the tool says, nor is the process; but it is no child any more.
+    assert walking.get(port, "/count") == "2"
+    assert day.eval("server.poll()") == "=> 0"
+    day.eval("import os, signal; os.kill(server.pid, signal.SIGTERM)")
+    walking.raw_client.until(lambda: not _is_answered(port))
+
+
+def _is_answered(port):
+    try:
+        return walking.get(port, "/count") != ""
+    except OSError:
+        return False
