@@ -335,7 +335,7 @@ def test_a_django_project_is_used_tested_and_served(garden, project, walk):
     assert walking.get(port, "/count") == "1"
     day.eval("Plant.objects.create(name='elm').name")
     day.do("undo_last")
-    # What is in the file is not taken back, as the tool says, nor is the process; but it is no child any more.
+    # What is in the file is not taken back, as the tool says; the process goes on, as nobody's child.
     assert walking.get(port, "/count") == "2"
     assert day.eval("server.poll()") == "=> 0"
     day.eval("import os, signal; os.kill(server.pid, signal.SIGTERM)")
