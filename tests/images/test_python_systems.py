@@ -262,3 +262,19 @@ def test_modules_of_an_import_hook_that_is_gone_are_let_go(live, tmp_path):
     assert live.value("'trial' in sys.modules") == "True"
     live.eval("del sys.modules['trial']; sys.meta_path.insert(0, hook); import trial")
     assert live.value("sys.modules['trial'].how") == "'hooked, edited'"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import xml.parsers.expat",
+        "import sys, types; sys.modules['_cython_3_9_9'] = types.ModuleType('_cython_3_9_9')",
+        "import sys; sys.modules['__mp_main__'] = sys.modules['__main__']",
+    ],
+)
+def test_modules_that_compiled_libraries_make_are_not_the_users(live, code):
+    """The definitions of a session with pandas began with a page of what Cython keeps to itself."""
+    kinds = {change["kind"] for change in live.eval(code).get("changed", ())}
+    assert kinds <= {"import"}
+    own = live.eval("import sys, types; sys.modules['mine'] = types.ModuleType('mine')")["changed"]
+    assert {"kind": "module", "name": "mine", "change": "defined"} in own
