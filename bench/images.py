@@ -20,7 +20,6 @@ from bench.image_timing import (
     round_trips,
     ways_back,
 )
-from bench.lisp_systems import SOURCE, SYSTEM, system_loads
 from bench.report import Section, Target, at_least, at_most, show
 from gramercy.errors import SandboxError
 from gramercy.images.sandbox import find_confinement
@@ -103,7 +102,6 @@ def _measure_sbcl(table: _Table, project: Path, effort: Effort) -> None:
     _add_memory(table, project, effort)
     _add_output(table, project)
     _add_heaps(table, project, effort)
-    _add_systems(table, project, effort)
 
 
 def _measure_python(table: _Table, project: Path, effort: Effort) -> None:
@@ -186,14 +184,3 @@ def _add_heaps(table: _Table, project: Path, effort: Effort) -> None:
     empty = fork_seconds(project, effort)
     filled = fork_seconds(project, effort, fill=FILL)
     table.add(f"fork with {HEAP_MB} MB of heap", filled * 1e3, "ms", f"empty {show(empty * 1e3)} ms")
-
-
-def _add_systems(table: _Table, project: Path, effort: Effort) -> None:
-    if not SOURCE.is_dir():
-        table.targets.append(Target(f"load-system of {SYSTEM}", "its Debian package is absent", met=None))
-        return
-    loads = system_loads(project, effort)
-    table.add(f"load-system of {SYSTEM}, first image", loads.first, "s")
-    table.add("the same, second image", loads.second, "s", f"SBCL, warm cache: {show(loads.plain)} s")
-    table.targets.append(at_most("load-system, second image, of the first", loads.second / loads.first, 0.25))
-    table.targets.append(at_most("load-system, of SBCL with a warm cache", loads.second / loads.plain, 1.5))

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from gramercy.images.opening import open_image
 from gramercy.images.sandbox import find_confinement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from bench.measure import Effort
 
@@ -113,11 +113,13 @@ def _processes(table: _Table, project: Path, rounds: int) -> None:
 
 
 def _systems(table: _Table, project: Path, rounds: int) -> None:
-    with _empty_cache() as cache:
-        first = _image_load(project)
-        second, plain = _in_turns(
-            rounds, lambda: _image_load(project), lambda: _plain_lisp(LOAD, project, cache / "plain")
-        )
+    # What is compiled is kept for each project, and this one has never been worked in.
+    project = project / "systems"
+    project.mkdir()
+    first = _image_load(project)
+    second, plain = _in_turns(
+        rounds, lambda: _image_load(project), lambda: _plain_lisp(LOAD, project, project / "cache")
+    )
     ratio = table.add(f"load-system {SYSTEM}, second image", second, first, "first image")
     table.targets.append(at_most("load-system in a second image against the first", ratio, 0.25, "x"))
     ratio = table.add(f"load-system {SYSTEM}, second image", second, plain, "plain SBCL, warm")
@@ -129,27 +131,6 @@ def _image_load(project: Path) -> float:
         reply = image.load_system(SYSTEM, timeout=WAIT_SECONDS)
         assert reply.ok, reply.error
         return reply.elapsed_ms
-
-
-@contextmanager
-def _empty_cache() -> Iterator[Path]:
-    """Let images compile into a cache of their own; what SBCL needs to start is taken along."""
-    from gramercy.images.cores import cache_directory
-
-    before = os.environ.get("XDG_CACHE_HOME")
-    cores = cache_directory()
-    with tempfile.TemporaryDirectory(prefix="bench-cache-") as directory:
-        (Path(directory) / "gramercy").mkdir()
-        for core in cores.glob("sbcl-*.core"):
-            shutil.copy2(core, Path(directory) / "gramercy" / core.name)
-        os.environ["XDG_CACHE_HOME"] = directory
-        try:
-            yield Path(directory)
-        finally:
-            if before is None:
-                del os.environ["XDG_CACHE_HOME"]
-            else:
-                os.environ["XDG_CACHE_HOME"] = before
 
 
 def _plain_lisp(form: str, project: Path, cache: Path | None = None) -> float:

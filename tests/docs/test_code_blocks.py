@@ -80,12 +80,21 @@ kept = true
 $ cat kept.json
 {"kept": true}
 ```
+
+```lisp file="garden/src/beds.lisp"
+(this is not run
+```
+
+```console
+$ cat garden/src/beds.lisp
+(this is not run
+```
 """
 
 
 def test_a_true_page_passes(tmp_path: Path) -> None:
     """Style: blocks of one page are run in order, in one place."""
-    assert run_text(GOOD, tmp_path) == 8
+    assert run_text(GOOD, tmp_path) == 10
 
 
 PROMPT = """

@@ -6,6 +6,7 @@
 - `gram`: must have no errors, or exactly the findings that `finds="A105, …"` names.
 - `json`, `toml`: must parse.
 - `title="name"` also writes the block into that file. `needs="program"` leaves the page out without it.
+- `file="name"` only writes the block into that file, in any language: a part of a project for later blocks.
 
 `…` stands for anything within a line, and alone in a line for any number of lines.
 """
@@ -87,17 +88,27 @@ class Walkthrough:
             "json": lambda block: _parse(json.loads, block),
             "toml": lambda block: _parse(tomllib.loads, block),
         }
+        if "file" in block.options:
+            self._settle_output(f"line {block.line}")
+            self._write(block.options["file"], block)
+            self.executed += 1
+            return
         if block.language not in runners:
             raise self._difference(block, f"unknown language {block.language!r}: use {', '.join(runners)}")
         if block.language != "text":
             self._settle_output(f"line {block.line}")
         if "title" in block.options:
-            (self.directory / block.options["title"]).write_text(block.text, encoding="utf-8")
+            self._write(block.options["title"], block)
         try:
             runners[block.language](block)
         except ValueError as error:
             raise self._difference(block, f"not {block.language}: {error}") from None
         self.executed += 1
+
+    def _write(self, name: str, block: Block) -> None:
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text, encoding="utf-8")
 
     def _settle_output(self, before: str) -> None:
         if self.printed:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gramercy.images.base import Reply
     from gramercy.images.live import LiveImage
 
+PLACE = '(setf *load-truename* (truename "{0}") *load-pathname* (pathname "{0}"))'
 SET_UP = '(load "gclload1.lsp")'
 PLAIN = r"""
 (defvar *files* (with-open-file (in "files.txt")
@@ -36,7 +37,9 @@ PLAIN = r"""
           (when own (let ((*debugger-hook* nil)) (funcall own condition own))))
         (throw 'cl-user::ended condition)))
 (defun cl-user::outcome (form)
-  (let ((ended (catch 'cl-user::ended (return-from cl-user::outcome (cl-user::outcome-1 form)))))
+  (let ((ended (catch 'cl-user::ended
+                 (return-from cl-user::outcome
+                   (sb-ext:with-timeout 30 (cl-user::outcome-1 form))))))
     (values "-" (format nil "~a" (type-of ended)))))
 (defun cl-user::outcome-1 (form)
   (handler-case
@@ -49,7 +52,9 @@ PLAIN = r"""
     (serious-condition (condition) (values "-" (format nil "~a" (type-of condition))))))
 (defun cl-user::run-file (file)
   (with-open-file (in file :external-format :utf-8)
-    (let ((*package* *package*) (*load-truename* (truename file)) (*load-pathname* (pathname file)))
+    ;; Set and not bound, as it can be in an image too: some forms load their neighbours.
+    (setf *load-truename* (truename file) *load-pathname* (pathname file))
+    (let ((*package* *package*))
       (loop for start = (file-position in)
             for form = (handler-case (read in nil in) (error () in))
             until (eq form in)
@@ -131,14 +136,21 @@ def compare(source: Path) -> tuple[Counter[str], list[str]]:
     with tempfile.TemporaryDirectory(prefix="ansi-") as directory:
         suite = Path(directory) / "suite"
         shutil.copytree(source, suite, ignore=shutil.ignore_patterns(".git"))
-        forms = plain_forms(suite)
-        image = open_image("sbcl", project=suite, timeout=120)
+        # Each has a copy of its own, since forms leave files behind.
+        other = Path(directory) / "plain"
+        shutil.copytree(suite, other)
+        forms = plain_forms(other)
+        image = open_image("sbcl", project=suite, timeout=30)
         counts: Counter[str] = Counter()
         different = []
         try:
             _expect(image.evaluate(SET_UP))
             _expect(image.evaluate("(in-package :cl-test)"))
+            file = ""
             for form in forms:
+                if form.file != file:
+                    file = form.file
+                    _expect(image.evaluate(PLACE.format(file)))
                 got = run_in_image(image, form)
                 counts["forms"] += 1
                 counts[form.result if form.result in ("pass", "fail", "done") else "error"] += 1

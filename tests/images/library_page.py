@@ -23,7 +23,8 @@ HEAD = """<!-- Made by `scripts/trials --write`, which uses each library in a re
 What a [kept state](../how-to/work-with-threads.md) is worth with a library in use: each cell is a real image that imports the
 library, computes with it, goes the way of the column, and computes again. `works` means: the same state and the same answer.
 `refused` means that no state is kept, and the reply says why; `lost`, that what was not kept is gone after a crash, as had been
-said. `partly` is explained below. Undo by replay goes back to the last kept state and runs what came after it again.
+said. `partly` is explained below. Undo by replay goes back to the last kept
+state and runs what came after it again; undo by definitions puts back what the last call defined, without any copy.
 
 """
 LIST = """

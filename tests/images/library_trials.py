@@ -121,6 +121,14 @@ def undo_by_replay(trial: Trial) -> str:
     return ""
 
 
+def undo_by_definitions(trial: Trial) -> str:
+    """Change the state and put back what the last call defined, which needs no copy."""
+    trial.mark(7)
+    trial.image.undo(by="definitions")
+    trial.verify()
+    return ""
+
+
 def preview(trial: Trial) -> str:
     """Use the library in a preview; the image stays as it is."""
     change = subjects.MARK[trial.subject.language][0].format(7)
@@ -159,6 +167,7 @@ WAYS: dict[str, Callable[[Trial], str]] = {
     "checkpoint": checkpoint,
     "undo": undo,
     "undo by replay": undo_by_replay,
+    "undo by definitions": undo_by_definitions,
     "preview": preview,
     "crash recovery": crash,
     "save and restore": save,

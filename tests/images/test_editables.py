@@ -119,7 +119,7 @@ def test_a_work_tree_that_is_the_home_of_the_user_grants_nothing(tmp_path, monke
 
 @pytest.mark.slow
 def test_pip_installs_a_project_and_pytest_runs_in_its_image(tmp_path):
-    """Issue, Proof: a src-layout project with its own .venv, an editable install, pytest run inside."""
+    """Proof: a src-layout project with its own .venv, an editable install, pytest run inside."""
     project = make_package(tmp_path / "garden", "beds", "def rows():\n    return 3\n")
     (project / "pyproject.toml").write_text(
         "[build-system]\nrequires = ['setuptools']\nbuild-backend = 'setuptools.build_meta'\n"

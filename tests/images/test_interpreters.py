@@ -96,7 +96,7 @@ def notes(project, **told):
 
 @pytest.mark.parametrize("confinement", CONFINEMENTS)
 def test_an_image_has_the_environment_and_the_modules_of_its_project(project, opened, confinement):
-    """Own program, P1: it imported only the standard library."""
+    """Own program: it imported only the standard library."""
     make_environment(project / ".venv")
     image = opened(project, confinement=confinement)
     assert value(image, "import sys; sys.prefix") == repr(str(project / ".venv"))
@@ -168,7 +168,7 @@ def test_the_nearest_environment_is_taken(project, opened, monkeypatch, tmp_path
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_can_be_chosen_as_interpreter_and_as_environment(project, opened, version):
-    """Issue, Proof: interpreters chosen by --python."""
+    """Proof: interpreters chosen by --python."""
     python = find_version(version)
     image = opened(project, python=version)
     assert value(image, "import sys; '%d.%d' % sys.version_info[:2]") == repr(version)
@@ -336,7 +336,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_environment_is_one_line_and_the_image_starts(project, opened, case):
-    """Issue, Bad input: a broken .venv, an interpreter that is too old or of another architecture."""
+    """Bad input: a broken .venv, an interpreter that is too old or of another architecture."""
     spoil, words = BROKEN[case]
     spoil(project)
     told = notes(project)

@@ -50,7 +50,7 @@ def fault(image, code):
 
 @pytest.mark.parametrize("confinement", CONFINEMENTS)
 def test_addresses_are_free_and_memory_is_not(images, confinement):
-    """P7: libraries could not be mapped that need little memory."""
+    """Defect: libraries could not be mapped that need little memory."""
     image = images("python", 128, confinement)
     reserved = (
         "import mmap; mapped = mmap.mmap(-1, 8 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot={})"
@@ -64,14 +64,14 @@ def test_addresses_are_free_and_memory_is_not(images, confinement):
 
 
 def test_arrays_fit_that_did_not(images):
-    """P7: the fourth array of 288 MB failed."""
+    """Defect: the fourth array of 288 MB failed."""
     image = images("python")
     assert image.evaluate("arrays = [bytes(288 << 20) for _ in range(6)]; len(arrays)").values == ["6"]
 
 
 @needs_sbcl
 def test_a_lisp_heap_holds_more_than_it_did(images):
-    """P7: 512 MB were fixed."""
+    """Defect: 512 MB were fixed."""
     code = "(length (make-array (* 600 1048576) :element-type '(unsigned-byte 8)))"
     assert images("sbcl").evaluate(code).values == [str(600 * MB)]
 
@@ -79,7 +79,7 @@ def test_a_lisp_heap_holds_more_than_it_did(images):
 @pytest.mark.parametrize("confinement", CONFINEMENTS)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_limit_is_the_one_that_was_asked_for_and_is_told(images, language, confinement):
-    """P7: a limit that is hit says so, and how to get more."""
+    """Defect: a limit that is hit says so, and how to get more."""
     image = images(language, 200, confinement)
     keep = {"python": "x = 42", "sbcl": "(defvar *x* 42)"}[language]
     assert image.evaluate(keep).ok
@@ -95,7 +95,7 @@ def test_the_limit_is_the_one_that_was_asked_for_and_is_told(images, language, c
 
 @needs_sbcl
 def test_a_death_of_a_full_heap_tells_the_limit_and_the_state_is_back(images):
-    """P7: "Heap exhausted, game over" ends the process."""
+    """Defect: "Heap exhausted, game over" ends the process."""
     image = images("sbcl", 128)
     assert image.evaluate("(defvar *x* 42)").ok
     told = fault(image, "(let ((big nil)) (loop (push 1 big)))")

@@ -111,7 +111,7 @@ def start_notes(image):
 
 @pytest.mark.parametrize("confinement", CONFINEMENTS)
 def test_the_systems_of_the_project_are_found(project, opened, confinement):
-    """Own program, P2: SBCL does not see the project's own .asd."""
+    """Own program: SBCL does not see the project's own .asd."""
     write_system(project, "top")
     write_system(project / "a" / "b", "below")
     image = opened(project, confinement)
@@ -143,7 +143,7 @@ GARDEN = {
 
 @needs("alexandria", "fiveam")
 def test_a_package_inferred_project_is_loaded_and_its_tests_run(project, opened):
-    """Issue, Proof: a package-inferred ASDF system with fiveam tests."""
+    """Proof: a package-inferred ASDF system with fiveam tests."""
     for name, text in GARDEN.items():
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).write_text(text)
@@ -194,7 +194,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("text", BROKEN)
 def test_an_error_in_a_definition_is_told_with_its_place(project, opened, text):
-    """Issue, Bad input: a .asd with an error."""
+    """Bad input: a .asd with an error."""
     write_system(project, "good")
     (project / "bad.asd").write_text(text)
     image = opened(project)
@@ -207,7 +207,7 @@ def test_an_error_in_a_definition_is_told_with_its_place(project, opened, text):
 
 
 def test_a_project_with_50000_files_starts_no_slower(project, opened):
-    """Issue, Bad input: a project with 50,000 files; the walk is bounded, and says so."""
+    """Bad input: a project with 50,000 files; the walk is bounded, and says so."""
     write_system(project / "a", "near")
     for number in range(50_000):
         directory = project / f"d{number % 50:02}" / f"e{number % 2500:04}"
@@ -274,7 +274,7 @@ def test_a_definition_that_is_a_link_out_of_the_project_is_told(project, tmp_pat
 
 @pytest.mark.skipif(os.getuid() != ROOT, reason="another user is needed")
 def test_a_directory_that_may_not_be_read_is_told(monkeypatch):
-    """Issue, Bad input: unreadable directories."""
+    """Bad input: unreadable directories."""
     place = Path(tempfile.mkdtemp())
     try:
         place.chmod(0o755)
@@ -302,7 +302,7 @@ def test_a_directory_that_may_not_be_read_is_told(monkeypatch):
 def test_the_systems_of_the_user_are_found_and_cannot_be_written(
     project, home, opened, monkeypatch, confinement
 ):
-    """Own program, P2: ~/common-lisp, CL_SOURCE_REGISTRY, the configuration of ASDF; read-only."""
+    """Own program: ~/common-lisp, CL_SOURCE_REGISTRY, the configuration of ASDF; read-only."""
     tmp_path = project.parent
     places = {
         "one": home / "common-lisp" / "x",
@@ -367,7 +367,7 @@ REGISTRIES = {
 
 @pytest.mark.parametrize("value", REGISTRIES)
 def test_a_registry_that_cannot_be_used_is_told_in_a_line(project, opened, monkeypatch, value):
-    """Issue, Bad input: a registry that points outside; the image still starts."""
+    """Bad input: a registry that points outside; the image still starts."""
     monkeypatch.setenv("CL_SOURCE_REGISTRY", value)
     write_system(project, "mine")
     image = opened(project)
@@ -444,7 +444,7 @@ QUICKLISP = """
 
 @pytest.mark.parametrize("name", ["quicklisp", ".quicklisp"])
 def test_quicklisp_of_the_user_is_found_and_loads_its_local_projects(project, home, opened, name):
-    """Issue, Proof: a stand-in for Quicklisp in a scratch HOME, found by the real look-up."""
+    """Proof: a stand-in for Quicklisp in a scratch HOME, found by the real look-up."""
     write_system(home / name / "local-projects/x", "local")
     (home / name / "setup.lisp").write_text(QUICKLISP)
     image = opened(project)
@@ -605,7 +605,7 @@ def compiled_by(image, system):
 
 @pytest.mark.parametrize("confinement", CONFINEMENTS)
 def test_what_one_image_has_compiled_another_loads(project, opened, tmp_path, confinement):
-    """Own program, P3: every session compiles every library again."""
+    """Own program: every session compiles every library again."""
     write_system(project, "mine")
     assert compiled_by(opened(project, confinement), "mine") == 1
     assert [file.name for file in compiled_files(tmp_path)] == ["mine-code.fasl"]
@@ -614,7 +614,7 @@ def test_what_one_image_has_compiled_another_loads(project, opened, tmp_path, co
 
 
 def test_a_restored_state_and_a_fresh_image_share_the_cache(project, opened, tmp_path):
-    """Own program, P3: images started from a saved core use it too."""
+    """Own program: images started from a saved core use it too."""
     write_system(project, "mine")
     write_system(project, "other")
     image = opened(project)
@@ -651,7 +651,7 @@ def test_what_confined_code_has_written_is_never_loaded_unconfined(project, open
 
 @needs("alexandria")
 def test_two_images_that_compile_at_once_do_not_disturb_each_other(project, opened, tmp_path):
-    """Own program, P3: ASDF writes beside and renames."""
+    """Own program: ASDF writes beside and renames."""
     images = [opened(project) for _ in range(3)]
     for image in images:
         assert image.evaluate("1").ok
@@ -675,7 +675,7 @@ def test_two_images_that_compile_at_once_do_not_disturb_each_other(project, open
 
 
 def test_a_cache_that_cannot_be_written_is_told_and_a_private_one_is_used(project, opened, tmp_path):
-    """Issue, Bad input: a cache directory that is read-only."""
+    """Bad input: a cache directory that is read-only."""
     (tmp_path / "cache/gramercy/fasl").touch()
     write_system(project, "mine")
     image = opened(project)
@@ -697,7 +697,7 @@ def small_disk(tmp_path):
 
 
 def test_a_full_disk_is_told_and_a_private_cache_is_used(project, opened, small_disk):
-    """Issue, Bad input: a cache directory that is full."""
+    """Bad input: a cache directory that is full."""
     write_system(project, "mine")
     image = opened(project)
     (note,) = start_notes(image)
@@ -711,7 +711,7 @@ def test_a_full_disk_is_told_and_a_private_cache_is_used(project, opened, small_
 
 
 def test_caches_that_nobody_needs_are_removed(project, tmp_path):
-    """Own program, P3: the cache does not grow for ever."""
+    """Own program: the cache does not grow for ever."""
     caches = tmp_path / "cache/gramercy/fasl"
     days = {"unused": 40, "orphan": 2, "recent": 2, "orphan-in-use": 0}
     for name, age in days.items():
@@ -744,7 +744,7 @@ def plain_seconds():
 
 @needs("cl-ppcre")
 def test_the_second_image_is_as_fast_as_sbcl_with_a_warm_cache(project, opened):
-    """Issue, Speed: at most a quarter of the first image, and 1.5 times of SBCL with a warm cache."""
+    """Speed: at most a quarter of the first image, and 1.5 times of SBCL with a warm cache."""
     seconds = []
     for _ in range(3):
         image = opened(project)
@@ -757,7 +757,7 @@ def test_the_second_image_is_as_fast_as_sbcl_with_a_warm_cache(project, opened):
 
 
 def test_what_is_being_compiled_can_be_watched(project, opened):
-    """Own program, P3: the first compilation needs a progress line."""
+    """Own program: the first compilation needs a progress line."""
     write_system(project, "mine")
     (project / "mine-code.lisp").write_text("(eval-when (:compile-toplevel) (sleep 1)) (defun mine () 1)")
     image = opened(project)
@@ -770,7 +770,7 @@ def test_what_is_being_compiled_can_be_watched(project, opened):
 
 
 def test_a_compilation_that_is_cut_short_says_how_far_it_came(project, opened):
-    """Own program, P3: the first compilation may take minutes."""
+    """Own program: the first compilation may take minutes."""
     write_system(project, "mine")
     (project / "mine-code.lisp").write_text("(eval-when (:compile-toplevel) (sleep 60))")
     reply = opened(project).load_system("mine", timeout=7)
@@ -806,7 +806,7 @@ def test_what_was_found_can_be_shown(project, home, monkeypatch):
 @pytest.mark.slow
 @needs("cl-cffi", "ironclad", "hunchentoot")
 def test_large_libraries_are_compiled_once(project, opened):
-    """Issue, Proof: cffi, ironclad and hunchentoot, which take minutes to compile."""
+    """Proof: cffi, ironclad and hunchentoot, which take minutes to compile."""
     # 512 MB are not enough to compile ironclad.
     image = opened(project, memory_mb=1024)
     seconds = {}

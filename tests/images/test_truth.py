@@ -42,7 +42,7 @@ def value(image, words):
 
 
 def test_a_state_with_threads_is_not_confirmed_as_kept(image, words, threads):
-    """Defect T1: with a thread running an older state was named, and confirmed as the present one."""
+    """Defect: with a thread running an older state was named, and confirmed as the present one."""
     image.evaluate(words.define)
     image.evaluate(threads.start)
     image.evaluate(words.change.format(7))
@@ -60,7 +60,7 @@ def test_a_state_with_threads_is_not_confirmed_as_kept(image, words, threads):
 
 
 def test_a_second_name_does_not_replace_the_first(image, words):
-    """Defect T1: a second label on the same state silently replaced the first."""
+    """Defect: a second label on the same state silently replaced the first."""
     image.evaluate(words.define)
     first, second = image.checkpoint("one"), image.checkpoint("two")
     assert first.id == second.id
@@ -83,7 +83,7 @@ def test_a_name_that_two_states_have_is_told_and_never_guessed(image, words):
 
 
 def test_undo_after_a_call_that_left_threads_takes_back_that_call_alone(image, words, threads):
-    """Defect T2: undo went one call too far."""
+    """Defect: undo went one call too far."""
     image.evaluate(words.define)
     image.evaluate(words.change.format(7))
     image.evaluate(threads.start)
@@ -130,7 +130,7 @@ def test_a_replay_tells_what_came_out_otherwise(image, words, threads):
 
 
 def test_a_death_with_threads_counts_the_calls_that_are_lost(image, words, threads):
-    """Defect T2: the reply said that the state before is back although later calls were lost."""
+    """Defect: the reply said that the state before is back although later calls were lost."""
     image.evaluate(words.define)
     image.evaluate(threads.start)
     image.evaluate(words.change.format(7))
@@ -164,7 +164,7 @@ def test_a_state_is_kept_again_once_the_threads_have_ended(image, words, threads
 
 
 def test_the_last_values_are_exact_after_an_undo(image, words):
-    """Defect L6: `*` was not exact after undo; `_` of Python likewise."""
+    """Defect: `*` was not exact after undo; `_` of Python likewise."""
     image.evaluate(words.define)
     image.evaluate({"sbcl": "(* 6 7)", "python": "6 * 7"}[words.language])
     image.evaluate(words.change.format(7))
@@ -182,8 +182,86 @@ def test_the_last_values_are_exact_after_a_death(image, words):
     assert image.evaluate(last).values == ["42"]
 
 
+def test_undo_passes_over_a_look_that_runs_code_to_print_itself(image, words):
+    """Defect T4: in Python a look left a state, so undo took back the look."""
+    if words.language == "sbcl":
+        define = '(defclass bed () ()) (defmethod print-object ((b bed) s) (write-string "a bed" s))'
+        codes = [define, "(defvar *b* (make-instance 'bed))", "*b*"]
+    else:
+        define = "class Bed:\n    def __repr__(self): return 'a bed'"
+        codes = [define, "b = Bed()", "b"]
+    image.evaluate(words.define)
+    for code in codes[:2]:
+        image.evaluate(code)
+    image.evaluate(words.change.format(7))
+    image.evaluate(codes[2])
+    assert image.undo().taken_back == 1
+    assert value(image, words) == "41"
+    assert image.evaluate(codes[2]).values == ["a bed"]
+
+
+@pytest.mark.parametrize("failing", [("nothing", "*nothing*"), ("f(", "(f")], ids=["unbound", "unreadable"])
+def test_undo_after_an_error_takes_back_the_call_that_failed_and_no_work(image, words, failing):
+    """Who undoes after an error means that call."""
+    image.evaluate(words.define)
+    image.evaluate(words.change.format(7))
+    assert not image.evaluate(failing[words.language == "sbcl"]).ok
+    image.undo()
+    assert value(image, words) == "7"
+
+
+def test_names_leave_room_for_the_latest_states_and_undo_reaches_what_is_listed(image, words):
+    """A named state is kept for good, at nobody's cost."""
+    image.evaluate(words.define)
+    for number in range(20):
+        image.evaluate(words.change.format(number))
+        image.checkpoint(f"number {number}")
+    for number in range(100, 130):
+        image.evaluate(words.change.format(number))
+    for _ in range(14):
+        assert image.undo().taken_back == 1
+    while value(image, words) not in ("19", None):
+        image.undo()
+    assert image.rollback("number 3").names == ["number 3"]
+    assert value(image, words) == "3"
+
+
+def test_there_are_only_so_many_names(image, words):
+    """Each kept state is a process."""
+    image.evaluate(words.define)
+    for number in range(64):
+        image.evaluate(words.change.format(number))
+        image.checkpoint(f"number {number}")
+    image.evaluate(words.change.format(99))
+    with pytest.raises(CheckpointError, match="64 states have names"):
+        image.checkpoint("one more")
+    image.rollback("number 63")
+    assert image.checkpoint("again").names == ["number 63", "again"]
+
+
+def test_a_refused_undo_of_definitions_leaves_no_step(image, words):
+    """Nothing was done, so there is nothing to undo."""
+    image.evaluate(words.six)
+    with pytest.raises(CheckpointError):
+        image.undo("definitions")
+    with pytest.raises(CheckpointError, match="nothing to undo"):
+        image.undo()
+
+
+def test_what_was_told_before_is_not_told_again_at_a_death(image, words):
+    """A death is explained by what was printed since the last reply."""
+    shell = {
+        "sbcl": '(sb-ext:run-program "/bin/echo" (list "MemoryError") :output t)',
+        "python": "import os; os.system('echo MemoryError')",
+    }[words.language]
+    image.evaluate(shell)
+    died = image.evaluate(words.leave)
+    assert "MemoryError" not in " ".join(died.notes)
+    assert "memory" not in died.error.message
+
+
 def test_output_of_other_processes_is_shown_in_the_reply_it_belongs_to(image, words):
-    """Defect P5: it was thrown away."""
+    """Defect: it was thrown away."""
     shell = {
         "sbcl": '(sb-ext:run-program "/bin/echo" (list "from a child") :output t)',
         "python": "import os; os.system('echo from a child')",
@@ -192,9 +270,33 @@ def test_output_of_other_processes_is_shown_in_the_reply_it_belongs_to(image, wo
     assert image.evaluate(words.define).log == ""
 
 
+def test_the_runtime_speaks_of_its_own_doings_to_nobody(image, words):
+    """Answers: tables of the collector and guard pages are no output of anybody."""
+    codes = {
+        "sbcl": ("(make-array 4000000000)", "(labels ((f (n) (+ 1 (f n)))) (f 1))"),
+        "python": ("x = 1",),
+    }
+    for code in codes[words.language]:
+        assert image.evaluate(code).log == ""
+
+
 def test_a_time_out_says_which_limit_it_was_and_how_to_get_more(image, words):
-    """Defect P6: a time-out read KeyboardInterrupt or INTERRUPTED."""
+    """Defect: a time-out read KeyboardInterrupt or INTERRUPTED."""
     fault = image.evaluate(words.loop, timeout=0.2).error
     assert fault.type == "TIMEOUT"
     assert "within 0.2 s" in fault.message
     assert "--timeout" in fault.message
+
+
+def test_whoever_runs_an_image_it_has_a_user_with_a_name(image, words):
+    """Real libraries: many programs ask who they are, and fail where nobody is told."""
+    ask = {"sbcl": '(file-author ".")', "python": "__import__('getpass').getuser()"}[words.language]
+    assert image.evaluate(ask).values[0].strip("\"'") == "image"
+
+
+def test_the_empty_input_of_an_image_is_one_of_characters(image, words):
+    """ANSI stream-element-type.1: the standard streams have an element type."""
+    ask = {"sbcl": "(stream-element-type *standard-input*)", "python": "__import__('sys').stdin.read()"}
+    assert image.evaluate(ask[words.language]).values == [
+        {"sbcl": "CHARACTER", "python": "''"}[words.language]
+    ]

@@ -90,14 +90,14 @@ class PaperImage:
     refusal: str = "the copy cannot be confined"
     entries: list[HistoryEntry] = field(default_factory=list)
 
-    def evaluate(self, code: str, *, package: str | None = None) -> Reply:
-        del code, package
+    def evaluate(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
+        del code, package, timeout
         return self.reply
 
     compile = evaluate
 
-    def load_system(self, system: str) -> Reply:
-        del system
+    def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
+        del system, timeout
         return self.reply
 
     def preview(self, code: str, *, package: str | None = None) -> Reply:

@@ -28,7 +28,7 @@ def environment(tmp_path):
 
 
 def test_eval_has_the_environment_of_the_project(gramercy, environment):
-    """Own program, P1: from the first minute."""
+    """Own program: from the first minute."""
     done = gramercy("eval", "--language", "python", PREFIX)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"=> {str(environment)!r}\n", "")
 
@@ -44,7 +44,7 @@ def test_an_interpreter_can_be_chosen_and_one_that_is_not_there_is_told(gramercy
 
 
 def test_a_file_of_the_project_is_read_and_what_it_may_not_say_is_a_warning(gramercy, tmp_path):
-    """Issue, Bad input: one clear line, nothing lost, and the image still starts."""
+    """Bad input: one clear line, nothing lost, and the image still starts."""
     (tmp_path / "gramercy.toml").write_text(
         'image = "python"\nnetwork = "open"\npyton = "3.12"\ntimeout = 0.5\nenv = { MODE = "test" }\n'
     )

@@ -219,7 +219,7 @@ def test_a_general_interpreter_is_for_projects_without_an_environment(project):
 )
 @pytest.mark.parametrize("place", ["gramercy.toml", "pyproject.toml", "user"])
 def test_what_cannot_be_used_is_one_line_that_says_where(project, text, words, place):
-    """Issue, Bad input: an unknown key in gramercy.toml."""
+    """Bad input: an unknown key in gramercy.toml."""
     if place == "pyproject.toml":
         if "TOML" in words or "line 2" in words:
             return

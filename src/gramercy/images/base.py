@@ -87,10 +87,11 @@ class ImageState(msgspec.Struct, frozen=True):
 class Reply(msgspec.Struct, frozen=True):
     """Everything that is known about one evaluation. `notes` is what else there is to say about it.
 
-    `unkept` tells why no state is kept after it; `lost` counts the calls before this one that were lost with
-    the process that died in it; `log` is what threads, C code and other processes printed
-    past the streams of the evaluation, since the reply before; `reloaded` names the systems or modules that
-    were loaded anew. Images leave out what is empty.
+    `unchanged` means that it certainly changed nothing, `look` that by its form it only read, so that an undo
+    passes over it. `unkept` tells why no state is kept after it; `lost` counts the calls before this one that
+    were lost with the process that died in it; `log` is what threads, C code and other processes printed past
+    the streams of the evaluation, since the reply before; `reloaded` names the systems or modules that were
+    loaded anew. Images leave out what is empty.
     """
 
     ok: bool
@@ -109,6 +110,7 @@ class Reply(msgspec.Struct, frozen=True):
     unkept: str | None = None
     lost: int = 0
     unchanged: bool = False
+    look: bool = False
     reloaded: list[str] = []
     log: str = ""
     system: str | None = msgspec.field(default=None, name="name")

@@ -32,8 +32,9 @@ NETWORK_FILES = tuple(
 )  # fmt: skip
 TEMPORARY_BYTES = 512 * 1024 * 1024
 SHARED_MEMORY_BYTES = 64 * 1024 * 1024
-# Root outside need not look like root inside.
+# Whoever runs it outside, inside there is one user, with a name: many programs ask for that.
 INNER_ID = "1000"
+PEOPLE = Path(__file__).resolve().parent / "confine"
 
 
 def policy(grants: Grants, *, seccomp: int | None = None, options: int | None = None) -> list[str]:
@@ -45,8 +46,7 @@ def policy(grants: Grants, *, seccomp: int | None = None, options: int | None = 
     is_open = grants.network is Network.OPEN
     words += ["--share-net"] if is_open else []
     words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "image"]
-    if os.getuid() == 0:
-        words += ["--uid", INNER_ID, "--gid", INNER_ID]
+    words += ["--uid", INNER_ID, "--gid", INNER_ID]
     words += ["--args", str(options)] if options is not None else []
     network = [word for path in NETWORK_FILES for word in _if_there(path)] if is_open else []
     words += [*_system(), *network, *_devices(), *_paths(grants), "--remount-ro", "/"]
@@ -71,6 +71,8 @@ def _system() -> list[str]:
         words += ["--symlink", str(path.readlink()), str(path)] if is_link else _if_there(path)
     for path in SYSTEM_FILES:
         words += _if_there(path)
+    for name in ("passwd", "group"):
+        words += ["--ro-bind", str(PEOPLE / name), f"/etc/{name}"]
     return words
 
 

@@ -43,10 +43,10 @@ class Call(msgspec.Struct, eq=False):
         """Return how long the call has taken so far."""
         return (perf_counter() - self.started) * 1000.0
 
-    def as_step(self, reply: Reply) -> Step:
+    def as_step(self, reply: Reply, *, look: bool = False) -> Step:
         """Return what it takes to do the same again."""
         interrupted = reply.error is not None and reply.error.interrupted
-        return Step(self.op, self.code, self.package, reply.ok, interrupted, digest(reply))
+        return Step(self.op, self.code, self.package, reply.ok, interrupted, digest(reply), look)
 
     def cancel(self) -> None:
         """Stop the call, or let it never begin."""

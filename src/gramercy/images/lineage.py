@@ -152,13 +152,15 @@ class Lineage:
     def looked(self, call: Call) -> None:
         """Note a call that changed nothing: the name of its checkpoint can be used again."""
         self._spare_tag = call.tag
-        if self.unkept == 0:
+        if self.unkept == 0 and call.op == "eval":
             self.timeline.look(Step(call.op, call.code, call.package))
 
     def changed(self, call: Call, reply: Reply) -> str | None:
         """Note a call that may have changed something; return why no state is kept after it, if none is."""
-        self.past = extended(self.past, call.as_step(reply))
         self._heap_bytes = reply.state.heap_bytes
+        is_kept = reply.unkept is None and call.tag is not None
+        # A look after which no state is kept counts as a change: nobody can tell that it was none.
+        self.past = extended(self.past, call.as_step(reply, look=reply.look and is_kept))
         if reply.unkept is not None:
             self._spare_tag = call.tag
             self.unkept_reason = reply.unkept

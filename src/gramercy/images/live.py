@@ -185,7 +185,7 @@ class LiveImage:
     def undo(self, by: UndoWay = "state") -> CheckpointInfo:
         """Take back the last call that may have changed something."""
         if by == "definitions":
-            reply = self._runner.run(Call("undo_definitions", "", self.timeout))
+            reply = self._runner.run(Call("undo_definitions", "undo by definitions", self.timeout))
             with self._lock:
                 return told_of_definitions(self._lineage, reply)
         with self._lock:

@@ -16,10 +16,13 @@ KEPT = 16 * 1024
 CHUNK = 1 << 16
 # A program that prints without end must not hold up whoever reads.
 MOST_READS = 64
-# What the runtime of SBCL says of its own doings, and not on behalf of anybody.
+# What the runtime of SBCL says of its own doings, on behalf of nobody: of guard pages, and the tables
+# of the collector when the heap is full, which the error of the call tells in a sentence.
 _NOISE = re.compile(
     r"^(?:INFO: (?:Control|Binding|Alien) stack guard page (?:un|re)protected|"
-    r"(?:Unable to |)Re-?protecting .* guard page).*\n?",
+    r"(?:Unable to |)Re-?protecting .* guard page|"
+    r"Heap exhausted during |\s+Immobile Object Counts| Gen +(?:layout|Boxed)|(?:Tot| +\d)(?: +[\d.]+){5}|"
+    r"GC control variables:| +\*(?:GC-INHIBIT|GC-PENDING|STOP-FOR-GC-PENDING)\*).*\n?",
     re.MULTILINE,
 )
 
@@ -43,24 +46,16 @@ class Log:
         with self._lock:
             return self._joined()[-most:].decode("utf-8", "replace")
 
-    def take(self, most: int = 4096) -> str:
-        """Return the last characters printed and forget them: the next death has its own."""
-        self.pump()
-        text = self.tail(most)
-        with self._lock:
-            self._chunks.clear()
-            self._size = self._new = self._dropped = 0
-        return text
-
-    def news(self) -> str:
-        """Return what was printed since the last time, as far as it is kept, but for the runtime's noise."""
+    def news(self, *, clean: bool = True) -> str:
+        """Return what was printed since the last time, as far as it is kept; clean, without noise."""
         self.pump()
         if not self._new:
             return ""
         with self._lock:
             data = self._joined()[-self._new :]
             dropped, self._dropped, self._new = self._dropped, 0, 0
-        text = _NOISE.sub("", data.decode("utf-8", "replace"))
+        text = data.decode("utf-8", "replace")
+        text = _NOISE.sub("", text) if clean else text
         return f"… [{dropped:,} bytes before this were not kept]\n{text}" if dropped else text
 
     def pump(self) -> bool:

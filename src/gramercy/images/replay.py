@@ -28,7 +28,10 @@ _ADDRESS = re.compile(rb"0x[0-9a-f]{6,}|\{[0-9A-F]{6,}\}")
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One call that may have changed the state, and how it went: `told` is a digest of what it answered."""
+    """One call that may have changed the state, and how it went: `told` is a digest of what it answered.
+
+    A look is not counted as a change, though values may have run code of their own to print themselves.
+    """
 
     op: str
     code: str
@@ -36,6 +39,7 @@ class Step(msgspec.Struct, frozen=True):
     ok: bool = True
     interrupted: bool = False
     told: str = ""
+    look: bool = False
 
     def shown(self) -> str:
         """Return the beginning of the code, on one line."""
@@ -45,7 +49,8 @@ class Step(msgspec.Struct, frozen=True):
 class Past(msgspec.Struct, frozen=True):
     """A step and all those before it; states that have steps in common share them.
 
-    `depth` counts the steps, also those that were dropped because they would be too long to write.
+    `depth` counts the steps that are no looks, also those that were dropped because they would be too long
+    to write.
     """
 
     step: Step
@@ -66,9 +71,10 @@ class Past(msgspec.Struct, frozen=True):
 def extended(past: Past | None, step: Step) -> Past:
     """Return a past with one more step; of one that is too long to be written only the length is kept."""
     size = (past.size if past else 0) + len(step.code)
+    count = depth(past) + (not step.look)
     if size > LARGEST_JOURNAL:
-        return Past(Step(step.op, ""), None, size, depth(past) + 1)
-    return Past(step, past, size, depth(past) + 1)
+        return Past(Step(step.op, ""), None, size, count)
+    return Past(step, past, size, count)
 
 
 def depth(past: Past | None) -> int:

@@ -34,8 +34,7 @@ def keep_state(lineage: Lineage, name: str) -> CheckpointInfo:
     if not name:
         # Whoever keeps a state wants it to last; what has a name is not dropped for room.
         name = kept.label
-    if name not in kept.names:
-        kept.names.append(name)
+    lineage.timeline.name(kept, name)
     return lineage.timeline.info(kept, notes=notes)
 
 
@@ -44,10 +43,7 @@ def _instead(lineage: Lineage) -> str:
     if standing is None:
         return "Nothing was named."
     calls = _calls(lineage.unkept)
-    return (
-        f"Nothing was named. The newest state that is kept is {standing.shown()}, {calls} ago. "
-        "End the threads first, then try again."
-    )
+    return f"Nothing was named. The newest state that is kept is {standing.shown()}, {calls} ago."
 
 
 def go_back(lineage: Lineage, word: str) -> CheckpointInfo:
@@ -109,7 +105,7 @@ def _choices(checkpoint: Checkpoint, count: int, reason: str) -> str:
     return (
         f"the state before the last call was not kept ({reason}), so nothing was taken back. Choose: "
         f"rollback to {checkpoint.shown()} takes back the last {_calls(count)}, for good; "
-        f"undo by replay goes there and runs {_calls(count - 1)} again, with all their effects; "
+        f"undo by replay goes there and runs {_calls(count - 1)} again, effects included; "
         "undo by definitions puts back only what the last call defined"
     )
 
@@ -126,7 +122,10 @@ class Replay:
 def prepare_replay(lineage: Lineage) -> Replay:
     """Go to the newest kept state before the last call; return what is to be run again from there."""
     checkpoint = lineage.target()
-    steps = lineage.steps_from(checkpoint)[:-1]
+    steps = lineage.steps_from(checkpoint)
+    # What came after the last change only looked at it.
+    while steps.pop().look:
+        continue
     notes = _left_behind(lineage)
     lineage.go_to(checkpoint)
     return Replay(checkpoint, steps, notes)

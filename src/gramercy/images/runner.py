@@ -180,7 +180,7 @@ class Runner:
                 fate = family.fate(lineage.live)
             family.kill(lineage.live)
         printed = call.wait.printed() if call.wait is not None else Printed()
-        log = family.log.take()
+        log = family.log.news(clean=False)
         restored = lineage.restore(family)
         notes, lost = [*lineage.notes, *restored.notes], lineage.lost + restored.lost
         lineage.notes, lineage.lost = [], 0

@@ -57,7 +57,8 @@ def _save_core(path: Path, family: Family, live: Connection) -> int:
     try:
         answer = live.request(dict[str, Any], SAVE_SECONDS, "save", path=str(made))
         if not answer.get("ok"):
-            raise ImageError(str((answer.get("error") or {}).get("message", "the image cannot be saved")))
+            reason = (answer.get("error") or {}).get("message", "it does not say why")
+            raise ImageError(f"the image cannot be saved: {reason}")
         return _copy(made, path)
     except OSError as error:
         raise ImageError(f"{path} cannot be written: {error.strerror}") from None

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from gramercy.images.connection import Connection
     from gramercy.images.replay import Past, Step
 
+# Each is a process, of which about 1 MB is its own; those with names do not count among the first.
 MOST_CHECKPOINTS = 16
+MOST_NAMED = 64
 # Languages remember the values of the last three evaluations, or fewer.
 MOST_LOOKS = 3
 
@@ -107,9 +109,27 @@ class Timeline:
         """Return the checkpoints that carry a name."""
         return [checkpoint for checkpoint in self._checkpoints.values() if name in checkpoint.names]
 
+    def name(self, checkpoint: Checkpoint, name: str) -> None:
+        """Give a checkpoint one more name; what has a name is not dropped for room."""
+        if (
+            not checkpoint.names
+            and sum(bool(each.names) for each in self._checkpoints.values()) >= MOST_NAMED
+        ):
+            raise CheckpointError(
+                f"{MOST_NAMED} states have names, and there may be no more: go back to one that has, or reset"
+            )
+        if name not in checkpoint.names:
+            checkpoint.names.append(name)
+
     def forget(self, checkpoint: Checkpoint) -> None:
         """Drop a checkpoint; its process ends when it notices that nobody is there."""
         self._checkpoints.pop(checkpoint.id, None)
+        for child in self._checkpoints.values():
+            # What came from it comes from the one before it now, so that the way back has no gap.
+            if child.parent == checkpoint.id:
+                child.parent, child.looks_before = checkpoint.parent, ()
+        if self.current == checkpoint.id:
+            self.current = checkpoint.parent
         checkpoint.connection.close()
 
     def clear(self) -> None:
@@ -119,11 +139,9 @@ class Timeline:
         self.current = None
 
     def _make_room(self) -> None:
-        for checkpoint in list(self._checkpoints.values()):
-            if len(self._checkpoints) <= self.limit:
-                return
-            if checkpoint.id != self.current and not checkpoint.names:
-                self.forget(checkpoint)
+        nameless = [each for each in self._checkpoints.values() if not each.names and each.id != self.current]
+        for checkpoint in nameless[: max(0, len(nameless) + 1 - self.limit)]:
+            self.forget(checkpoint)
 
     def all(self) -> list[Checkpoint]:
         """Return the checkpoints, oldest first."""

@@ -25,7 +25,7 @@ WAYS = (
 UNDONE = {
     "state": "The image is back at",
     "replay": "The calls were run again without the last one. The newest kept state is",
-    "definitions": "What the last call defined is put back. The newest kept state is",
+    "definitions": "Definitions are put back as listed. The newest kept state is",
 }
 NOT_UNDONE = "Files, connections and other processes that evaluated code has touched stay as they are."
 
@@ -115,7 +115,8 @@ def _going(workshop: Workshop) -> list[Tool]:
         workshop.make(
             "undo_last",
             "Take back the last evaluation that may have changed something: the image is exactly as before "
-            f"it, or nothing happens and the answer says why. {NOT_UNDONE}",
+            "it. Where that state was not kept, an earlier one is taken if nothing is lost by that, or "
+            f"nothing happens; the answer says so. {NOT_UNDONE}",
             {"by": text(WAYS, enum=list(UNDONE), default="state")},
             lambda image, a: f"{UNDONE[a.get('by', 'state')]} {_told(image.undo(a.get('by', 'state')))}",
             level="cautious",

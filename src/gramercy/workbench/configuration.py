@@ -84,7 +84,7 @@ class _Reading:
 
 def read_configuration(project: str | Path, told: Settings | None = None) -> Configuration:
     """Return what holds for a project, `told` being the word of the command line."""
-    reading = _Reading(Path(project).expanduser().resolve())
+    reading = _Reading(_directory(project))
     general, special = _of_user(reading)
     if general.python and _has_environment(reading.project):
         # In general means: for projects that have no environment of their own.
@@ -104,6 +104,14 @@ def read_configuration(project: str | Path, told: Settings | None = None) -> Con
     )
     timeout = joined.timeout or DEFAULT_TIMEOUT
     return Configuration(environment, timeout, joined.image, tuple(reading.files), tuple(reading.remarks))
+
+
+def _directory(project: str | Path) -> Path:
+    """Return the real path of a project; of a working directory that is gone, one that cannot be there."""
+    try:
+        return Path(project).expanduser().resolve()
+    except OSError:
+        return Path(os.devnull, "gone")
 
 
 def _has_environment(project: Path) -> bool:
@@ -158,7 +166,8 @@ def _of_project(reading: _Reading, limits: Settings) -> Settings:
 
 def _is_own(file: Path, reading: _Reading) -> bool:
     """Tell whether a file is there and in the project: nothing else may be read because a project says so."""
-    if not file.exists():
+    # Unlike a path's own method it does not raise where the directory cannot be searched.
+    if not os.path.exists(file):  # noqa: PTH110
         return False
     if file.resolve().is_relative_to(reading.project):
         return True

@@ -57,13 +57,19 @@ Without threads of the user's there is nobody who could start one between the re
   (put-ascii "}")
   (send-frame))
 
-(defun reply-fault (request members)
+(defun reply-unchanged-fault (request members)
+  "Reply to REQUEST, for which nothing was done, with the error object made of MEMBERS."
+  (setf *checkpoint-tag* nil)
+  (reply-fault request members t))
+
+(defun reply-fault (request members &optional unchanged)
   "Reply to REQUEST with the error object made of MEMBERS."
   (reset-outbox)
   (put-reply-start (getf request :id) nil)
   (put-ascii ",\"error\":")
   (put-members members)
   (put-unkept)
+  (when unchanged (put-ascii ",\"unchanged\":true"))
   (put-ascii "}")
   (send-frame))
 

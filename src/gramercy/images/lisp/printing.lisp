@@ -136,6 +136,13 @@ Looks at a bounded number of parts, and not too deep, so that a large value cost
       (walk object 0)
       nil)))
 
+(defun lone-hash-p (text)
+  "Tell whether TEXT has a # that stands for what is too deep to be shown, and does not begin anything."
+  (loop for place = (position #\# text) then (position #\# text :start (1+ place))
+        while place
+        thereis (or (= (1+ place) (length text))
+                    (find (char text (1+ place)) '(#\Space #\) #\Newline)))))
+
 (defun print-bounded (value limit)
   "Return the text of VALUE as the user's program prints it, and whether LIMIT cut it."
   (let ((stream (reset-stream *print-target* limit)))
@@ -160,7 +167,7 @@ Errors of a print method become part of the text."
              (*print-level* (if ours +deepest-printed+ *print-level*)))
         (handler-case (multiple-value-bind (text cut) (print-carefully value limit)
                         (values text cut
-                                (and ours (find #\# text) (deeper-than-p value +deepest-printed+))))
+                                (and ours (lone-hash-p text) (deeper-than-p value +deepest-printed+))))
           ((or error storage-condition) (condition)
             (values (format nil "#<~a that cannot be printed: ~a>"
                             (plain-type-name value) (condition-type-name condition))

@@ -125,7 +125,7 @@
     (if (and kept (open-stream-p kept) (open-stream-p (two-way-stream-input-stream kept)))
         kept
         (setf *terminal-kept*
-              (make-two-way-stream (make-concatenated-stream) *standard-output-kept*)))))
+              (make-two-way-stream (make-string-input-stream "") *standard-output-kept*)))))
 
 (defmacro with-user-streams ((limit &optional id) &body body)
   "Run BODY with empty input and with output that is kept up to LIMIT characters, and mirrored for the request ID."

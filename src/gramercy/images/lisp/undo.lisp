@@ -165,7 +165,8 @@ It has derived a type from the new definition before that was made, and would be
         (started (microseconds))
         changes notes)
     (if (null entry)
-        (reply-fault request
+        (reply-unchanged-fault
+                     request
                      (list "type" "NOTHING-TO-UNDO"
                            "message" (format nil "None of the latest ~d calls that changed definitions is left ~
                                                   to take back."

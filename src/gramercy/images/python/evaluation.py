@@ -60,6 +60,8 @@ class Run:
     is_cut_short: bool = False
     room: int = _ALL_VALUES
     pure: bool = False
+    # By its form the code only reads, though its values may have run code of their own.
+    reads: bool = False
 
     def add(self, values: list[object]) -> None:
         """Print the values of a finished form; this may run code of theirs."""

@@ -15,6 +15,12 @@ from .anatomy import MISSING, is_class, kinds
 from .attributes import is_instance, of_class, of_instance, of_module
 from .plainness import DoubtError, has_plain_keys, is_plain
 
+# What an expression is made of that only reads; its values may run code of their own all the same.
+_READING = (
+    *(ast.Expression, ast.Name, ast.Load, ast.Attribute, ast.Subscript, ast.Slice, ast.Constant),
+    *(ast.Tuple, ast.UnaryOp, ast.USub),
+)
+_LONGEST_READING = 200
 _FUNCTIONS: dict[str, Callable[..., object]] = {
     **{kind.__name__: kind for kind in (bool, int, float, complex, list, tuple, dict, set, frozenset, range)},
     **{call.__name__: call for call in (abs, all, any, ascii, bin, chr, divmod, hash, hex, len, max, min)},
@@ -278,3 +284,14 @@ def _compared(relation: ast.cmpop, left: Any, right: Any) -> object:
     if not is_plain(left) or not (has_plain_keys(right) if searched else is_plain(right)):
         raise DoubtError
     return _known(_COMPARISONS, relation)(left, right)
+
+
+def only_reads(code: str) -> bool:
+    """Tell whether code is one expression of names, attributes and items, by its form alone."""
+    if len(code) > _LONGEST_READING or "=" in code or "\n" in code:
+        return False
+    try:
+        tree = compile(code.strip(), "<look>", "eval", ast.PyCF_ONLY_AST, dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return all(isinstance(node, _READING) for node in ast.walk(tree))

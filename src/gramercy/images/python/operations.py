@@ -9,6 +9,7 @@ from types import ModuleType
 from .anatomy import raw_space
 from .compilation import check
 from .evaluation import Run
+from .looks import only_reads
 from .names import unknown_module
 from .printing import is_trivial
 from .requests import text
@@ -18,15 +19,18 @@ from .systems import hint_at_outside
 
 def evaluate(session: Session, request: Reply) -> Reply:
     """Evaluate code form by form and return every form's values."""
-    code = text(request, "code")
+    code, before = text(request, "code"), session.current
     module = enter(session, request)
     space = raw_space(module)
 
     def work(run: Run) -> None:
         released = _release(session, code)
-        session.evaluator.run(code, session.current, space, run)
-        # What was released may have run code at its end.
-        run.pure = run.pure and not released
+        try:
+            session.evaluator.run(code, session.current, space, run)
+        finally:
+            # What was released may have run code at its end, and another module stays the current one.
+            run.pure = run.pure and not released and session.current == before
+            run.reads = not run.pure and only_reads(code)
 
     reply, run = session.perform(work, module, request)
     if not reply["ok"]:
@@ -36,6 +40,9 @@ def evaluate(session: Session, request: Reply) -> Reply:
         reply["objects"] = objects
     if run.pure and reply["ok"]:
         reply["unchanged"] = True
+    elif run.reads and reply["ok"]:
+        # Whoever undoes after an error means the call that failed.
+        reply["look"] = True
     return reply
 
 

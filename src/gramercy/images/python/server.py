@@ -86,7 +86,8 @@ class Server:
             request = decode(body)
             reply = self._answer(request)
         except RequestError as error:
-            reply = {"ok": False, "error": error.record()}
+            # What cannot be answered was not begun either.
+            reply = {"ok": False, "error": error.record(), "unchanged": True}
         except ValueError as error:
             reply = {"ok": False, "error": {"type": "MALFORMED-REQUEST", "message": message_of(error)}}
         except BaseException as error:  # noqa: BLE001 - a fault of ours, or of the stdlib under user patches

@@ -89,7 +89,7 @@ class Session:
         if not self.is_undisturbed:
             reply["changed"] = self.definitions.changes(run.bound, self.current)
             # A request without a number is one of our own.
-            if request.get("id") is not None and not (run.pure and error is None):
+            if request.get("id") is not None and (error is not None or not (run.reads or run.pure)):
                 self.definitions.journal.add(self.definitions.step)
         reply["warnings"] = self.cautions.end()
         reply["error"] = error

@@ -246,7 +246,7 @@ def timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.FloatRange(min=0, min_open=True),
         show_default="60, or what a configuration file says",
         metavar="SECONDS",
-        help="After this an evaluation is interrupted; what it did not change stays.",
+        help="After this an evaluation is interrupted; what it has changed by then stays.",
     )(command)
 
 

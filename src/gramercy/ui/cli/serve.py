@@ -36,12 +36,6 @@ def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--conformance-fixtures", "fixtures", is_flag=True, hidden=True),
         click.option("--strict", is_flag=True, help="Answer invalid arguments with a protocol error."),
         click.option(
-            "--max-timeout",
-            type=click.FloatRange(min=0, min_open=True),
-            metavar="SECONDS",
-            help="Let callers choose a time limit for each evaluation, up to this; without it they cannot.",
-        ),
-        click.option(
             "--toolset",
             "toolsets",
             multiple=True,
@@ -88,6 +82,12 @@ def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @partial(place_options, exists=False)
 @environment_options
 @timeout_option
+@click.option(
+    "--max-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Let callers choose a time limit for each evaluation, up to this; without it they cannot.",
+)
 def serve(*, stdio: bool, http: tuple[str, int] | None, **options: Any) -> None:
     """Serve the tools of files and live images to MCP clients.
 
