@@ -98,12 +98,6 @@ Looks at a bounded number of parts, and not too deep, so that a large value cost
       (walk object 0)
       nil)))
 
-(defun plainly-printed-p (structure)
-  "Tell whether STRUCTURE is printed with its slots: neither it nor what it includes has a way of its own."
-  (let ((method (first (compute-applicable-methods #'print-object (list structure *standard-output*)))))
-    (and method
-         (eq (first (sb-mop:method-specializers method)) (find-class 'structure-object)))))
-
 (defun parts-to-print (object)
   "Return a list of the first parts that OBJECT is printed with, one level below it."
   (typecase object
@@ -119,18 +113,9 @@ Looks at a bounded number of parts, and not too deep, so that a large value cost
 
 (defun deeper-than-p (object levels)
   "Tell whether OBJECT is nested deeper than LEVELS, as far as a bounded number of its parts shows."
-  (let ((left +most-looked-at+)
-        (kinds '()))
-    (labels ((plain-p (structure)
-               ;; By class: to ask for the methods of each structure of many would take long.
-               (let* ((class (class-of structure))
-                      (known (assoc class kinds :test #'eq)))
-                 (cdr (or known (first (push (cons class (plainly-printed-p structure)) kinds))))))
-             (walk (part level)
-               (when (and (typecase part
-                            ((or cons simple-vector) t)
-                            (structure-object (plain-p part)))
-                          (plusp (decf left)))
+  (let ((left +most-looked-at+))
+    (labels ((walk (part level)
+               (when (and (typep part '(or cons simple-vector structure-object)) (plusp (decf left)))
                  (when (>= level levels) (return-from deeper-than-p t))
                  (dolist (inner (parts-to-print part)) (walk inner (1+ level))))))
       (walk object 0)
