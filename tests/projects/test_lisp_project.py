@@ -216,7 +216,7 @@ def test_a_web_server_is_developed_while_it_runs(project, walk, monkeypatch):
     assert walking.get(port, "/hello") == "second"
     assert "undo by definitions" in day.fail("undo_last")
     assert walking.get(port, "/hello") == "second"
-    assert "What the last call defined is put back" in day.do("undo_last", by="definitions")
+    assert "function CL-USER::HELLO" in day.do("undo_last", by="definitions")
     assert walking.get(port, "/hello") == "first"
 
     day.eval("(hunchentoot:stop *server*)")
@@ -227,5 +227,14 @@ def test_a_web_server_is_developed_while_it_runs(project, walk, monkeypatch):
     day.eval("(defvar *after* 1)")
     day.do("rollback_image", checkpoint="stopped again")
     assert "*AFTER* is unbound" in day.error("*after*")
+    day.eval("(hunchentoot:start *server*)")
+    assert walking.get(port, "/hello") == "first"
+    # A crash takes the server and what came after the last kept state, and says so.
+    day.eval("(defvar *late* 1)")
+    died = day.error("(sb-ext:exit :code 3 :abort t)")
+    assert "The state of" in died
+    assert "Also lost are 2 calls after it" in died
+    assert "*LATE* is unbound" in day.error("*late*")
+    assert not walking.is_answered(port, "/hello")
     day.eval("(hunchentoot:start *server*)")
     assert walking.get(port, "/hello") == "first"

@@ -338,7 +338,7 @@ def test_a_django_project_is_used_tested_and_served(garden, project, walk):
     assert told.endswith("=> 0")
     # Another process has no thread in the image: states are kept while it serves.
     assert "No state was kept" not in day.eval(RUNSERVER)
-    walking.raw_client.until(lambda: _is_answered(port))
+    walking.raw_client.until(lambda: walking.is_answered(port, "/count"))
     assert walking.get(port, "/count") == "1"
     day.eval("Plant.objects.create(name='elm').name")
     day.do("undo_last")
@@ -346,11 +346,4 @@ def test_a_django_project_is_used_tested_and_served(garden, project, walk):
     assert walking.get(port, "/count") == "2"
     assert day.eval("server.poll()").endswith("=> 0")
     day.eval("import os, signal; os.kill(server.pid, signal.SIGTERM)")
-    walking.raw_client.until(lambda: not _is_answered(port))
-
-
-def _is_answered(port):
-    try:
-        return walking.get(port, "/count") != ""
-    except OSError:
-        return False
+    walking.raw_client.until(lambda: not walking.is_answered(port, "/count"))

@@ -107,3 +107,11 @@ def get(port, path):
     """Ask a server of this machine for a page."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as response:
         return response.read().decode()
+
+
+def is_answered(port, path):
+    """Tell whether a server answers; that of an image may be gone while its port is still published."""
+    try:
+        return get(port, path) != ""
+    except OSError:
+        return False
