@@ -308,6 +308,12 @@ def test_values_nested_too_deep_say_that_they_are_cut(live):
     assert "notes" not in live.eval("(list #\\a #(1 2) (let ((*print-level* 1)) '((1))))")
     live.eval("(defstruct node next)")
     assert live.eval("(let ((x nil)) (dotimes (i 99 x) (setf x (make-node :next x))))")["notes"]
+    # What is printed in a way of its own is not cut, however deep its slots are.
+    for value in ("(find-package :cl-user)", '(list *package* #p"x")', "(make-hash-table)", "*readtable*"):
+        assert "notes" not in live.eval(value)
+    live.eval("(defstruct (leaf (:include node)))")
+    live.eval('(defmethod print-object ((x leaf) stream) (format stream "#leaf"))')
+    assert "notes" not in live.eval("(let ((x nil)) (dotimes (i 99 x) (setf x (make-leaf :next x))))")
 
 
 def test_an_object_with_more_parts_than_are_shown_says_so(live):

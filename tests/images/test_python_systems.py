@@ -89,6 +89,21 @@ def test_a_system_is_loaded_again_for_the_sake_of_what_it_imports(live, tmp_path
     assert load(live, "other_module")["reloaded"] == ["other_module"]
 
 
+def test_changed_modules_that_a_system_does_not_use_are_named(live, tmp_path):
+    """Such as its tests, which would otherwise run as they were without a word."""
+    write(tmp_path / "shape.py", "def area(): return 1\n")
+    write(tmp_path / "trial.py", "import shape\ndef passes(): return shape.area() == 1\n")
+    live.eval("import trial")
+    assert "notes" not in load(live, "shape")
+    write(tmp_path / "trial.py", "import shape\ndef passes(): return shape.area() == 2\n")
+    reply = load(live, "shape")
+    assert "reloaded" not in reply
+    assert reply["notes"] == ["Not concerned, but their files have changed too: trial. Load them by name."]
+    assert load(live, "trial")["reloaded"] == ["trial"]
+    assert live.value("trial.passes()") == "False"
+    assert "notes" not in load(live, "shape")
+
+
 def test_a_module_that_was_imported_by_evaluated_code_is_loaded_again_too(live, tmp_path):
     """It does not matter how it came to be loaded."""
     write(tmp_path / "by_hand.py", "n = 1\n")
@@ -215,3 +230,51 @@ def test_a_file_written_during_the_call_that_imports_it_counts_as_changed(live, 
     )
     assert load(live, "racing")["reloaded"] == ["racing"]
     assert live.value("racing.n") == "2"
+
+
+HOOK = """
+import importlib, importlib.abc, importlib.util
+class Hook(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path=None, target=None):
+        file = f'{sys.path[0]}/{name}.py'
+        return importlib.util.spec_from_file_location(name, file, loader=self) if name == 'trial' else None
+    def exec_module(self, module):
+        exec(open(module.__file__).read().replace('plain', 'hooked'), vars(module))
+def run():
+    sys.meta_path.insert(0, hook)
+    importlib.import_module('trial')
+    sys.meta_path.remove(hook)
+    return sys.modules['trial'].how
+hook = Hook()
+"""
+
+
+def test_modules_of_an_import_hook_that_is_gone_are_let_go(live, tmp_path):
+    """Otherwise a second run of pytest has the tests as they were, or without its way with assertions."""
+    write(tmp_path / "trial.py", "how = 'plain'\n")
+    live.eval(HOOK)
+    assert live.value("run()") == "'hooked'"
+    assert live.value("'trial' in sys.modules") == "False"
+    write(tmp_path / "trial.py", "how = 'plain, edited'\n")
+    assert live.value("run()") == "'hooked, edited'"
+    # What is imported in the ordinary way stays, and so does what a living hook has made.
+    assert live.value("import trial; trial.how") == "'plain, edited'"
+    assert live.value("'trial' in sys.modules") == "True"
+    live.eval("del sys.modules['trial']; sys.meta_path.insert(0, hook); import trial")
+    assert live.value("sys.modules['trial'].how") == "'hooked, edited'"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import xml.parsers.expat",
+        "import sys, types; sys.modules['_cython_3_9_9'] = types.ModuleType('_cython_3_9_9')",
+        "import sys; sys.modules['__mp_main__'] = sys.modules['__main__']",
+    ],
+)
+def test_modules_that_compiled_libraries_make_are_not_the_users(live, code):
+    """The definitions of a session with pandas began with a page of what Cython keeps to itself."""
+    kinds = {change["kind"] for change in live.eval(code).get("changed", ())}
+    assert kinds <= {"import"}
+    own = live.eval("import sys, types; sys.modules['mine'] = types.ModuleType('mine')")["changed"]
+    assert {"kind": "module", "name": "mine", "change": "defined"} in own

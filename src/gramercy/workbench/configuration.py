@@ -100,7 +100,7 @@ def read_configuration(project: str | Path, told: Settings | None = None) -> Con
         variables=joined.env,
         publish=joined.publish or (),
         network=joined.network or Network.NONE,
-        notes=tuple(f"{remark}." for remark in reading.remarks),
+        notes=tuple(remark if remark.endswith("?") else f"{remark}." for remark in reading.remarks),
     )
     timeout = joined.timeout or DEFAULT_TIMEOUT
     return Configuration(environment, timeout, joined.image, tuple(reading.files), tuple(reading.remarks))

@@ -22,7 +22,7 @@ from .anatomy import (
     raw_space,
 )
 from .journal import Binding, Held, Journal, Step
-from .origins import Origins
+from .origins import Origins, is_left_by_a_hook
 
 _SKIPPED = frozenset(
     ("__builtins__", "__warningregistry__", "__annotations__", "__annotate__", "__conditional_annotations__")
@@ -31,6 +31,8 @@ _CLASS_SKIPPED = {
     *("__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl"),
     *("__annotations__", "__annotations_cache__", "__annotate_func__"),
 }
+# Where Cython keeps what its modules share.
+_SHARED_BY_COMPILED = ("_cython_", "cython_runtime")
 _METHODS = kinds(types.FunctionType, staticmethod, classmethod, property)
 _modules = sys.modules
 Change = dict[str, object]
@@ -101,8 +103,14 @@ class Definitions:
             return
         for name, module in list(_modules.items()):
             if type(name) is str and self._loaded.get(name) != id(module):
+                if is_module(module) and is_users(module) and is_left_by_a_hook(module):
+                    # Whoever runs the tests again gets them as their files are then, and made by the hook.
+                    del _modules[name]
+                    continue
                 self._loaded[name] = id(module)
-                if is_module(module) and name != "__main__" and is_users(module):
+                # multiprocessing has another name for the module that is __main__.
+                is_main = name == "__main__" or module is self._main
+                if is_module(module) and not is_main and is_users(module):
                     found.append({"kind": "module", "name": name, "change": "defined"})
                     self.step.modules.append(name)
                     self.origins.note(name, module)
@@ -228,5 +236,14 @@ def is_users(module: object) -> bool:
 
 
 def _is_made_by_hand(module: object) -> bool:
+    """Say whether a module came from no file, and not from compiled code, which makes such ones too."""
+    name = module_space(module).get("__name__")
+    if not _is_bare(module) or (type(name) is str and name.startswith(_SHARED_BY_COMPILED)):
+        return False
+    top = _modules.get(name.partition(".")[0]) if type(name) is str else None
+    return not is_module(top) or _is_bare(top) or is_users(top)
+
+
+def _is_bare(module: object) -> bool:
     space = module_space(module)
     return type(space.get("__file__")) is not str and space.get("__spec__") is None

@@ -8,10 +8,11 @@ import ast
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from importlib.machinery import ModuleSpec
 from importlib.util import cache_from_source, source_hash
 from typing import NamedTuple
 
-from .anatomy import is_module, raw_space
+from .anatomy import is_module, mro_of, raw_space
 
 _modules = sys.modules
 _open, _stat = open, os.stat
@@ -90,6 +91,19 @@ def source_of(module: object) -> Source | None:
             return Source(file, stream.read())
     except OSError:
         return None
+
+
+def is_left_by_a_hook(module: object) -> bool:
+    """Tell whether a module was made by an import hook that is gone, as that of pytest is after its run.
+
+    Such a module cannot be loaded again in its own way: pytest writes each `assert` anew.
+    """
+    spec, kinds = raw_space(module).get("__spec__"), _modules.get("importlib.abc")
+    if type(spec) is not ModuleSpec or not is_module(kinds):
+        return False
+    loader, finder = vars(spec).get("loader"), raw_space(kinds).get("MetaPathFinder")
+    is_hook = any(base is finder for base in mro_of(type(loader)))
+    return is_hook and not any(loader is each for each in list(sys.meta_path))
 
 
 def _written(file: str) -> float:

@@ -28,6 +28,7 @@ class Reload:
         self._origins = origins
         self._before: dict[str, dict[str, object]] = {}
         self.names: list[str] = []
+        self._passed_over: list[str] = []
 
     def run(self, system: str) -> None:
         """Load again what has changed in the system, what it imports, and what imports that."""
@@ -46,6 +47,7 @@ class Reload:
             self._take_back()
             raise
         self.names = order
+        self._passed_over = sorted(set(changed) - set(order))
 
     def _load(self, name: str, source: Source | None) -> None:
         module: Any = _modules.get(name)
@@ -81,6 +83,9 @@ class Reload:
             found.append(f"Still the old ones in __main__: {_listed(held)}. Import them again.")
         if left:
             found.append(f"No longer in the source, but still defined: {_listed(left)}.")
+        if self._passed_over:
+            listed = _listed(self._passed_over)
+            found.append(f"Not concerned, but their files have changed too: {listed}. Load them by name.")
         return found
 
     def _replaced(self) -> tuple[dict[int, object], list[str]]:
