@@ -19,7 +19,7 @@ from gramercy.images.cpython import python_program
 from gramercy.images.environment import Environment
 from gramercy.images.family import Family, Program
 from gramercy.images.live import LiveImage
-from gramercy.images.opening import ImageSettings, default_language, open_image
+from gramercy.images.opening import ImageSettings, open_image
 from gramercy.images.requests import as_json
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.images.sbcl import find_sbcl, sbcl_program, sbcl_version
@@ -194,9 +194,32 @@ def test_without_a_language_sbcl_is_used_where_it_is(tmp_path, monkeypatch):
     (tmp_path / "sbcl").write_text("#!/bin/sh\n")
     (tmp_path / "sbcl").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert (default_language(), open_image(project=tmp_path).name) == ("sbcl", "sbcl")
+    assert open_image(project=tmp_path).name == "sbcl"
     (tmp_path / "sbcl").unlink()
-    assert (default_language(), open_image(project=tmp_path).name) == ("python", "python")
+    assert open_image(project=tmp_path).name == "python"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["pyproject.toml"], "python"),
+        (["requirements.txt", "notes.lisp"], "python"),
+        (["garden.asd"], "sbcl"),
+        (["garden.asd", "pyproject.toml"], "sbcl"),
+        ([], "sbcl"),
+    ],
+)
+def test_without_a_language_that_of_the_project_is_taken(tmp_path, monkeypatch, files, expected):
+    """Own program: from the first minute."""
+    programs, project = tmp_path / "bin", tmp_path / "project"
+    for directory in (programs, project):
+        directory.mkdir()
+    (programs / "sbcl").write_text("#!/bin/sh\n")
+    (programs / "sbcl").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    for name in files:
+        (project / name).touch()
+    assert open_image(project=project).name == expected
 
 
 def test_an_sbcl_image_without_sbcl_says_what_to_install(tmp_path, monkeypatch):

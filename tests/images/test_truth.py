@@ -300,3 +300,14 @@ def test_the_empty_input_of_an_image_is_one_of_characters(image, words):
     assert image.evaluate(ask[words.language]).values == [
         {"sbcl": "CHARACTER", "python": "''"}[words.language]
     ]
+
+
+def test_code_that_catches_the_interrupt_of_its_limit_is_told_of_it(image, words):
+    """A time-out says which limit, how long, and how to get more."""
+    catching = {
+        "sbcl": "(handler-case (loop) (serious-condition () 1))",
+        "python": "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    y = 1",
+    }
+    reply = image.evaluate(catching[words.language], timeout=0.3)
+    assert reply.ok
+    assert any("After 0.3 s the evaluation was interrupted" in note for note in reply.notes)

@@ -56,6 +56,11 @@ def late(fault: ImageFault, seconds: float) -> ImageFault:
     return msgspec.structs.replace(fault, type="TIMEOUT", message=message)
 
 
+def caught(seconds: float) -> str:
+    """Say of an evaluation that went on after its limit that it was told to stop."""
+    return f"After {seconds:g} s the evaluation was interrupted; its code caught that. {MORE_TIME}"
+
+
 def _cause(log: str, fate: Fate) -> str:
     # A clean exit is told by its status alone: what stands in the log is then older.
     if fate.kind != "exited" or fate.code != 0:

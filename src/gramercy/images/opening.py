@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from gramercy.images.cpython import python_findings, python_program
 from gramercy.images.environment import Environment
 from gramercy.images.equipment import equipped
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
-from gramercy.images.protection import check_project, project_directory
+from gramercy.images.protection import check_project, default_language, project_directory
 from gramercy.images.sandbox import Confinement, find_confinement
 from gramercy.images.sbcl import lisp_findings, sbcl_program
 
@@ -65,11 +64,12 @@ def open_image(  # noqa: PLR0913 - each has a default, and a caller names the on
     environment: Environment | None = None,
     tell: Callable[[str], object] | None = None,
 ) -> LiveImage:
-    """Return an image that starts when it is first used; without a language SBCL where it is, else Python.
+    """Return an image that starts when it is first used; without a language in that of the project.
 
+    Where its files do not tell, that is SBCL if it is installed, else Python.
     `tell` gets a line while starting takes long; without it standard error does.
     """
-    chosen = language or default_language()
+    chosen = language or default_language(project)
     if chosen not in LANGUAGES:
         close = suggest(chosen, LANGUAGES)
         hint = f"did you mean {close[0]!r}?" if close else f"there are {' and '.join(LANGUAGES)}"
@@ -78,8 +78,3 @@ def open_image(  # noqa: PLR0913 - each has a default, and a caller names the on
     confinement = None if sandbox else Confinement.NONE
     settings = ImageSettings(chosen, place, confinement, environment or Environment(), tell)
     return LiveImage(name or chosen, settings.program, timeout=timeout, language=chosen)
-
-
-def default_language() -> str:
-    """Return the language of an image that nobody chose one for."""
-    return "sbcl" if shutil.which("sbcl") else "python"

@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
+import shutil
 from pathlib import Path
 
 from gramercy.errors import SandboxError
 
 GIT = ".git"
+# What stands at the top of a Python project, whichever tool it was made with.
+PYTHON_SIGNS = frozenset(
+    ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "Pipfile", "uv.lock", ".venv", "venv")
+)
+# A directory of tens of thousands of files tells by its first ones, or not at all.
+MOST_ENTRIES = 5_000
 LARGEST_MODULES_FILE = 1 << 20
 MOST_MODULES = 200
 TRIES = 50
@@ -74,6 +82,21 @@ def project_directory(project: str | Path) -> Path:
     if not os.access(path, os.R_OK | os.X_OK):
         raise SandboxError(f"the project {path} cannot be read: you have no right to")
     return path
+
+
+def default_language(project: str | Path) -> str:
+    """Return the language of an image that nobody chose one for: that of the project, if it has but one.
+
+    Where its files do not tell, that is SBCL if it is installed.
+    """
+    found = set()
+    with contextlib.suppress(OSError), os.scandir(project) as entries:
+        for entry in itertools.islice(entries, MOST_ENTRIES):
+            if entry.name in PYTHON_SIGNS:
+                found.add("python")
+            elif entry.name.endswith(".asd"):
+                found.add("sbcl")
+    return "sbcl" if found != {"python"} and shutil.which("sbcl") else "python"
 
 
 def protected_paths(project: Path) -> list[Path]:

@@ -141,6 +141,8 @@ class Runner:
             self._add_log(more, reply)
         if reply.error is not None:
             more["error"] = self._explained(call, reply.error)
+        elif call.wait is not None and call.wait.is_late:
+            more["notes"] = [*more.get("notes", reply.notes), deaths.caught(call.seconds)]
         return self._remember(call, msgspec.structs.replace(reply, **more) if more else reply)
 
     def _explained(self, call: Call, fault: ImageFault) -> ImageFault:

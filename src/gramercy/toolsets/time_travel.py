@@ -24,7 +24,7 @@ WAYS = (
 )
 UNDONE = {
     "state": "The image is back at",
-    "replay": "The calls were run again without the last one. The newest kept state is",
+    "replay": "The last call is taken back as told below. The newest kept state is",
     "definitions": "Definitions are put back as listed. The newest kept state is",
 }
 NOT_UNDONE = "Files, connections and other processes that evaluated code has touched stay as they are."

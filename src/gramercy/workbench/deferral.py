@@ -40,13 +40,6 @@ def read_image_names(words: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def default_languages() -> tuple[str, ...]:
-    """Return the languages of the images that a server has when nobody names any."""
-    from shutil import which
-
-    return ("sbcl" if which("sbcl") else "python",)
-
-
 def _check_language(language: str, word: str) -> None:
     if language not in LANGUAGES:
         close = suggest(language[:60], LANGUAGES)

@@ -17,7 +17,6 @@ from gramercy.tools.registry import Registry
 from gramercy.workbench.deferral import (
     LANGUAGES,
     close_within,
-    default_languages,
     deferred,
     deferred_workspace,
     read_image_names,
@@ -116,7 +115,9 @@ def open_server(service: Service) -> Server:
 def _default_images(service: Service) -> tuple[str, ...]:
     if service.sources or service.fixtures or service.foreign:
         return ()
-    return default_languages()
+    from gramercy.images.protection import default_language
+
+    return (default_language(service.project or "."),)
 
 
 def _opener(service: Service, site: Site) -> Callable[[str, str], LiveImage]:

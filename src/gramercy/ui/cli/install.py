@@ -193,9 +193,12 @@ def _replace(path: Path, old: str | None, new: str) -> None:
 
 def _make_ready(wish: Wish) -> None:
     """Build now what the first call of an SBCL image would wait for; a lack of it is told then."""
-    from gramercy.workbench.deferral import default_languages, read_image_names
+    from gramercy.images.protection import default_language
+    from gramercy.workbench.deferral import read_image_names
 
-    languages = read_image_names(wish.images).values() if wish.images else default_languages()
+    languages = (
+        read_image_names(wish.images).values() if wish.images else [default_language(wish.project or ".")]
+    )
     # What uvx fetches may be another version, with a core of its own.
     if wish.uvx or "sbcl" not in languages:
         return

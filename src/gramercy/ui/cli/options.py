@@ -71,7 +71,9 @@ def _image_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def language_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option that chooses the language of an image."""
     return click.option(
-        "--language", type=LANGUAGES, help="Of the image; by default SBCL where it is installed, else Python."
+        "--language",
+        type=LANGUAGES,
+        help="Of the image; by default that of the project, else SBCL where it is installed.",
     )(command)
 
 

@@ -66,7 +66,7 @@ def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="LANGUAGE|NAME=LANGUAGE",
             help="A live image of sbcl or python, started when it is first used; may be given several times. "
-            "By default one, of SBCL where it is installed, unless --from or --foreign is given.",
+            "By default one, in the language of the project or else SBCL, but none with --from or --foreign.",
         ),
     ):
         command = option(command)
