@@ -6,13 +6,16 @@ deaths.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import selectors
+import termios
 import threading
 from collections import deque
 
 KEPT = 16 * 1024
+_NOTHING = bytes(4)
 CHUNK = 1 << 16
 # A program that prints without end must not hold up whoever reads.
 MOST_READS = 64
@@ -48,7 +51,8 @@ class Log:
 
     def news(self, *, clean: bool = True) -> str:
         """Return what was printed since the last time, as far as it is kept; clean, without noise."""
-        self.pump()
+        if self._is_waiting():
+            self.pump()
         if not self._new:
             return ""
         with self._lock:
@@ -57,6 +61,13 @@ class Log:
         text = data.decode("utf-8", "replace")
         text = _NOISE.sub("", text) if clean else text
         return f"… [{dropped:,} bytes before this were not kept]\n{text}" if dropped else text
+
+    def _is_waiting(self) -> bool:
+        """Tell whether there is something to read: asking costs less than a reading that finds nothing."""
+        try:
+            return fcntl.ioctl(self.reader, termios.FIONREAD, _NOTHING) != _NOTHING
+        except OSError:
+            return False
 
     def pump(self) -> bool:
         """Read what is there, without waiting; tell whether more can come."""
