@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import os
 import platform
+import shutil
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.peers import PEERS
+from gramercy.errors import SandboxError
+from gramercy.images.sandbox import find_confinement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,3 +64,14 @@ def _processor() -> str:
         return "unknown processor"
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, "unknown processor")
+
+
+def lacking_for_images(language: str = "sbcl") -> str | None:
+    """Return why images of a language cannot be measured here, or None when they can."""
+    if language == "sbcl" and shutil.which("sbcl") is None:
+        return "sbcl is not installed"
+    try:
+        find_confinement()
+    except SandboxError as error:
+        return str(error)
+    return None

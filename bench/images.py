@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.facts import lacking_for_images
 from bench.image_memory import OUTPUT_MB, Crowd, crowd, flood
 from bench.image_timing import (
     FILL,
@@ -21,7 +21,6 @@ from bench.image_timing import (
     ways_back,
 )
 from bench.report import Section, Target, at_least, at_most, show
-from gramercy.errors import SandboxError
 from gramercy.images.sandbox import find_confinement
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def measure(effort: Effort) -> Section:
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="bench-project-") as directory:
         project = Path(directory)
-        if missing := _missing():
+        if missing := lacking_for_images():
             table.notes.append(missing)
             table.targets.append(Target("every target of live images", missing, met=None))
         else:
@@ -81,16 +80,6 @@ def measure(effort: Effort) -> Section:
         targets=tuple(table.targets),
         notes=tuple(table.notes),
     )
-
-
-def _missing() -> str | None:
-    if shutil.which("sbcl") is None:
-        return "sbcl is not installed"
-    try:
-        find_confinement()
-    except SandboxError as error:
-        return str(error)
-    return None
 
 
 def _measure_sbcl(table: _Table, project: Path, effort: Effort) -> None:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.facts import load_teller
+from bench.facts import lacking_for_images, load_teller
 from bench.image_timing import SIX, one_core
 from bench.mcp_contenders import GRAMERCY, PREFIX
 from bench.mcp_stdio import BATCH, in_turns, p50
 from bench.mcp_wire import Wire, call_frame
 from bench.raw_loops import RawLoop
 from bench.report import Section, Target, at_most, show
-from gramercy.errors import SandboxError
 from gramercy.images.opening import open_image
-from gramercy.images.sandbox import find_confinement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +47,7 @@ def measure(effort: Effort) -> Section:
     load = load_teller()
     rows, targets, notes = [], [], list(NOTES)
     for language, tool in TOOLS.items():
-        if missing := _missing(language):
+        if missing := lacking_for_images(language):
             notes.append(missing)
             targets.append(Target(f"{tool} over MCP", missing, met=None))
             continue
@@ -70,16 +67,6 @@ def measure(effort: Effort) -> Section:
         targets=tuple(targets),
         notes=(*notes, load()),
     )
-
-
-def _missing(language: str) -> str | None:
-    if language == "sbcl" and shutil.which("sbcl") is None:
-        return "sbcl is not installed"
-    try:
-        find_confinement()
-    except SandboxError as error:
-        return str(error)
-    return None
 
 
 def ways(language: str, project: Path, effort: Effort) -> dict[str, Reading]:

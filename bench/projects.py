@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -14,12 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.facts import load_teller
+from bench.facts import lacking_for_images, load_teller
 from bench.report import Section, Target, at_most, show
-from gramercy.errors import SandboxError
 from gramercy.images.environment import Environment
 from gramercy.images.opening import open_image
-from gramercy.images.sandbox import find_confinement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +69,7 @@ class _Table:
 def measure(effort: Effort) -> Section:
     """Measure what can be measured here."""
     load, table = load_teller(), _Table()
-    if missing := _missing():
+    if missing := lacking_for_images():
         table.targets.append(Target("every target of projects", missing, met=None))
     else:
         rounds = max(3, effort.process_rounds // 3)
@@ -89,16 +86,6 @@ def measure(effort: Effort) -> Section:
         targets=tuple(table.targets),
         notes=(*table.notes, load()),
     )
-
-
-def _missing() -> str | None:
-    if shutil.which("sbcl") is None:
-        return "sbcl is not installed"
-    try:
-        find_confinement()
-    except SandboxError as error:
-        return str(error)
-    return None
 
 
 def _processes(table: _Table, project: Path, rounds: int) -> None:
