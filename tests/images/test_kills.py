@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 
+import pytest
+
 ROUNDS = 300
 SEED = int(os.environ.get("GRAMERCY_SEED", "20261115"))
 
@@ -24,6 +26,7 @@ def kill_soon(pid, seconds):
     return thread
 
 
+@pytest.mark.slow
 def test_random_kills_never_lose_more_than_the_call_they_hit(image, words):
     """A call that answered has happened and one that was hit has not.
 
