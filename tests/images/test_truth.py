@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from gramercy.errors import CheckpointError
+from gramercy.images.lineage import Thrift
 
 
 @dataclass(frozen=True)
@@ -312,3 +313,20 @@ def test_code_that_catches_the_interrupt_of_its_limit_is_told_of_it(image, words
     reply = image.evaluate(catching[words.language], timeout=0.3)
     assert reply.ok
     assert any("After 0.3 s the evaluation was interrupted" in note for note in reply.notes)
+
+
+def test_keeping_the_state_that_is_left_does_not_drop_the_one_that_is_gone_to(image, words):
+    """Rollback: the oldest state makes room for a new one, but not while it is the goal."""
+    image.evaluate(words.define)
+    for number in range(20):
+        image.evaluate(words.change.format(number))
+    oldest = image.checkpoints()[0]
+    before, image._lineage.thrift = image._lineage.thrift, Thrift(heavy_bytes=1, seconds=1000.0)
+    try:
+        assert image.evaluate(words.change.format(99)).unkept
+        gone = image.rollback(oldest.id)
+    finally:
+        image._lineage.thrift = before
+    assert (gone.id, gone.is_current) == (oldest.id, True)
+    assert "is kept as" in gone.notes[0]
+    assert value(image, words) == "4"

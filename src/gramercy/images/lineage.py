@@ -199,18 +199,18 @@ class Lineage:
             self._keep(checkpoint, label)
         return True
 
-    def _keep(self, checkpoint: Connection, label: str) -> Checkpoint:
+    def _keep(self, checkpoint: Connection, label: str, goal: Checkpoint | None = None) -> Checkpoint:
         checkpoint.parent = self.live
-        return self.timeline.add(checkpoint, label, self.past)
+        return self.timeline.add(checkpoint, label, self.past, goal=goal)
 
-    def keep_now(self) -> Checkpoint:
+    def keep_now(self, goal: Checkpoint | None = None) -> Checkpoint:
         """Return the checkpoint of the present state, made now where there is none; raise if it cannot be."""
         family, live = self.surely_ready()
         standing = self.timeline.standing()
         if standing is not None and self.unkept == 0:
             return standing
         code = self.past.step.shown() if self.past is not None else "start"
-        kept = self._keep(family.fork(live, "checkpoint"), code)
+        kept = self._keep(family.fork(live, "checkpoint"), code, goal)
         self._kept_at = monotonic()
         return kept
 

@@ -50,23 +50,26 @@ def go_back(lineage: Lineage, word: str) -> CheckpointInfo:
     """Go to a state by its id or name; the one that is left is kept where it can be, and told where not."""
     lineage.surely_ready()
     checkpoint = lineage.timeline.get(word)
-    notes = _left_behind(lineage)
+    notes = _left_behind(lineage, checkpoint)
     lineage.go_to(checkpoint)
     return lineage.timeline.info(checkpoint, notes=notes)
 
 
-def _left_behind(lineage: Lineage) -> list[str]:
-    """Keep the state that is about to be left, or say what goes with it."""
+def _left_behind(lineage: Lineage, goal: Checkpoint) -> list[str]:
+    """Keep the state that is about to be left for the goal, or say what goes with it."""
     lost = lineage.unkept
-    if not lost:
-        return []
     try:
-        kept = lineage.keep_now()
+        return _left_behind_or_raise(lineage, goal)
     except ImageError as error:
         return [
             f"The state that was left could not be kept ({error}): {_calls(lost)} cannot be gone back to."
         ]
-    return [f"The state that was left is kept as {kept.shown()}."]
+
+
+def _left_behind_or_raise(lineage: Lineage, goal: Checkpoint) -> list[str]:
+    if not lineage.unkept:
+        return []
+    return [f"The state that was left is kept as {lineage.keep_now(goal).shown()}."]
 
 
 def undo_exactly(lineage: Lineage) -> CheckpointInfo:
@@ -77,7 +80,7 @@ def undo_exactly(lineage: Lineage) -> CheckpointInfo:
         return _taken_back(lineage, checkpoint)
     reason = lineage.unkept_reason
     try:
-        notes = _left_behind_or_raise(lineage)
+        notes = _left_behind_or_raise(lineage, checkpoint)
     except ImageError as error:
         raise CheckpointError(_choices(checkpoint, count, reason or str(error))) from None
     lineage.go_to(checkpoint)
@@ -92,13 +95,6 @@ def _taken_back(lineage: Lineage, checkpoint: Checkpoint) -> CheckpointInfo:
     looks = left.looks_before if left is not None and left.parent == checkpoint.id else None
     lineage.go_to(checkpoint, looks)
     return lineage.timeline.info(checkpoint, taken_back=1)
-
-
-def _left_behind_or_raise(lineage: Lineage) -> list[str]:
-    if lineage.unkept:
-        kept = lineage.keep_now()
-        return [f"The state that was left is kept as {kept.shown()}."]
-    return []
 
 
 def _choices(checkpoint: Checkpoint, count: int, reason: str) -> str:
@@ -126,7 +122,7 @@ def prepare_replay(lineage: Lineage) -> Replay:
     # What came after the last change only looked at it.
     while steps.pop().look:
         continue
-    notes = _left_behind(lineage)
+    notes = _left_behind(lineage, checkpoint)
     lineage.go_to(checkpoint)
     return Replay(checkpoint, steps, notes)
 

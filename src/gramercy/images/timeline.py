@@ -64,8 +64,13 @@ class Timeline:
         self._count = 0
         self.current: str | None = None
 
-    def add(self, connection: Connection, code: str, past: Past | None = None) -> Checkpoint:
-        """Add the state the live image has now, with what led to it; it becomes the current one."""
+    def add(
+        self, connection: Connection, code: str, past: Past | None = None, *, goal: Checkpoint | None = None
+    ) -> Checkpoint:
+        """Add the state the live image has now, with what led to it; it becomes the current one.
+
+        The oldest makes room for it, but not the goal of a way back that is about to be gone.
+        """
         self._count += 1
         parent = self.standing()
         looks = parent.looks if parent is not None else ()
@@ -75,7 +80,7 @@ class Timeline:
             checkpoint.looks_before = looks
         self._checkpoints[checkpoint.id] = checkpoint
         self.current = checkpoint.id
-        self._make_room()
+        self._make_room(goal)
         return checkpoint
 
     def standing(self) -> Checkpoint | None:
@@ -85,7 +90,7 @@ class Timeline:
     def get(self, word: str) -> Checkpoint:
         """Return a checkpoint by its id or by a name that only one has, or say which there are."""
         found = self._checkpoints.get(word)
-        named = [checkpoint for checkpoint in self._checkpoints.values() if word in checkpoint.names]
+        named = self.named(word)
         if found is not None or len(named) == 1:
             return found or named[0]
         if named:
@@ -136,10 +141,11 @@ class Timeline:
             self.forget(checkpoint)
         self.current = None
 
-    def _make_room(self) -> None:
+    def _make_room(self, goal: Checkpoint | None) -> None:
         nameless = [each for each in self._checkpoints.values() if not each.names and each.id != self.current]
         for checkpoint in nameless[: max(0, len(nameless) + 1 - self.limit)]:
-            self.forget(checkpoint)
+            if checkpoint is not goal:
+                self.forget(checkpoint)
 
     def all(self) -> list[Checkpoint]:
         """Return the checkpoints, oldest first."""
