@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gramercy.images.cores import find_core
 from gramercy.images.sbcl import sbcl_version
 
@@ -212,3 +214,18 @@ def core_program(core):
         SBCL, "--core", str(core), "--noinform", "--disable-ldb", "--dynamic-space-size", "512MB",
         "--end-runtime-options",
     ]  # fmt: skip
+
+
+@pytest.fixture(scope="module", name="family")
+def lisp_family(tmp_path_factory):
+    """Start the processes of SBCL, for all tests of a module that imports this as `family`."""
+    with contextlib.closing(Family(tmp_path_factory.mktemp("family"), "sbcl")) as family:
+        yield family
+
+
+@pytest.fixture
+def live(family):
+    """Return a process that evaluates, fresh for each test."""
+    process = family.live()
+    yield process
+    process.kill()

@@ -16,23 +16,11 @@ import pytest
 # Test folders are not packages; this module lies beside this one.
 sys.path.insert(0, str(Path(__file__).parent))
 children = importlib.import_module("children")
+family, live = children.lisp_family, children.live
 
 SBCL = shutil.which("sbcl") or ""
 
 pytestmark = pytest.mark.skipif(not SBCL, reason="sbcl is not installed")
-
-
-@pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    with closing(children.Family(tmp_path_factory.mktemp("family"), "sbcl")) as family:
-        yield family
-
-
-@pytest.fixture
-def live(family):
-    process = family.live()
-    yield process
-    process.kill()
 
 
 @pytest.fixture

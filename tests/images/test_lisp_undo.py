@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib
 import shutil
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 # Test folders are not packages; this module lies beside this one.
 sys.path.insert(0, str(Path(__file__).parent))
 children = importlib.import_module("children")
+family, live = children.lisp_family, children.live
 
 pytestmark = pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")
 
@@ -21,19 +21,6 @@ THREAD = '(defvar *go* nil) (defvar *thread* (sb-thread:make-thread (lambda () (
 IN_PLACE = (
     "Objects that were changed in place, and variables that were set inside of functions, stay as they are."
 )
-
-
-@pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    with closing(children.Family(tmp_path_factory.mktemp("family"), "sbcl")) as family:
-        yield family
-
-
-@pytest.fixture
-def live(family):
-    process = family.live()
-    yield process
-    process.kill()
 
 
 @pytest.fixture
