@@ -1,6 +1,6 @@
 """What the processes of an image print: shared memory for the running evaluation, a pipe for all the rest.
 
-Both can be read at any moment, also after a process was killed. Evaluated code can write anything into either,
+Both can be read at any moment, also after a process was killed. Evaluated code can write anything into them,
 so the content is never more than some bytes to show.
 """
 
