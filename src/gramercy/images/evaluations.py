@@ -1,7 +1,7 @@
 """One evaluation under way: its request, and the wait for its reply.
 
-The timeout is enforced here: at the deadline the process gets SIGINT, a second later SIGINT again, and one more
-second later it is killed.
+The timeout is enforced here: at the deadline the process gets SIGINT, a second later SIGINT again, and
+one more second later it is killed.
 """
 
 from __future__ import annotations
