@@ -16,7 +16,7 @@ from gramercy.mcp.foreign.events import EventReader
 from gramercy.mcp.foreign.invisibles import is_hidden
 from gramercy.mcp.foreign.pipe import PipeLink
 from gramercy.mcp.foreign.review import review_tools
-from gramercy.tools.outcome import ToolOutput
+from gramercy.tools.content import ToolOutput
 
 JSON = st.recursive(
     st.none()

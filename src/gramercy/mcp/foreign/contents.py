@@ -17,9 +17,9 @@ from gramercy.tools.content import (
     ResourceBlock,
     ResourceLink,
     TextBlock,
+    ToolOutput,
     blocks_text,
 )
-from gramercy.tools.outcome import ToolOutput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gramercy.mcp.foreign.definitions import Definition
     from gramercy.mcp.foreign.server import ForeignServer
-    from gramercy.tools.outcome import ToolOutput
+    from gramercy.tools.content import ToolOutput
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
 
