@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from gramercy.gram.json_schema import Schema
 
-# The example is one line for a model to read, and making it must end however the schema refers to itself: so
-# levels of nesting, values made in all, items added to reach minItems, and unknown names looked at are bounded.
+# The example is one line for a model to read, and making it must end however the schema refers to itself:
+# bounded are levels of nesting, values made in all, items added for minItems, unknown names looked at.
 DEEPEST = 12
 MOST_PARTS = 500
 MOST_ADDED = 100
