@@ -20,7 +20,7 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import pytest
 
@@ -163,7 +163,7 @@ class TracedServer:
                 cwd=directory,
             )
 
-    def __enter__(self) -> TracedServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:
