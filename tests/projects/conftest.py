@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gramercy.images.cores import find_core
+from gramercy.images.caches import find_core
 from gramercy.images.sbcl import find_sbcl, sbcl_version
 from tests.projects import walking
 
