@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import DeadlineExceededError, ExecutionError
 from gramercy.execution.approval import Decision, Denied, read_decision, takes_request
-from gramercy.execution.waiting import LOOP, Limit
+from gramercy.execution.callers import LOOP, Limit
 from gramercy.mcp.served import ServedCall, checked_form, form
 from gramercy.tools.context import current_call
 

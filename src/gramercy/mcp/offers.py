@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import GramercyError
-from gramercy.execution.waiting import LOOP, Limit, is_async
+from gramercy.execution.callers import LOOP, Limit, is_async
 from gramercy.mcp.listing import page_of
 from gramercy.mcp.results import as_content, resource_content
 from gramercy.mcp.wire import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, ProtocolError

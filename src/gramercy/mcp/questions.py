@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from gramercy.execution.approval import Approved, Decision, Denied, Modified
-from gramercy.execution.output import clean
+from gramercy.execution.calls import clean
 from gramercy.toolsets import hunks
 
 if TYPE_CHECKING:

@@ -1,0 +1,102 @@
+"""Hooks: observers watch and can change nothing, transforms may rewrite arguments before anybody decides."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from gramercy.errors import ExecutionError, InvalidArgumentsError
+from gramercy.execution.callers import BLOCKING, Limit, drive, is_async, must_pass
+from gramercy.execution.calls import ToolResult, error_text
+from gramercy.tools.values import copy_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from gramercy.execution.results import Attempt
+    from gramercy.tools.tool import Tool
+
+    Hook: TypeAlias = Callable[["Phase", Tool, dict[str, Any], ToolResult | None], Any]
+    Transform: TypeAlias = Callable[[Tool, dict[str, Any]], Mapping[str, Any] | None]
+
+Phase: TypeAlias = Literal["before", "after", "error"]
+log = logging.getLogger("gramercy")
+
+
+def check_hooks(kind: str, hooks: Iterable[Any]) -> list[Any]:
+    """Return the hooks as a list, or refuse what cannot be called without waiting."""
+    listed = list(hooks)
+    for hook in listed:
+        if not callable(hook) or is_async(hook):
+            raise ExecutionError(f"a {kind} must be a plain function, not {_name(hook)}")
+    return listed
+
+
+def notify(
+    hooks: Iterable[Hook],
+    phase: Phase,
+    attempt: Attempt,
+    result: ToolResult | None,
+    *,
+    seconds: float | None = None,
+) -> None:
+    """Tell every observer, each with copies of its own; one that fails or hangs is logged and passed over."""
+    tool = attempt.tool
+    for hook in hooks:
+        seen = result
+        if result is not None:
+            seen = ToolResult(result.id, result.success, result.content, result.error, result.metadata.copy())
+        try:
+            if seconds is None:
+                answer = hook(phase, tool, attempt.given(), seen)
+            else:
+                limit = Limit(f"observer {_name(hook)}", seconds)
+                answer = drive(BLOCKING.call(hook, phase, tool, attempt.given(), seen, limit=limit))
+            if answer is not None:
+                refuse_answer(hook, answer)
+        except BaseException as error:  # noqa: BLE001 - passed on by hook_failed if it is the caller's
+            hook_failed(hook, phase, error)
+
+
+def refuse_answer(hook: Hook, answer: Any) -> None:
+    """Ignore what a hook returned; a coroutine means that its code has not run, which is worth a word."""
+    if inspect.iscoroutine(answer):
+        answer.close()
+        log.warning("observer %s is async and was not run: hooks must be plain functions", _name(hook))
+
+
+def hook_failed(hook: Hook, phase: Phase, error: BaseException) -> None:
+    """Log the failure of a hook, unless it is the caller's own interruption."""
+    if must_pass(error):
+        raise error
+    log.warning("observer %s failed in phase %s: %s", _name(hook), phase, error_text(error))
+
+
+def transformed(
+    transforms: Iterable[Transform], tool: Tool, arguments: dict[str, Any], *, seconds: float | None = None
+) -> dict[str, Any]:
+    """Pass arguments through every transform and check them again; a failing transform fails the call."""
+    for transform in transforms:
+        what = f"transform {_name(transform)}"
+        try:
+            call = BLOCKING.call(transform, tool, copy_json(arguments), limit=Limit(what, seconds))
+            changed = drive(call)
+            if changed is not None:
+                arguments = tool.checker.check(dict(changed) if hasattr(changed, "keys") else changed)
+        except InvalidArgumentsError as error:
+            raise ExecutionError(
+                f"{what} gave arguments that do not fit; the tool was not run. {error}"
+            ) from None
+        except BaseException as error:
+            if must_pass(error):
+                raise
+            raise ExecutionError(f"{what} failed: {error_text(error)}; the tool was not run") from None
+    return arguments
+
+
+def _name(hook: Any) -> str:
+    try:
+        return str(getattr(hook, "__qualname__", None) or type(hook).__name__)[:100]
+    except Exception:  # noqa: BLE001 - a stranger's object; its name is only for the log
+        return "of unknown name"

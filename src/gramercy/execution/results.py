@@ -1,0 +1,231 @@
+"""Turn what happened to a call into its result, and tell the journal, the metrics and the hooks about it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.errors import DeadlineExceededError, ExecutionError
+from gramercy.execution.callers import must_pass
+from gramercy.execution.calls import ToolResult, error_text, text_for_model
+from gramercy.execution.hooks import notify
+from gramercy.execution.journal import State
+from gramercy.execution.seal import canonical_text
+from gramercy.tools.content import ToolOutput, blocks_text
+from gramercy.tools.safety import Safety
+from gramercy.tools.values import copy_json
+
+if TYPE_CHECKING:
+    from gramercy.execution.executor import Settings
+    from gramercy.execution.hooks import Phase
+    from gramercy.execution.metrics import Metrics
+    from gramercy.execution.policy import Verdict
+    from gramercy.tools.tool import Tool
+
+
+class Attempt(msgspec.Struct):
+    """What is known about a call between its look-up and its result; approval may still change it.
+
+    Nobody else holds `arguments`: whoever is shown them gets a copy. `flat` says that they have no inside.
+    A struct because one is made for every call.
+    """
+
+    call_id: str
+    tool: Tool
+    arguments: dict[str, Any]
+    verdict: Verdict
+    flat: bool = False
+    key: int = 0
+    approved: bool | None = None
+    approved_by: str | None = None
+    edited: bool = False
+    edit_note: str = ""
+    wait_ms: float = 0.0
+
+    def given(self) -> dict[str, Any]:
+        """Return a copy of the arguments through which nobody can change them."""
+        return self.arguments.copy() if self.flat else copy_json(self.arguments)
+
+    def take(self, arguments: dict[str, Any]) -> None:
+        """Go on with other arguments."""
+        self.arguments, self.flat = arguments, False
+
+    def metadata(self, elapsed_ms: float | None) -> dict[str, Any]:
+        """Describe the attempt for its result."""
+        metadata: dict[str, Any] = {"safety_level": self.tool.level_word}
+        if elapsed_ms is not None:
+            metadata["execution_time_ms"] = elapsed_ms
+        if self.approved is not None:
+            metadata["approved"] = self.approved
+            metadata["approval_wait_ms"] = self.wait_ms
+            if self.approved_by:
+                metadata["approved_by"] = self.approved_by
+            if self.edited:
+                metadata["arguments_edited"] = True
+        return metadata
+
+
+# Names and levels only: arguments may hold secrets, and logs travel.
+audit = logging.getLogger("gramercy.audit")
+LONGEST_NOTE = 2_000
+# Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
+_SAFE, _DONE, _DENIED = Safety.SAFE, State.DONE, State.DENIED
+
+
+class Recorder:
+    """Makes every ToolResult of an executor, so that no result leaves without its trace."""
+
+    __slots__ = ("metrics", "settings")
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.settings = settings
+        self.metrics = metrics
+
+    def move(self, attempt: Attempt, state: State, detail: str = "") -> None:
+        """Record where the call is now; a journal that cannot raises, and the call goes no further."""
+        journal, call_id, tool = self.settings.journal, attempt.call_id, attempt.tool.name
+        if not attempt.key:
+            attempt.key = journal.open()
+            if state is not State.EXECUTING:
+                shown = canonical_text(attempt.arguments)
+                journal.move(attempt.key, State.REQUESTED, call_id=call_id, tool=tool, detail=shown)
+        journal.move(attempt.key, state, call_id=call_id, tool=tool, detail=detail)
+
+    def started(self, attempt: Attempt) -> None:
+        """Record that the handler is about to run; from here on its effects must be expected.
+
+        A safe call has none, so it is recorded once, when it is over.
+        """
+        tool = attempt.tool
+        if tool.safety_level is not _SAFE or attempt.key:
+            try:
+                self.move(attempt, State.EXECUTING, canonical_text(attempt.arguments))
+            except Exception as error:  # noqa: BLE001 - a stranger's journal; unrecorded means not run
+                text = f"{tool.name} was not run, because the journal failed: {error_text(error)}"
+                raise ExecutionError(text) from None
+            audit.info("%s tool %s runs as call %r", tool.level_word, tool.name, attempt.call_id)
+        settings = self.settings
+        if settings.hooks:
+            notify(settings.hooks, "before", attempt, None, seconds=settings.hook_deadline)
+
+    def returned(self, attempt: Attempt, value: Any, seconds: float) -> ToolResult:
+        """Make the result of a handler that returned."""
+        if type(value) is str and len(value) <= self.settings.max_output and value.isascii():
+            return self._finished(attempt, value, None, seconds)
+        content, error = self._read(attempt, value)
+        result = self._finished(attempt, content, error, seconds)
+        if isinstance(value, ToolOutput):
+            # Beside the text, which every caller gets; only some can show or compute with these.
+            if value.blocks:
+                result.metadata["blocks"] = value.blocks
+            if value.structured is not None:
+                result.metadata["structured"] = value.structured
+        return result
+
+    def _read(self, attempt: Attempt, value: Any) -> tuple[str, str | None]:
+        """Return the text of a handler's value, and the error it reports with it."""
+        limit = self.settings.max_output
+        try:
+            if not isinstance(value, ToolOutput):
+                return text_for_model(value, limit), None
+            if value.error is None or value.error == "":
+                shown = blocks_text(value.blocks) if value.value is None and value.blocks else value.value
+                return text_for_model(shown, limit), None
+            problem: Any = value.error  # declared as text, but an exception is what many have at hand
+            error = (
+                error_text(problem) if isinstance(problem, BaseException) else text_for_model(problem, limit)
+            )
+            return error if value.value is None else f"{text_for_model(value.value, limit)}\n{error}", error
+        except BaseException as problem:
+            if must_pass(problem):
+                self.cancelled(attempt)
+                raise
+            text = f"Tool error: the result cannot be shown: {error_text(problem)}"
+            return text, text
+
+    def raised(self, attempt: Attempt, problem: BaseException, seconds: float) -> ToolResult:
+        """Make the result of a handler that raised or ran out of time."""
+        text = f"Tool error: {error_text(problem)}"
+        state = State.FAILED
+        if isinstance(problem, DeadlineExceededError):
+            state = _unfinished(attempt.tool)
+        if state is State.IN_DOUBT:
+            text += "; it was told to stop, but what it had begun may have taken effect"
+        return self._finished(attempt, text, text, seconds, state)
+
+    def _finished(
+        self, attempt: Attempt, content: str, error: str | None, seconds: float, failure: State = State.FAILED
+    ) -> ToolResult:
+        elapsed_ms = seconds * 1000.0
+        tool = attempt.tool
+        settings = self.settings
+        success = error is None
+        self.metrics.record(tool.name, elapsed_ms, len(content) if success else None)
+        if attempt.approved is None:
+            metadata = {"execution_time_ms": elapsed_ms, "safety_level": tool.level_word}
+        else:
+            metadata = attempt.metadata(elapsed_ms)
+            if attempt.edited:
+                content = f"{_edit_note(attempt)}\n{content}"
+        self._close(attempt, _DONE if success else failure, error or "", metadata)
+        result = ToolResult(attempt.call_id, success, content, error, metadata)
+        if settings.hooks:
+            phase: Phase = "after" if success else "error"
+            notify(settings.hooks, phase, attempt, result, seconds=settings.hook_deadline)
+        return result
+
+    def _close(self, attempt: Attempt, state: State, detail: str, metadata: dict[str, Any]) -> None:
+        try:
+            if attempt.key or state is _DENIED:
+                self.move(attempt, state, detail)
+            else:
+                tool = attempt.tool.name
+                self.settings.journal.note(state, attempt.call_id, tool, detail)
+        except Exception as error:  # noqa: BLE001 - the handler has run: its result must not be lost
+            metadata["journal_error"] = error_text(error)
+
+    def cancelled(self, attempt: Attempt) -> None:
+        """Record a call whose caller has gone away while it ran; there is nobody to give a result to."""
+        self.metrics.record_refusal(attempt.tool.name, denied=False)
+        self._close(attempt, _unfinished(attempt.tool), "cancelled by the caller", {})
+
+    def withdrawn(self, attempt: Attempt) -> None:
+        """Record a call whose caller has gone away before it was approved: it has not run."""
+        self.metrics.record_refusal(attempt.tool.name, denied=False)
+        self._close(
+            attempt, State.FAILED, "cancelled by the caller before it was approved; it was not run", {}
+        )
+
+    def denied(self, attempt: Attempt, text: str) -> ToolResult:
+        """Make the result of a call that may not run."""
+        text = text_for_model(text, self.settings.max_output)
+        metadata = {**attempt.metadata(None), "denied": True}
+        self._close(attempt, State.DENIED, text, metadata)
+        self.metrics.record_refusal(attempt.tool.name, denied=True)
+        return ToolResult(attempt.call_id, success=False, content=text, error=text, metadata=metadata)
+
+    def refused(
+        self, call_id: str, problem: BaseException, tool: Tool | None = None, hint: str = ""
+    ) -> ToolResult:
+        """Make the result of a call that cannot run: unknown tool, wrong arguments, failing transform."""
+        metadata = {}
+        if tool is not None:
+            self.metrics.record_refusal(tool.name, denied=False)
+            metadata["safety_level"] = tool.level_word
+        text = text_for_model(error_text(problem) + hint, self.settings.max_output)
+        return ToolResult(call_id, success=False, content=text, error=text, metadata=metadata)
+
+
+def _unfinished(tool: Tool) -> State:
+    """Return the state of a run that was broken off: only what has effects can be in doubt."""
+    return State.FAILED if tool.safety_level is Safety.SAFE else State.IN_DOUBT
+
+
+def _edit_note(attempt: Attempt) -> str:
+    if attempt.edit_note:
+        return f"[{attempt.edit_note}]"
+    text = canonical_text(attempt.arguments)
+    shown = text if len(text) <= LONGEST_NOTE else text[:LONGEST_NOTE] + "…"
+    return f"[A person changed the arguments before approving; the tool ran with {shown}]"
