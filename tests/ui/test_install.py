@@ -14,11 +14,10 @@ import pytest
 
 from gramercy import __version__
 from gramercy.images.caches import cache_directory
+from gramercy.ui.cli.files import write_settings
 from gramercy.ui.cli.serve import serve
-from gramercy.ui.clients.base import Machine, SettingsError
+from gramercy.ui.clients.base import Machine, SettingsError, is_fleeting
 from gramercy.ui.clients.known import CLIENTS
-from gramercy.ui.clients.launch import is_fleeting
-from gramercy.ui.clients.storage import write_settings
 from tests.mcp import raw_client
 
 FILES = {
