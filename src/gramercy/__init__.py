@@ -19,18 +19,20 @@ if TYPE_CHECKING:
     from gramercy.execution.executor import Executor as Executor
     from gramercy.execution.policy import Policy as Policy
     from gramercy.execution.policy import Rule as Rule
-    from gramercy.gram.signatures.schema import type_signature_to_json_schema as type_signature_to_json_schema
     from gramercy.gram.signatures.signature import parse_type_signature as parse_type_signature
+    from gramercy.gram.signatures.signature import (
+        type_signature_to_json_schema as type_signature_to_json_schema,
+    )
     from gramercy.gram.specification import ToolSpecification as ToolSpecification
     from gramercy.gram.specification import create_tool_specification as create_tool_specification
     from gramercy.images.opening import open_image as open_image
     from gramercy.tools.arguments import validate_tool_args as validate_tool_args
+    from gramercy.tools.content import ToolOutput as ToolOutput
     from gramercy.tools.definition import create_tool as create_tool
     from gramercy.tools.definition import define_tool as define_tool
     from gramercy.tools.definition import tool as tool
     from gramercy.tools.formatting import format_tool_result as format_tool_result
     from gramercy.tools.library import ToolLibrary as ToolLibrary
-    from gramercy.tools.outcome import ToolOutput as ToolOutput
     from gramercy.tools.registry import Registry as Registry
     from gramercy.tools.registry import default_registry as default_registry
     from gramercy.tools.safety import Safety as Safety
@@ -46,14 +48,13 @@ _HOMES = {
     "execution.calls": ("ToolCall", "ToolResult"),
     "execution.executor": ("Executor",),
     "execution.policy": ("Policy", "Rule"),
-    "gram.signatures.schema": ("type_signature_to_json_schema",),
-    "gram.signatures.signature": ("parse_type_signature",),
+    "gram.signatures.signature": ("parse_type_signature", "type_signature_to_json_schema"),
     "gram.specification": ("ToolSpecification", "create_tool_specification"),
     "tools.arguments": ("validate_tool_args",),
+    "tools.content": ("ToolOutput",),
     "tools.definition": ("create_tool", "define_tool", "tool"),
     "tools.formatting": ("format_tool_result",),
     "tools.library": ("ToolLibrary",),
-    "tools.outcome": ("ToolOutput",),
     "tools.registry": ("Registry", "default_registry"),
     "tools.safety": ("Safety",),
     "tools.tool": ("Tool", "tools_to_schema"),

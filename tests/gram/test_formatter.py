@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gramercy.errors import GramSyntaxError
-from gramercy.gram.syntax.formatter import format_gram
+from gramercy.gram.syntax.formatter import comments_of, format_gram, tokenize
 from gramercy.gram.syntax.layout import WIDTH
 from gramercy.gram.syntax.reader import read
-from gramercy.gram.syntax.tokens import comments_of, tokenize
 
 SEED_TOOL = """\
 [sayHello:ToolSpecification {
@@ -134,6 +133,7 @@ def test_lines_are_too_wide_only_where_no_break_is_possible(make_scribe: Any) ->
         assert max(map(len, format_gram(text).splitlines())) <= WIDTH, text
 
 
+@pytest.mark.slow
 def test_formatting_keeps_meaning_style_and_comments_and_is_idempotent(make_scribe: Any) -> None:
     """`fmt` preserves comments and style, is idempotent."""
     for wide in (False, True):

@@ -10,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gramercy.errors import GramError
-from gramercy.gram.syntax.printer import print_gram, print_key, print_label, print_name, print_value
+from gramercy.gram.syntax.printer import (
+    is_same_value,
+    print_gram,
+    print_key,
+    print_label,
+    print_name,
+    print_value,
+)
 from gramercy.gram.syntax.reader import read
-from gramercy.gram.syntax.spelling import is_same_value
 from gramercy.gram.syntax.tree import (
     Annotated,
     Arrow,
@@ -139,6 +145,7 @@ def test_any_value_reads_back_with_its_type(value: Any) -> None:
     assert is_same_value(record["v"], value)
 
 
+@pytest.mark.slow
 def test_texts_of_authors_read_back_equal_and_print_the_same_again(make_scribe: Any) -> None:
     """The author's style is printed, and is stable."""
     for wide in (False, True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gramercy.images.awaiting import PATIENCE
+from gramercy.images.evaluations import PATIENCE
 
 SLOWLY = {
     "sbcl": '(dotimes (i 3) (format t "turn ~d~%" i) (sleep 0.4))',
@@ -104,7 +104,7 @@ def test_the_status_is_known_also_after_the_checkpoint_it_came_from_is_gone(imag
     image.evaluate(words.define)
     image.undo()
     parent = image.checkpoints()[0]
-    image._lineage.timeline.forget(image._lineage.timeline.get(parent.id))
+    image._lifecycle.timeline.forget(image._lifecycle.timeline.get(parent.id))
     assert "status 3" in image.evaluate(words.leave).error.message
 
 

@@ -14,14 +14,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ExecutionError, SandboxError
-from gramercy.images.protection import check_project, project_directory
+from gramercy.images.project import check_project, project_directory
 from gramercy.tools.context import current_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gramercy.images.privacy import PrivateDirectory
+    from gramercy.images.processes import PrivateDirectory
     from gramercy.tools.context import Call
 
 # The directory that a program was started in, which the person may or may not have chosen.
@@ -124,7 +124,7 @@ class Site:
             self._path = path
 
     def _scratch_directory(self) -> Path:
-        from gramercy.images.privacy import PrivateDirectory
+        from gramercy.images.processes import PrivateDirectory
 
         try:
             self._scratch = self._scratch or PrivateDirectory()

@@ -1,0 +1,271 @@
+"""The user's cache: SBCL cores with the image's program inside, and what ASDF has compiled for each project.
+
+A core starts in milliseconds, its source in seconds; its name tells runtime and source, so that a core that
+does not fit is never found. Evaluated code can write compiled files, so each project has a directory of its
+own, and images with other rights have another: what confined code wrote is never loaded by an image that may
+do more.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from time import monotonic, sleep, time
+from typing import TYPE_CHECKING
+
+from gramercy.errors import ImageStartError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Tell = Callable[[str], object]
+
+SOURCE = Path(__file__).parent / "lisp"
+BUILD_SECONDS = 120.0
+QUIET_SECONDS = 1.0
+KEPT_SECONDS = 30 * 24 * 3600.0
+TAIL = 2000
+BUILDING = "building the SBCL core, once; this takes a few seconds"
+WAITING = "waiting for the SBCL core, which another process builds"
+
+
+def cache_directory() -> Path:
+    """Return where cores are kept."""
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(root) if root.startswith("/") else Path.home() / ".cache") / "gramercy"
+
+
+def core_name(sbcl: str, version: str) -> str:
+    """Return the name of the core for a runtime and the present source."""
+    binary = Path(sbcl).resolve().stat()
+    digest = hashlib.sha256(f"{binary.st_size} {binary.st_mtime_ns}".encode())
+    for file in sorted(SOURCE.glob("*.lisp")):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return f"sbcl-{version}-{digest.hexdigest()[:16]}.core"
+
+
+def find_core(sbcl: str, version: str, tell: Tell | None = None) -> Path | None:
+    """Return the core, building it when there is none; None where it cannot be kept.
+
+    `tell` gets a line about what takes long, again and again while it does, and about what cannot be done;
+    without it standard error does, each line once.
+    """
+    tell = tell or on_standard_error
+    core = cache_directory().resolve() / core_name(sbcl, version)
+    try:
+        if not core.exists():
+            core.parent.mkdir(parents=True, exist_ok=True)
+            with _lock(core.with_suffix(".lock"), tell):
+                if not core.exists():
+                    _build(sbcl, core, tell)
+        os.utime(core)
+    except OSError as error:
+        if core.exists():
+            return core
+        tell(
+            f"the SBCL core cannot be kept in {core.parent} ({error.strerror or error}), so images start "
+            "from source, which takes seconds: make room there and let it be written, or set XDG_CACHE_HOME"
+        )
+        return None
+    _remove_old(core)
+    return core
+
+
+@cache
+def on_standard_error(text: str) -> None:
+    """Tell the person who started this process, but nothing twice."""
+    # A client may have closed its end, or the disk of a log may be full: no reason to fail.
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"gramercy: {text}\n")
+
+
+@contextmanager
+def _lock(path: Path, tell: Tell) -> Iterator[None]:
+    """Let one process build while the others wait; a builder that dies lets go."""
+    begun = told = monotonic()
+    with path.open("w") as file:
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            now = monotonic()
+            if now > begun + BUILD_SECONDS:
+                raise ImageStartError(
+                    f"another process has been building the SBCL core for too long: see {path}"
+                )
+            if now > told + QUIET_SECONDS:
+                told = now
+                tell(WAITING)
+            sleep(0.05)
+        yield
+
+
+def _build(sbcl: str, core: Path, tell: Tell) -> None:
+    with tempfile.TemporaryDirectory(prefix="building-", dir=core.parent) as directory:
+        made = Path(directory) / "core"
+        command = [
+            str(Path(sbcl).absolute()),
+            "--noinform",
+            "--no-sysinit",
+            "--no-userinit",
+            "--disable-debugger",
+        ]
+        command += ["--load", str(SOURCE / "build.lisp")]
+        command += ["--eval", f"(gramercy.image:build-core {_lisp_string(made)})"]
+        status, said = _run(command, directory, tell)
+        if not made.exists():
+            raise ImageStartError(f"the SBCL core cannot be built:\n{said[-TAIL:].strip()}")
+        if status != 0:
+            # SBCL leaves what it has written so far when the disk is full or a quota is used up.
+            raise OSError(errno.ENOSPC, "it could not be written to its end; the disk may be full")
+        _write_through(made)
+        made.replace(core)
+
+
+def _write_through(path: Path) -> None:
+    """Have a file on the disk before it gets its name: half of one would be found again and again."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _run(command: list[str], home: str, tell: Tell) -> tuple[int, str]:
+    """Run the build with a clean environment; return its status and what it said."""
+    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": home, "LANG": "C.UTF-8"}
+    with (
+        tempfile.TemporaryFile(dir=home) as log,
+        subprocess.Popen(  # noqa: S603 - our own words
+            command, cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+        ) as process,
+    ):
+        try:
+            status = _wait(process, tell)
+        except BaseException:
+            process.kill()
+            raise
+        log.seek(0)
+        return status, log.read().decode("utf-8", "replace")
+
+
+def _wait(process: subprocess.Popen[bytes], tell: Tell) -> int:
+    latest = monotonic() + BUILD_SECONDS
+    while monotonic() < latest:
+        try:
+            return process.wait(QUIET_SECONDS)
+        except subprocess.TimeoutExpired:
+            tell(BUILDING)
+    raise ImageStartError(f"the SBCL core was not built within {BUILD_SECONDS:g} s")
+
+
+def _lisp_string(path: Path) -> str:
+    return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _remove_old(current: Path) -> None:
+    for path in [*current.parent.glob("sbcl-*.core"), *current.parent.glob("sbcl-*.lock")]:
+        with suppress(OSError):
+            if path.stem != current.stem and time() - path.stat().st_mtime > KEPT_SECONDS:
+                path.unlink()
+
+
+MOST_BYTES = 2 << 30
+# A library such as ironclad takes 20 MB.
+LEAST_FREE_BYTES = 64 << 20
+# One in use must not be removed for room.
+IN_USE_SECONDS = 24 * 3600.0
+SWEEP_SECONDS = 24 * 3600.0
+
+
+def build_key(sbcl: str, version: str) -> str:
+    """Return what compiled files depend on: the version alone would mix builds with other features."""
+    binary = Path(sbcl).resolve()
+    words = []
+    for file in (binary, binary.parent.parent / "lib/sbcl/sbcl.core"):
+        with suppress(OSError):
+            status = file.stat()
+            words.append(f"{status.st_size} {status.st_mtime_ns}")
+    return f"sbcl-{version}-{platform.machine()}-{_digest(words)[:8]}"
+
+
+def fasl_directory(project: Path | None, build: str, rights: str, sources: Iterable[Path] = ()) -> Path:
+    """Return the directory for a project and what an image there may do.
+
+    `sources` are the places of its libraries: a file that was compiled against one version of a library must
+    not be taken for one that was compiled against another.
+    """
+    name = _digest([str(project), *map(str, sources)])[:16]
+    return cache_directory().resolve() / "fasl" / f"{build}-{name}-{rights}" / "files"
+
+
+def open_cache(directory: Path, project: Path | None) -> str | None:
+    """Make the directory ready; return why it cannot be used, or None when it can."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Beside the files, where no image can write: when it was last used, and by which project.
+        (directory.parent / "project").write_text(f"{project}\n", encoding="utf-8", errors="replace")
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        return f"{directory} cannot be written ({error.strerror})"
+    if free < LEAST_FREE_BYTES:
+        return f"{directory} has only {free >> 20} MB left"
+    _sweep(directory.parent)
+    return None
+
+
+def size_of(directory: Path) -> int:
+    """Return how many bytes are kept in a directory, without following links that code in an image made."""
+    return sum(status.st_size for status in _files(directory))
+
+
+def _files(directory: Path) -> Iterator[os.stat_result]:
+    for place, _, names in os.walk(directory):
+        for name in names:
+            with suppress(OSError):
+                yield os.stat(os.path.join(place, name), follow_symlinks=False)  # noqa: PTH116, PTH118 - many
+
+
+def _sweep(current: Path) -> None:
+    """Remove, once a day, what nobody needs: of projects that are gone, unused for long, or too much."""
+    stamp = current.parent / "swept"
+    with suppress(OSError):
+        if stamp.exists() and time() - stamp.stat().st_mtime < SWEEP_SECONDS:
+            return
+        stamp.touch()
+        kept = 0
+        for age, cache in sorted(_ages(current.parent)):
+            kept += size_of(cache)
+            is_old = age > KEPT_SECONDS or (age > IN_USE_SECONDS and (kept > MOST_BYTES or _is_orphan(cache)))
+            if is_old and cache != current:
+                shutil.rmtree(cache, ignore_errors=True)
+
+
+def _is_orphan(cache: Path) -> bool:
+    project = (cache / "project").read_text(encoding="utf-8", errors="replace").strip()
+    return project.startswith("/") and not Path(project).is_dir()
+
+
+def _ages(directory: Path) -> Iterator[tuple[float, Path]]:
+    for kept in directory.iterdir():
+        with suppress(OSError):
+            yield time() - (kept / "project").stat().st_mtime, kept
+
+
+def _digest(words: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()

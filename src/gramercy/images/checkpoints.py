@@ -1,0 +1,290 @@
+"""The states an image can go back to: a tree of sleeping processes, and the calls that led to each.
+
+A checkpoint remembers the steps from the start to it, so that calls can be counted, listed and run again.
+What to do with a checkpoint is decided in `lifecycle` and `undo`.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gramercy.errors import CheckpointError
+from gramercy.images.base import CheckpointInfo
+
+if TYPE_CHECKING:
+    from gramercy.images.base import Reply
+    from gramercy.images.connection import Connection
+
+# Each is a process, of which about 1 MB is its own; those with names do not count among the first.
+MOST_CHECKPOINTS = 16
+MOST_NAMED = 64
+# Languages remember the values of the last three evaluations, or fewer.
+MOST_LOOKS = 3
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """One sleeping copy of the image.
+
+    `code` is the beginning of the call that led to it, `names` are the labels people gave it. `looks` are
+    the latest calls that were answered in this very state and changed nothing but the variables in which a
+    language remembers values; `looks_before` are those of its parent when the call that led here began.
+    """
+
+    id: str
+    parent: str | None
+    code: str
+    connection: Connection
+    at: float
+    past: Past | None = None
+    names: list[str] = field(default_factory=list)
+    looks: tuple[Step, ...] = ()
+    looks_before: tuple[Step, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What to call it: the names people gave it, else the code that led to it."""
+        return ", ".join(self.names) or self.code
+
+    def looked(self, step: Step) -> None:
+        """Remember a call that changed nothing and was answered in this very state."""
+        self.looks = (*self.looks[1 - MOST_LOOKS :], step)
+
+    def shown(self) -> str:
+        """Return how a sentence names it."""
+        return f"{self.id} ({self.label})" if self.label else self.id
+
+
+class Timeline:
+    """Checkpoints by id, oldest first, with the one the live image stands on."""
+
+    def __init__(self, limit: int = MOST_CHECKPOINTS) -> None:
+        self.limit = limit
+        self._checkpoints: dict[str, Checkpoint] = {}
+        self._count = 0
+        self.current: str | None = None
+
+    def add(
+        self, connection: Connection, code: str, past: Past | None = None, *, goal: Checkpoint | None = None
+    ) -> Checkpoint:
+        """Add the state the live image has now, with what led to it; it becomes the current one.
+
+        The oldest makes room for it, but not the goal of a way back that is about to be gone.
+        """
+        self._count += 1
+        parent = self.standing()
+        looks = parent.looks if parent is not None else ()
+        checkpoint = Checkpoint(f"c{self._count}", self.current, code, connection, time(), past)
+        # Where calls in between were not kept, the looks of the parent are not those before the last call.
+        if parent is not None and depth(past) - depth(parent.past) == 1:
+            checkpoint.looks_before = looks
+        self._checkpoints[checkpoint.id] = checkpoint
+        self.current = checkpoint.id
+        self._make_room(goal)
+        return checkpoint
+
+    def standing(self) -> Checkpoint | None:
+        """Return the newest kept state on the way to the present one."""
+        return self._checkpoints.get(self.current or "")
+
+    def get(self, word: str) -> Checkpoint:
+        """Return a checkpoint by its id or by a name that only one has, or say which there are."""
+        found = self._checkpoints.get(word)
+        named = self.named(word)
+        if found is not None or len(named) == 1:
+            return found or named[0]
+        if named:
+            ids = ", ".join(checkpoint.id for checkpoint in named)
+            raise CheckpointError(f"several states are named {word!r}: give one of the ids {ids}")
+        there = ", ".join(self._checkpoints) or "none"
+        raise CheckpointError(f"there is no checkpoint {word!r} (any more): there are {there}")
+
+    def newest_first(self) -> list[Checkpoint]:
+        """Return the checkpoints from which a lost state can be restored, best first."""
+        current = self.standing()
+        line = []
+        while current is not None:
+            line.append(current)
+            current = self._checkpoints.get(current.parent or "")
+        return line
+
+    def named(self, name: str) -> list[Checkpoint]:
+        """Return the checkpoints that carry a name."""
+        return [checkpoint for checkpoint in self._checkpoints.values() if name in checkpoint.names]
+
+    def name(self, checkpoint: Checkpoint, name: str) -> None:
+        """Give a checkpoint one more name; what has a name is not dropped for room."""
+        if (
+            not checkpoint.names
+            and sum(bool(each.names) for each in self._checkpoints.values()) >= MOST_NAMED
+        ):
+            raise CheckpointError(
+                f"{MOST_NAMED} states have names, and there may be no more: go back to one that has, or reset"
+            )
+        if name not in checkpoint.names:
+            checkpoint.names.append(name)
+
+    def forget(self, checkpoint: Checkpoint) -> None:
+        """Drop a checkpoint; its process ends when it notices that nobody is there."""
+        self._checkpoints.pop(checkpoint.id, None)
+        for child in self._checkpoints.values():
+            # What came from it comes from the one before it now, so that the way back has no gap.
+            if child.parent == checkpoint.id:
+                child.parent, child.looks_before = checkpoint.parent, ()
+        if self.current == checkpoint.id:
+            self.current = checkpoint.parent
+        checkpoint.connection.close()
+
+    def clear(self) -> None:
+        """Drop all."""
+        for checkpoint in list(self._checkpoints.values()):
+            self.forget(checkpoint)
+        self.current = None
+
+    def _make_room(self, goal: Checkpoint | None) -> None:
+        nameless = [each for each in self._checkpoints.values() if not each.names and each.id != self.current]
+        for checkpoint in nameless[: max(0, len(nameless) + 1 - self.limit)]:
+            if checkpoint is not goal:
+                self.forget(checkpoint)
+
+    def all(self) -> list[Checkpoint]:
+        """Return the checkpoints, oldest first."""
+        return list(self._checkpoints.values())
+
+    def infos(self, *, is_present: bool = True) -> list[CheckpointInfo]:
+        """Describe the checkpoints, oldest first; `is_present` if the image still is as the current one."""
+        return [self.info(checkpoint, is_present=is_present) for checkpoint in self._checkpoints.values()]
+
+    def info(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        is_present: bool = True,
+        taken_back: int = 0,
+        notes: list[str] | None = None,
+    ) -> CheckpointInfo:
+        """Describe one checkpoint."""
+        return CheckpointInfo(
+            checkpoint.id,
+            checkpoint.parent,
+            checkpoint.label,
+            checkpoint.at,
+            is_present and checkpoint.id == self.current,
+            private_bytes(checkpoint.connection.pid),
+            list(checkpoint.names),
+            taken_back,
+            notes or [],
+        )
+
+
+def private_bytes(pid: int) -> int | None:
+    """Return the memory that a process shares with nobody, where the system tells."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+        fields = dict(line.split(":", 1) for line in rollup if ":" in line)
+        return sum(int(fields[name].split()[0]) * 1024 for name in ("Private_Clean", "Private_Dirty"))
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+LARGEST_JOURNAL = 16 * 1024 * 1024
+# Where an object happens to lie, as the languages print it; no two runs have it in common.
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\{[0-9A-F]{6,}\}")
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One call that may have changed the state, and how it went: `told` is a digest of what it answered.
+
+    A look is not counted as a change, though values may have run code of their own to print themselves.
+    """
+
+    op: str
+    code: str
+    package: str | None = None
+    ok: bool = True
+    interrupted: bool = False
+    told: str = ""
+    look: bool = False
+
+    def shown(self) -> str:
+        """Return the beginning of the code, on one line."""
+        return " ".join(self.code[:240].split())[:60]
+
+
+class Past(msgspec.Struct, frozen=True):
+    """A step and all those before it; states that have steps in common share them.
+
+    `depth` counts the steps that are no looks, also those that were dropped because they would be too long
+    to write.
+    """
+
+    step: Step
+    previous: Past | None = None
+    size: int = 0
+    depth: int = 1
+
+    def steps(self) -> list[Step]:
+        """Return the steps, oldest first."""
+        found, past = [], self
+        while True:
+            found.append(past.step)
+            if past.previous is None:
+                return found[::-1]
+            past = past.previous
+
+
+def extended(past: Past | None, step: Step) -> Past:
+    """Return a past with one more step; of one that is too long to be written only the length is kept."""
+    size = (past.size if past else 0) + len(step.code)
+    count = depth(past) + (not step.look)
+    if size > LARGEST_JOURNAL:
+        return Past(Step(step.op, ""), None, size, count)
+    return Past(step, past, size, count)
+
+
+def depth(past: Past | None) -> int:
+    """Return how many calls that may have changed something led to a state."""
+    return 0 if past is None else past.depth
+
+
+def steps_since(past: Past | None, earlier: Past | None) -> list[Step] | None:
+    """Return the steps that lead from an earlier state to a later one; None where some were not kept."""
+    found: list[Step] = []
+    while past is not None and past is not earlier:
+        found.append(past.step)
+        past = past.previous
+    return found[::-1] if past is earlier else None
+
+
+def digest(reply: Reply) -> str:
+    """Return a short digest of what an evaluation answered, to tell whether it answers the same again.
+
+    Made after every change, so it is a quick one: it guards against chance, not against an attack.
+    """
+    parts = [value for form in reply.forms for value in form.values]
+    told = "\0".join([*parts, reply.stdout, reply.stderr])
+    if "0x" in told or "{" in told:
+        told = _ADDRESS.sub("", told)
+    return f"{zlib.crc32(told.encode('utf-8', 'replace')):08x}"
+
+
+def differences(steps: list[Step], replies: list[Reply | None]) -> list[str]:
+    """Tell which steps did not go as they went the first time; one without a reply was left out."""
+    told = []
+    for number, (step, reply) in enumerate(zip(steps, replies, strict=True), 1):
+        if reply is None:
+            told.append(f"step {number} ({step.shown()}) had been interrupted, and is left out")
+        elif step.ok != reply.ok:
+            reason = f": {reply.error.type}, {reply.error.message}" if reply.error else ""
+            now = "fails now" if step.ok else "does not fail now"
+            told.append(f"step {number} ({step.shown()}) {now}{reason}")
+        elif step.told and step.told != digest(reply):
+            told.append(f"step {number} ({step.shown()}) answers otherwise now")
+    return told

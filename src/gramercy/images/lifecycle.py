@@ -1,0 +1,359 @@
+"""The life of an image: started, live, kept after each call, restored after a death, closed.
+
+Holds the processes, the one that evaluates, and the checkpoints; decides which checkpoint a death falls back
+to.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
+from gramercy.images.base import Reply
+from gramercy.images.checkpoints import Checkpoint, Step, Timeline, depth, extended, steps_since
+from gramercy.images.processes import Family, Program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gramercy.images.checkpoints import Past
+    from gramercy.images.connection import Connection
+    from gramercy.images.evaluations import Evaluation
+
+MEETING_SECONDS = 2.0
+# A look has been answered before, and was brief.
+LOOK_SECONDS = 5.0
+LONGEST_LABEL = 60
+# Of the calls that are lost, the latest are listed.
+MOST_LISTED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Thrift:
+    """When to keep fewer states: copies of a big image take long, and the next call would wait for them."""
+
+    heavy_bytes: int = 256 * 1024 * 1024
+    seconds: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What came of bringing a state back: how many earlier calls are lost, and the sentences that say so."""
+
+    lost: int
+    notes: list[str]
+
+
+class Lifecycle:
+    """The processes of one image. Not safe for threads: its owner lets in one at a time."""
+
+    def __init__(self, program: Callable[[], Program], thrift: Thrift | None = None) -> None:
+        self.thrift = thrift or Thrift()
+        self._heap_bytes = 0
+        self._kept_at = 0.0
+        self._spare_tag: str | None = None
+        self._first_program = self._program = program
+        self._breaker = Breaker()
+        self.is_closed = False
+        self._pending: tuple[str, str] | None = None
+        self.timeline = Timeline()
+        self.family: Family | None = None
+        self.live: Connection | None = None
+        self.past: Past | None = None
+        # What the next reply has to tell: sentences, and how many calls were lost between two calls.
+        self.notes: list[str] = []
+        self.lost = 0
+        # Why the last call that changed something has no kept state, while that is so.
+        self.unkept_reason = ""
+
+    @property
+    def unkept(self) -> int:
+        """How many calls that may have changed something came after the newest kept state."""
+        checkpoint = self.timeline.standing()
+        return depth(self.past) - depth(checkpoint.past if checkpoint else None)
+
+    def started(self) -> Family:
+        """Return the family, with its zygote running."""
+        if self.family is None:
+            if self.is_closed:
+                raise ImageError("the image is closed")
+            self._breaker.check()
+            try:
+                self.family = Family(self._program())
+            except ImageStartError as error:
+                self._breaker.record(str(error))
+                raise
+            self.notes += self.family.notes
+        return self.family
+
+    def ready(self) -> tuple[Family, Connection]:
+        """Return the processes, with the checkpoint of the last call in place."""
+        if self._pending is None and self.live is not None and self.family is not None:
+            return self.family, self.live
+        family = self.started()
+        if self._pending is not None:
+            self.settle()
+        if self.live is None:
+            self.live = self._come_alive(family, family.zygote)
+            self.notes += self.live.hello.notes if self.live.hello else []
+            self._keep_start(family, self.live)
+        return family, self.live
+
+    def _keep_start(self, family: Family, live: Connection) -> None:
+        """Keep the state that a fresh image starts with, unless what is run first has left threads."""
+        try:
+            self.timeline.add(family.fork(live, "checkpoint"), "start", self.past)
+        except ImageGoneError:
+            raise
+        except ImageError as error:
+            self.unkept_reason = str(error)
+            self.notes.append(f"No state was kept at the start: {error}.")
+
+    def surely_ready(self) -> tuple[Family, Connection]:
+        """Return the same, after a look whether the process is really there."""
+        family, live = self.ready()
+        if not live.has_ended():
+            return family, live
+        self.ended_between_calls()
+        return self.ready()
+
+    def ended_between_calls(self) -> None:
+        """Take up the state before the death of a process that nobody was waiting for."""
+        if self.live is not None and self.family is not None:
+            self.family.kill(self.live)
+            restored = self.restore(self.family)
+            self.notes += ["The image had ended between two calls.", *restored.notes]
+            self.lost += restored.lost
+
+    @staticmethod
+    def _come_alive(family: Family, source: Connection, looks: tuple[Step, ...] = ()) -> Connection:
+        """Fork a process that evaluates, and let it remember the values that were looked at last."""
+        live = family.fork(source, "live")
+        try:
+            for look in looks:
+                live.request(Reply, LOOK_SECONDS, look.op, code=look.code, package=look.package)
+        except ImageError:
+            # The state itself is worth more than the memory of the last values.
+            family.kill(live)
+            live = family.fork(source, "live")
+        live.hold()
+        return live
+
+    def new_tag(self, family: Family) -> str | None:
+        """Return a name for the checkpoint after the next call, or None when the image is too big for one."""
+        if self._spare_tag is not None:
+            tag, self._spare_tag = self._spare_tag, None
+            return tag
+        heavy = self._heap_bytes >= self.thrift.heavy_bytes
+        if heavy and monotonic() - self._kept_at < self.thrift.seconds:
+            return None
+        return family.new_tag()
+
+    def looked(self, evaluation: Evaluation) -> None:
+        """Note a call that changed nothing: the name of its checkpoint can be used again."""
+        self._spare_tag = evaluation.tag
+        standing = self.timeline.standing()
+        if standing is not None and standing.past is self.past and evaluation.op == "eval":
+            standing.looked(Step(evaluation.op, evaluation.code, evaluation.package))
+
+    def changed(self, evaluation: Evaluation, reply: Reply) -> str | None:
+        """Note a call that may have changed something; return why no state is kept after it, if none is."""
+        self._heap_bytes = reply.state.heap_bytes
+        is_kept = reply.unkept is None and evaluation.tag is not None
+        # A look after which no state is kept counts as a change: nobody can tell that it was none.
+        self.past = extended(self.past, evaluation.as_step(reply, look=reply.look and is_kept))
+        if reply.unkept is not None:
+            self._spare_tag = evaluation.tag
+            self.unkept_reason = reply.unkept
+        elif evaluation.tag is None:
+            size, seconds = f"{self._heap_bytes >> 20} MB", f"{self.thrift.seconds:g} s"
+            self.unkept_reason = f"the image has {size}, so a state is kept once in {seconds}"
+        else:
+            self.unkept_reason = ""
+            self._kept_at = monotonic()
+            self._pending = (
+                evaluation.tag,
+                " ".join(evaluation.code[: 4 * LONGEST_LABEL].split())[:LONGEST_LABEL],
+            )
+            return None
+        return self.unkept_reason
+
+    def settle(self) -> None:
+        """Meet the checkpoint that the last call left behind."""
+        if self._pending is None or self.family is None:
+            return
+        (tag, label), self._pending = self._pending, None
+        try:
+            self._keep(self.family.meet(tag, MEETING_SECONDS, parent=self.live), label)
+        except ImageError:
+            self.unkept_reason = "its process made no copy"
+            self.notes.append(f"No state was kept after the last call ({label}): {self.unkept_reason}.")
+
+    def is_ready_at_once(self) -> bool:
+        """Tell whether a call can begin without waiting for a process to start or to fork."""
+        if self.live is None or self.family is None:
+            return False
+        if self._pending is not None:
+            tag, label = self._pending
+            checkpoint = self.family.met(tag)
+            if checkpoint is None:
+                return False
+            self._pending = None
+            self._keep(checkpoint, label)
+        return True
+
+    def _keep(self, checkpoint: Connection, label: str, goal: Checkpoint | None = None) -> Checkpoint:
+        checkpoint.parent = self.live
+        return self.timeline.add(checkpoint, label, self.past, goal=goal)
+
+    def keep_now(self, goal: Checkpoint | None = None) -> Checkpoint:
+        """Return the checkpoint of the present state, made now where there is none; raise if it cannot be."""
+        family, live = self.surely_ready()
+        standing = self.timeline.standing()
+        if standing is not None and self.unkept == 0:
+            return standing
+        code = self.past.step.shown() if self.past is not None else "start"
+        kept = self._keep(family.fork(live, "checkpoint"), code, goal)
+        self._kept_at = monotonic()
+        return kept
+
+    def restore(self, family: Family) -> Restored:
+        """Bring back the newest state that can be had, and tell what is lost with the one that has ended."""
+        self._pending = None
+        reached = self.past
+        for checkpoint in self.timeline.newest_first():
+            try:
+                live = self._come_alive(family, checkpoint.connection, checkpoint.looks)
+            except ImageError:
+                self.timeline.forget(checkpoint)
+                continue
+            reason = self.unkept_reason
+            self._stand_on(checkpoint, live)
+            return self._told(checkpoint, reached, reason)
+        self._begin_again()
+        if not family.is_alive:
+            self.family = None
+            family.close()
+        lost = depth(reached)
+        calls = f": all {lost} calls since the start are lost" if lost else ""
+        return Restored(lost, [f"No earlier state was kept: the image begins again, empty{calls}."])
+
+    def _told(self, checkpoint: Checkpoint, reached: Past | None, reason: str) -> Restored:
+        lost = depth(reached) - depth(checkpoint.past)
+        if not lost:
+            return Restored(0, [f"The state before is back (checkpoint {checkpoint.id})."])
+        steps = steps_since(reached, checkpoint.past) or []
+        listed = "".join(f"\n- {step.shown()}" for step in steps[-MOST_LISTED:])
+        why = f", of which no state was kept ({reason})" if reason else ""
+        calls = "1 call" if lost == 1 else f"{lost} calls"
+        verb = "is" if lost == 1 else "are"
+        sentence = f"The state of {checkpoint.shown()} is back. Also lost {verb} {calls} after it{why}"
+        return Restored(lost, [f"{sentence}{':' if listed else '.'}{listed}"])
+
+    def target(self) -> Checkpoint:
+        """Return the newest kept state from before the last call that may have changed something."""
+        for checkpoint in self.timeline.newest_first():
+            if depth(checkpoint.past) < depth(self.past):
+                return checkpoint
+        raise CheckpointError("there is nothing to undo: no earlier state is kept")
+
+    def steps_from(self, checkpoint: Checkpoint) -> list[Step]:
+        """Return what was run since a checkpoint on the way to the present state."""
+        steps = steps_since(self.past, checkpoint.past)
+        if steps is None:
+            raise CheckpointError(
+                f"what was run since {checkpoint.id} is not known whole, so it cannot be run again"
+            )
+        return steps
+
+    def _stand_on(self, checkpoint: Checkpoint, live: Connection) -> None:
+        self.live = live
+        self.past = checkpoint.past
+        self.unkept_reason = ""
+        self._heap_bytes = 0
+        self.timeline.current = checkpoint.id
+
+    def _begin_again(self) -> None:
+        self.live = self.past = self._pending = None
+        self.unkept_reason = ""
+        self._heap_bytes = 0
+        self.timeline.clear()
+
+    def go_to(self, checkpoint: Checkpoint, looks: tuple[Step, ...] | None = None) -> None:
+        """Let the live process be a copy of a checkpoint, with what was looked at there."""
+        family, before = self.ready()
+        looks = checkpoint.looks if looks is None else looks
+        try:
+            live = self._come_alive(family, checkpoint.connection, looks)
+        except ImageError as error:
+            self.timeline.forget(checkpoint)
+            raise CheckpointError(f"checkpoint {checkpoint.id} is lost: {error}") from None
+        family.kill(before)
+        checkpoint.looks = looks
+        self._stand_on(checkpoint, live)
+
+    def start_over(self) -> None:
+        """Go on with a fresh process; the states before stay within reach."""
+        family, before = self.surely_ready()
+        family.kill(before)
+        self.live = self.past = self.timeline.current = None
+        self.ready()
+
+    def reset(self) -> None:
+        """Begin again with a fresh image, also where a saved one had been taken up."""
+        self._breaker.reset()
+        if self._program is not self._first_program:
+            self.close()
+            self._program = self._first_program
+        if self.live is not None and self.family is not None:
+            self.family.kill(self.live)
+        self._begin_again()
+
+    def adopt(self, program: Callable[[], Program]) -> None:
+        """Begin again with another program, once that has started."""
+        family = Family(program(), heir_of=self.family)
+        self.close()
+        self._program, self.family = program, family
+        self.notes += family.notes
+
+    def close(self) -> None:
+        """End every process."""
+        live, family = self.live, self.family
+        self._begin_again()
+        self.family = None
+        if live is not None:
+            live.close()
+        if family is not None:
+            family.close()
+
+
+MOST_DEATHS = 3
+WITHIN_SECONDS = 300.0
+
+
+class Breaker:
+    """Counts deaths during start or restoration; a call whose state was restored never counts."""
+
+    def __init__(self) -> None:
+        self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
+        self._reason = ""
+
+    def record(self, reason: str) -> None:
+        """Note a death, with what the log said."""
+        self._deaths.append(monotonic())
+        self._reason = reason
+
+    def check(self) -> None:
+        """Refuse when there were too many deaths lately."""
+        if len(self._deaths) == MOST_DEATHS and monotonic() - self._deaths[0] < WITHIN_SECONDS:
+            raise ImageStartError(
+                f"the image died {MOST_DEATHS} times within {WITHIN_SECONDS:g} s while starting; it is not "
+                f"tried again until reset. The last time: {self._reason}"
+            )
+
+    def reset(self) -> None:
+        """Forget the past, because a person asked to try again."""
+        self._deaths.clear()

@@ -1,0 +1,209 @@
+"""What the processes of an image print: shared memory for the running evaluation, a pipe for all the rest.
+
+Both can be read at any moment, also after a process was killed. Evaluated code can write anything into them,
+so the content is never more than some bytes to show.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import selectors
+import struct
+import termios
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from typing import Self
+
+AREA = 128 * 1024
+HEADER = 4096
+SIZE = HEADER + 2 * AREA
+# The request that wrote last, the octets in each area, the characters of each stream.
+_COUNTS = struct.Struct("=5I")
+
+
+class Printed(msgspec.Struct, frozen=True):
+    """The beginning of what was printed, and how many characters there were of what does not end here."""
+
+    stdout: str = ""
+    stderr: str = ""
+    truncated: dict[str, int] = {}
+
+
+class OutputMirror:
+    """A piece of memory that all processes of an image share with this one; `fd` is what they inherit."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    @classmethod
+    def make(cls) -> Self | None:
+        """Make one, or none where the system has no such memory."""
+        if not hasattr(os, "memfd_create"):
+            return None
+        fd = os.memfd_create("gramercy-mirror", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, SIZE)
+        # Whoever maps memory that another cuts off is killed when it looks there.
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        return cls(fd)
+
+    def read(self, request: int) -> Printed:
+        """Return what a request has printed; nothing, when another one wrote last."""
+        number, *figures = _COUNTS.unpack(os.pread(self.fd, _COUNTS.size, 0))
+        if number != request & 0xFFFFFFFF:
+            return Printed()
+        stdout, stderr = self._text(0, figures[0]), self._text(1, figures[1])
+        totals = {"stdout": (stdout, figures[2]), "stderr": (stderr, figures[3])}
+        cut = {name: total for name, (text, total) in totals.items() if total > len(text)}
+        return Printed(stdout, stderr, cut)
+
+    def _text(self, area: int, size: int) -> str:
+        return os.pread(self.fd, min(size, AREA), HEADER + AREA * area).decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Let go of this side's end."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+KEPT = 16 * 1024
+_NOTHING = bytes(4)
+CHUNK = 1 << 16
+# A program that prints without end must not hold up whoever reads.
+MOST_READS = 64
+# What the runtime of SBCL says of its own doings, on behalf of nobody: of guard pages, and the tables
+# of the collector when the heap is full, which the error of the call tells in a sentence.
+_NOISE = re.compile(
+    r"^(?:INFO: (?:Control|Binding|Alien) stack guard page (?:un|re)protected|"
+    r"(?:Unable to |)Re-?protecting .* guard page|"
+    r"Heap exhausted during |\s+Immobile Object Counts| Gen +(?:layout|Boxed)|(?:Tot| +\d)(?: +[\d.]+){5}|"
+    r"GC control variables:| +\*(?:GC-INHIBIT|GC-PENDING|STOP-FOR-GC-PENDING)\*).*\n?",
+    re.MULTILINE,
+)
+
+
+class Log:
+    """The tail of a pipe, read by one thread that all images share and by whoever wants the latest."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+        # How many bytes at the end nobody was told of yet, and how many of those had to be dropped.
+        self._new = self._dropped = 0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self.reader, self.writer = os.pipe()
+        os.set_blocking(self.reader, False)
+        _drain.add(self)
+
+    def tail(self, most: int = 4096) -> str:
+        """Return the last characters printed."""
+        with self._lock:
+            return self._joined()[-most:].decode("utf-8", "replace")
+
+    def news(self, *, clean: bool = True) -> str:
+        """Return what was printed since the last time, as far as it is kept; clean, without noise."""
+        if self._is_waiting():
+            self.pump()
+        if not self._new:
+            return ""
+        with self._lock:
+            data = self._joined()[-self._new :]
+            dropped, self._dropped, self._new = self._dropped, 0, 0
+        text = data.decode("utf-8", "replace")
+        text = _NOISE.sub("", text) if clean else text
+        return f"… [{dropped:,} bytes before this were not kept]\n{text}" if dropped else text
+
+    def _is_waiting(self) -> bool:
+        """Tell whether there is something to read: asking costs less than a reading that finds nothing."""
+        try:
+            return fcntl.ioctl(self.reader, termios.FIONREAD, _NOTHING) != _NOTHING
+        except OSError:
+            return False
+
+    def pump(self) -> bool:
+        """Read what is there, without waiting; tell whether more can come."""
+        with self._lock:
+            try:
+                for _ in range(MOST_READS if self.reader >= 0 else 0):
+                    chunk = os.read(self.reader, CHUNK)
+                    if not chunk:
+                        return False
+                    self._keep(chunk)
+            except BlockingIOError:
+                pass
+            return self.reader >= 0
+
+    def _joined(self) -> bytes:
+        return b"".join(self._chunks)
+
+    def _keep(self, chunk: bytes) -> None:
+        """Remember a chunk and forget the oldest beyond the limit."""
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        self._new += len(chunk)
+        while self._size - len(self._chunks[0]) >= KEPT:
+            self._size -= len(self._chunks.popleft())
+        if self._new > self._size:
+            self._dropped += self._new - self._size
+            self._new = self._size
+
+    def close_writer(self) -> None:
+        """Give up this side's writing end once the processes have theirs."""
+        if self.writer >= 0:
+            os.close(self.writer)
+            self.writer = -1
+
+    def end(self) -> None:
+        """Note that no process writes any more."""
+        with self._lock:
+            os.close(self.reader)
+            self.reader = -1
+        self._ended.set()
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait until the last process has ended and all it said has been read, but not for ever."""
+        self._ended.wait(seconds)
+
+
+class _Drain:
+    """Reads every log; started with the first one."""
+
+    def __init__(self) -> None:
+        self._selector: selectors.BaseSelector | None = None
+        self._lock = threading.Lock()
+        self._wake = -1
+
+    def add(self, log: Log) -> None:
+        with self._lock:
+            if self._selector is None:
+                self._start()
+            assert self._selector is not None  # noqa: S101 - just started; this tells mypy
+            self._selector.register(log.reader, selectors.EVENT_READ, log)
+        os.write(self._wake, b"+")
+
+    def _start(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        wake_reader, self._wake = os.pipe()
+        self._selector.register(wake_reader, selectors.EVENT_READ, None)
+        threading.Thread(target=self._run, args=(self._selector,), name="gramercy-log", daemon=True).start()
+
+    def _run(self, selector: selectors.BaseSelector) -> None:
+        while True:
+            for key, _ in selector.select():
+                if key.data is None:
+                    os.read(key.fd, CHUNK)
+                elif not key.data.pump():
+                    selector.unregister(key.fd)
+                    key.data.end()
+
+
+_drain = _Drain()

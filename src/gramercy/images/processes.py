@@ -1,0 +1,338 @@
+"""The processes of one image: a zygote that only forks, and its descendants, each with its own connection.
+
+Knows nothing of evaluations and checkpoints: it starts, forks, meets and ends processes. They share a private
+directory for the socket and for temporary files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import tempfile
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import count
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError, ImageStartError
+from gramercy.images.connection import Connection
+from gramercy.images.deaths import Fate, with_start_hint
+from gramercy.images.output import Log, OutputMirror
+from gramercy.images.ports import DIALER, Relay
+from gramercy.images.sandbox import Confinement, Grants, inner_places
+from gramercy.images.spawning import Spawned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gramercy.images.environment import PublishedPort
+
+START_SECONDS = 30.0
+# How often a wait looks up to see whether what it waits for has died.
+TURN_SECONDS = 0.05
+FORK_SECONDS = 10.0
+ORPHAN_SECONDS = 0.1
+STOP_SECONDS = 2.0
+END_OF_LOG_SECONDS = 0.5
+# A process hangs up a moment before its parent can learn how it ended.
+FATE_SECONDS = 0.5
+FATE_TURN_SECONDS = 0.002
+TAGS_AT_ONCE = 64
+TAG_OCTETS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How to start the zygote of a language: the command gets the socket path and a token appended.
+
+    `saved` tells how to start from a file into which a process of the language was written, if it can be.
+    `memory_mb` is what the user can set; `notes` is what the user shall be told of the image before using it.
+    `start_seconds` is how long a process that the zygote forks may take to connect.
+    """
+
+    language: str
+    command: list[str]
+    encode: Callable[[dict[str, Any]], bytes]
+    grants: Grants = field(default_factory=Grants)
+    confinement: Confinement = Confinement.BUBBLEWRAP
+    saved: Callable[[Path], Program] | None = None
+    memory_mb: int | None = None
+    publish: tuple[PublishedPort, ...] = ()
+    notes: tuple[str, ...] = ()
+    start_seconds: float = FORK_SECONDS
+
+
+class Forked(msgspec.Struct, frozen=True):
+    """The answer to a request to fork."""
+
+    ok: bool
+    pid: int = 0
+    error: dict[str, Any] | None = None
+    id: int | None = None
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The answer to the question how a process ended."""
+
+    ok: bool = False
+    status: Fate = Fate()
+    id: int | None = None
+
+
+class Family:
+    """Starts the zygote, lets processes fork, meets their children, and ends them all.
+
+    An heir takes over the published ports of another one that is about to be closed. `notes` is what the user
+    shall be told.
+    """
+
+    def __init__(self, program: Program, *, heir_of: Family | None = None) -> None:
+        self.program = program
+        self.notes = list(program.notes)
+        self.relay: Relay | None = None
+        self.log = Log()
+        self.mirror = OutputMirror.make()
+        self.directory = PrivateDirectory()
+        self._token = secrets.token_hex(16)
+        self._tags: list[str] = []
+        self._numbers = count(1)
+        self._waiting: dict[str, Connection] = {}
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(self.directory.path / "s"))
+        self._listener.listen(64)
+        self._comings = select.poll()
+        self._comings.register(self._listener, select.POLLIN)
+        self._spawned: Spawned | None = None
+        self.zygote = self._start(heir_of)
+
+    def _start(self, heir_of: Family | None) -> Connection:
+        command = [*self.program.command, str(self.directory.path / "s"), self._token]
+        inherited: tuple[int, ...] = ()
+        if self.mirror is not None:
+            inherited = (self.mirror.fd,)
+            command += ["--mirror", str(self.mirror.fd)]
+        try:
+            if self.program.publish:
+                self.relay = Relay(self.program.publish, heir_of.relay if heir_of is not None else None)
+                self.notes += self.relay.notes
+            self._spawn(command, inherited)
+            return self.meet(None, START_SECONDS)
+        except (OSError, ImageError) as error:
+            self.close()
+            self.log.wait_for_end(END_OF_LOG_SECONDS)
+            told = f"{error}\n{self.log.tail().strip()}".rstrip()
+            told = with_start_hint(told, self.program)
+            raise ImageStartError(f"the {self.program.language} image does not start: {told}") from None
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self.log.close_writer()
+
+    def _spawn(self, command: list[str], inherited: tuple[int, ...]) -> None:
+        grants = replace(self.program.grants, private=self.directory.path)
+        if self.relay is not None:
+            command = self.relay.command(command)
+            inherited = (*inherited, self.relay.descriptor)
+            grants = replace(grants, readable=(*grants.readable, *inner_places(DIALER)))
+        self._spawned = Spawned(
+            command, self.program.confinement, grants, self.log.writer, inherited=inherited
+        )
+        if self.relay is not None:
+            self.relay.start()
+
+    def fork(self, source: Connection, role: str, seconds: float = FORK_SECONDS) -> Connection:
+        """Let a process fork and return the connection of its child."""
+        tag, pid = self._forked(source, role, seconds)
+        may_end = source is self.zygote and self.program.start_seconds > FORK_SECONDS
+        child = self._begun(tag, pid) if may_end else self.meet(tag, seconds)
+        child.parent = source
+        return child
+
+    def _forked(self, source: Connection, role: str, seconds: float, **more: Any) -> tuple[str, int]:
+        tag = self.new_tag()
+        answer = source.request(Forked, seconds, "fork", role=role, tag=tag, **more)
+        if not answer.ok:
+            raise ImageError((answer.error or {}).get("message", "the image cannot be forked"))
+        return tag, answer.pid
+
+    def _begun(self, tag: str, pid: int) -> Connection:
+        """Return the process that is to evaluate; without the user's init file where that has ended it."""
+        deadline = monotonic() + self.program.start_seconds
+        while monotonic() < deadline:
+            with contextlib.suppress(ImageGoneError):
+                return self.meet(tag, FATE_SECONDS)
+            if not self.is_alive or self._told_by(self.zygote, pid).kind in ("exited", "signaled"):
+                break
+        limit = f"{self.program.start_seconds:g} s"
+        if "--init" not in self.program.command:
+            raise ImageGoneError(f"its process ended when it began, or was not ready within {limit}")
+        tag, _ = self._forked(self.zygote, "live", FORK_SECONDS, plain=True)
+        child = self.meet(tag, FORK_SECONDS)
+        if child.hello is not None:
+            note = f"The init file is left out: it ended its process, or was not done within {limit}."
+            child.hello = msgspec.structs.replace(child.hello, notes=[*child.hello.notes, note])
+        return child
+
+    def new_tag(self) -> str:
+        """Return a name for a child to come; it cannot be guessed by code inside the image."""
+        if not self._tags:
+            dice = secrets.token_hex(TAG_OCTETS * TAGS_AT_ONCE)
+            self._tags = [dice[place : place + 16] for place in range(0, len(dice), 2 * TAG_OCTETS)]
+        return self._tags.pop()
+
+    def meet(self, tag: str | None, seconds: float, *, parent: Connection | None = None) -> Connection:
+        """Return the connection of the child with that tag (None: the zygote), waiting for it if needed.
+
+        When the process that was to fork it has ended, the child is there soon or never.
+        """
+        deadline = monotonic() + seconds
+        while True:
+            known = self._waiting.pop(tag or "", None)
+            if known is not None:
+                return known
+            if not self.is_alive:
+                status = self._spawned.status() if self._spawned is not None else "unknown"
+                raise ImageGoneError(f"it ended with status {status}")
+            if parent is not None and parent.has_ended():
+                deadline, parent = min(deadline, monotonic() + ORPHAN_SECONDS), None
+            self._accept(max(0.0, deadline - monotonic()))
+
+    def met(self, tag: str) -> Connection | None:
+        """Return the connection of the child with that tag if it has come already, without waiting for it."""
+        while tag not in self._waiting and self._comings.poll(0):
+            self._accept(TURN_SECONDS)
+        return self._waiting.pop(tag, None)
+
+    def _accept(self, seconds: float) -> None:
+        # Short turns, so that a zygote that dies without connecting is noticed at once.
+        self._listener.settimeout(min(seconds, TURN_SECONDS) or 0.001)
+        try:
+            channel, _ = self._listener.accept()
+        except TimeoutError:
+            if seconds <= 0:
+                raise ImageGoneError("a process of the image did not connect in time") from None
+            return
+        channel.settimeout(None)
+        connection = Connection(channel, self.program.encode, self._numbers)
+        with contextlib.suppress(ImageError):
+            hello = connection.read_hello(seconds or 1.0)
+            if not secrets.compare_digest(hello.token, self._token):
+                raise ImageProtocolError("a stranger connected")
+            self._waiting[hello.tag or ""] = connection
+            return
+        connection.close()
+
+    def kill(self, connection: Connection) -> None:
+        """End one process at once and hang up."""
+        connection.signal(signal.SIGKILL)
+        connection.close()
+
+    def fate(self, connection: Connection) -> Fate:
+        """Find out how a process ended, from its parent or from the zygote, which inherits the orphans."""
+        pid = connection.hello.pid if connection.hello else 0
+        deadline = monotonic() + FATE_SECONDS
+        parents = [self.zygote] if connection.parent is None else [connection.parent, self.zygote]
+        # The zygote may learn of an orphan a little later, when the parent of it has ended too.
+        while monotonic() < deadline and self.is_alive:
+            for parent in parents:
+                fate = self._told_by(parent, pid)
+                if fate.kind in ("exited", "signaled"):
+                    return fate
+            sleep(FATE_TURN_SECONDS)
+        return Fate()
+
+    @staticmethod
+    def _told_by(parent: Connection, pid: int) -> Fate:
+        try:
+            return parent.request(Told, FATE_SECONDS, "fate", pid=pid).status
+        except ImageError:
+            return Fate()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the zygote still runs."""
+        return self._spawned is not None and self._spawned.status() is None
+
+    def close(self) -> None:
+        """End every process and remove the socket."""
+        if self.relay is not None:
+            self.relay.close()
+        if self._spawned is not None:
+            self._spawned.end(STOP_SECONDS)
+        for connection in self._waiting.values():
+            connection.close()
+        self._waiting.clear()
+        with contextlib.suppress(AttributeError):  # there is none when the start failed
+            self.zygote.close()
+        self._listener.close()
+        self.log.close_writer()
+        self.directory.remove()
+        if self.mirror is not None:
+            self.mirror.close()
+
+
+PREFIX = "gramercy-image-"
+# The path of a unix socket has room for 107 bytes.
+LONGEST_DIRECTORY = 100
+LOCK = "lock"
+
+
+class PrivateDirectory:
+    """A directory for a socket and for temporary files. It is locked as long as this process lives."""
+
+    def __init__(self) -> None:
+        _tidy_up(os.getpid())
+        self.path = _make()
+        (self.path / "tmp").mkdir(mode=0o700)
+        # Locked before it gets its name: an unlocked one is taken for left behind.
+        unnamed = self.path / f"{LOCK}.new"
+        self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        unnamed.rename(self.path / LOCK)
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _make() -> Path:
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+    if len(os.fsencode(directory)) > LONGEST_DIRECTORY:
+        directory.rmdir()
+        directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
+    return directory
+
+
+@cache
+def _tidy_up(process: int) -> None:
+    """Remove, once for each process, the directories that nobody holds a lock on."""
+    del process
+    for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            _remove_if_left(directory)
+
+
+def _remove_if_left(directory: Path) -> None:
+    if directory.is_symlink() or directory.stat().st_uid != os.getuid():
+        return
+    # Without a lock file it is being made at this very moment.
+    lock = os.open(directory / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(directory, ignore_errors=True)
+    finally:
+        os.close(lock)

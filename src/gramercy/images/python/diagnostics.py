@@ -1,0 +1,240 @@
+"""Errors and warnings of evaluated code, with the line of the source text that they belong to.
+
+The texts of the evaluations are kept, so that tracebacks and `inspect.getsource` can show lines. Frames of
+this program are left out of a backtrace. Nothing here raises, and no exception is kept.
+"""
+
+import linecache
+import traceback as _traceback  # noqa: F401 - loaded before the fork, for user code that prints tracebacks
+import types
+import warnings
+
+from .anatomy import class_name, kinds, mro_of
+from .printing import preview, shorten
+
+_KEPT = 16 * 1024 * 1024
+# What a text costs besides its characters; most are short.
+_EACH = 512
+_KEPT_WARNINGS = 100
+_STYLE = kinds(DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
+_FRAMES = 25
+_FRAME = 300
+_MESSAGE = 4000
+_CAUSES = 5
+_CAUSE_FRAMES = 8
+_HOME = __file__.rpartition("/")[0] + "/"
+_NO_INTEREST = (_HOME, "<frozen importlib")
+# Where a top-level `await` is driven from: frames of no interest between ours and the user's.
+_ASYNCIO = linecache.__file__.rpartition("/")[0] + "/asyncio/"
+_UNREADABLE = kinds(SyntaxError, IndentationError, TabError)
+_line_of = linecache.getline
+
+
+class Sources:
+    """Texts by their made-up file names."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, list[str]] = {}
+        self._size = 0
+        self._count = 0
+
+    def add(self, text: str) -> str:
+        """Keep the text and return the file name it goes by."""
+        self._count += 1
+        name = f"<image {self._count}>"
+        lines = text.splitlines(keepends=True)
+        self._texts[name] = lines
+        self._size += len(text) + _EACH
+        while self._size > _KEPT and len(self._texts) > 1:
+            self._drop(next(iter(self._texts)))
+        self._publish(name, text, lines)
+        return name
+
+    def line(self, name: str, number: int | None) -> str:
+        """Return one line, stripped; nothing when it is not known."""
+        return self.raw_line(name, number).strip()
+
+    def raw_line(self, name: str, number: int | None) -> str:
+        """Return one line as it was sent, so that a column counts in it."""
+        lines = self._texts.get(name)
+        if lines is None or number is None or not 0 < number <= len(lines):
+            return ""
+        return lines[number - 1]
+
+    def has(self, name: str) -> bool:
+        """Say whether the file name is one of ours."""
+        return name in self._texts
+
+    def _drop(self, name: str) -> None:
+        self._size -= sum(map(len, self._texts.pop(name))) + _EACH
+        self._published().pop(name, None)
+
+    def _publish(self, name: str, text: str, lines: list[str]) -> None:
+        self._published()[name] = (len(text), None, lines, name)
+
+    @staticmethod
+    def _published() -> dict[str, object]:
+        cache = getattr(linecache, "cache", None)
+        return cache if type(cache) is dict else {}
+
+
+class Cautions:
+    """The warnings of the evaluation under way."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._found: list[dict[str, object]] = []
+        self._original = warnings.showwarning
+
+    def begin(self, space: dict[str, object]) -> None:
+        """Start collecting; a line that warned in an earlier evaluation may warn again."""
+        self._found = []
+        space.pop("__warningregistry__", None)
+        if getattr(warnings, "showwarning", None) is self._original:
+            warnings.showwarning = self._show  # type: ignore[assignment]  # takes more than it must
+
+    def end(self) -> list[dict[str, object]]:
+        """Return what was collected."""
+        found, self._found = self._found, []
+        return found
+
+    def add(self, kind: str, name: str, message: str, **place: object) -> None:
+        """Collect one record with its form, line and file; without a file the line counts in the code."""
+        if len(self._found) < _KEPT_WARNINGS:
+            record = {"kind": kind, "type": name, "message": shorten(message, 1000)}
+            self._found.append({**record, **place, "form": shorten(str(place.get("form", "")), 200)})
+
+    def _show(self, message: object, category: type, filename: str, lineno: int, *_rest: object) -> None:
+        kind = "style-warning" if any(id(base) in _STYLE for base in mro_of(category)) else "warning"
+        if self._sources.has(filename):
+            place: dict[str, object] = {"form": self._sources.line(filename, lineno)}
+        else:
+            place = {"form": _line_of(filename, lineno).strip(), "file": filename}
+        self.add(kind, class_name(category), str(message), line=lineno, **place)
+
+
+def failure(error: BaseException, index: int, sources: Sources) -> dict[str, object]:
+    """Return the record of an exception that ended the form with this index."""
+    record: dict[str, object] = {
+        "type": class_name(type(error)),
+        "message": message_of(error),
+        "restarts": [],
+        "backtrace": backtrace(error.__traceback__, sources),
+        "form_index": index,
+        "interrupted": any(base is KeyboardInterrupt for base in mro_of(type(error))),
+    }
+    if any(base is SyntaxError for base in mro_of(type(error))):
+        record.update(_position(error, sources))
+    causes = _causes(error, sources)
+    if causes:
+        record["causes"] = causes
+    return record
+
+
+def message_of(error: BaseException) -> str:
+    """Return the text of an exception with its notes and parts; a broken `__str__` is told, not raised."""
+    try:
+        text = str.__str__(str(error))
+        notes = getattr(error, "__notes__", None)
+        if type(notes) is list:
+            text = "\n".join([text, *(note for note in notes[:10] if type(note) is str)])
+    except KeyboardInterrupt:
+        raise
+    except BaseException as broken:  # noqa: BLE001 - the message of a message
+        text = f"<its __str__ raised {class_name(type(broken))}>"
+    if any(base is BaseExceptionGroup for base in mro_of(type(error))):
+        parts = BaseExceptionGroup.exceptions.__get__(error)[:10]
+        text = "\n".join([text, *(f"- {class_name(type(part))}: {message_of(part)}" for part in parts)])
+    return shorten(text, _MESSAGE)
+
+
+def _position(error: BaseException, sources: Sources) -> dict[str, object]:
+    """Return the place of what could not be read: without a file it lies in the code that was sent."""
+    found: dict[str, object] = {}
+    for key, name in (("line", "lineno"), ("column", "offset"), ("file", "filename"), ("text", "text")):
+        value = getattr(error, name, None)
+        if type(value) in (int, str) and value not in (0, ""):
+            found[key] = value
+    file, line = found.get("file"), found.get("line")
+    if type(file) is str and sources.has(file):
+        del found["file"]
+    if type(line) is int and "text" not in found:
+        found["text"] = _source_line(file, line, sources)
+    if type(found.get("text")) is str:
+        found["text"] = shorten(_first_line(str(found["text"])), _FRAME)
+        if id(type(error)) in _UNREADABLE and type(getattr(error, "msg", None)) is str:
+            # The place is told on its own, and so need not be part of the message.
+            found["message"] = shorten(error.msg, _MESSAGE)  # type: ignore[attr-defined]  # of these three
+    return found
+
+
+def _source_line(file: object, line: int, sources: Sources) -> str:
+    if type(file) is not str:
+        return ""
+    if sources.has(file):
+        return sources.raw_line(file, line)
+    try:
+        return _line_of(file, line)
+    except Exception:  # noqa: BLE001 - the cache of lines is open to user code
+        return ""
+
+
+def _first_line(text: str) -> str:
+    return (text.splitlines() or [""])[0].rstrip()
+
+
+def _causes(error: BaseException, sources: Sources) -> list[dict[str, object]]:
+    """Return the exceptions that led to this one, nearest first."""
+    found: list[dict[str, object]] = []
+    seen = {id(error)}
+    while len(found) < _CAUSES:
+        cause, relation = error.__cause__, "cause"
+        if cause is None and not error.__suppress_context__:
+            cause, relation = error.__context__, "context"
+        if cause is None or id(cause) in seen:
+            break
+        seen.add(id(cause))
+        frames = backtrace(cause.__traceback__, sources, _CAUSE_FRAMES)
+        record = {"type": class_name(type(cause)), "message": message_of(cause)}
+        found.append({**record, "backtrace": frames, "relation": relation})
+        error = cause
+    return found
+
+
+def backtrace(trace: types.TracebackType | None, sources: Sources, most: int = _FRAMES) -> list[str]:
+    """Return the user's frames, innermost first; of a deep stack the two ends."""
+    frames: list[tuple[types.FrameType, int]] = []
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not (file.startswith(_NO_INTEREST) or (not frames and file.startswith(_ASYNCIO))):
+            frames.append((trace.tb_frame, trace.tb_lineno))
+        trace = trace.tb_next
+    frames.reverse()
+    shown = list(enumerate(frames))
+    half = most // 2
+    cut = len(frames) - 2 * half if len(frames) > most else 0
+    if cut:
+        shown = shown[:half] + shown[-half:]
+    lines = [shorten(f"{index}: {_frame(*place, sources)}", _FRAME) for index, place in shown]
+    if cut:
+        lines.insert(half, f"… {cut} frames left out")
+    return lines
+
+
+def _frame(frame: types.FrameType, number: int, sources: Sources) -> str:
+    code = frame.f_code
+    name = getattr(code, "co_qualname", code.co_name)
+    call = name if name == "<module>" else f"{name}({_arguments(frame)})"
+    line = sources.line(code.co_filename, number)
+    return f"{call} at {code.co_filename}:{number}" + (f": {line}" if line else "")
+
+
+def _arguments(frame: types.FrameType) -> str:
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount
+    known = frame.f_locals
+    if type(known) is dict:
+        names = [name for name in code.co_varnames[:count] if name in known]
+    else:
+        names = [name for name in code.co_varnames[:count] if name in list(known)]
+    return ", ".join(f"{name}={preview(known[name], 40)}" for name in names[:8])

@@ -1,0 +1,196 @@
+"""The objects a person may look into, by number, and how much memory a value takes.
+
+The table is bounded in objects and in bytes: the oldest go first, and a big object is kept alive only as the
+latest one of its kind. No user code runs here.
+"""
+
+import sys
+import types
+from collections import deque
+from itertools import islice
+from typing import Any
+from weakref import ref
+
+from .anatomy import ATOMS, FUNCTIONS, class_attribute, instance_space, is_class, is_heap, is_module, kinds
+from .printing import container_base, is_trivial
+
+# A value above this is never kept alive for the sake of its number or of an undo.
+BIG = 1024 * 1024
+# All the values that are kept alive together.
+BUDGET = 32 * BIG
+_NODES = 500
+# Less is the bare head of an object of C code, which says nothing of what it owns.
+_SMALLEST = 256
+_size = sys.getsizeof
+_CONTAINERS = kinds(list, tuple, set, frozenset, deque)
+_SIZED = ATOMS | _CONTAINERS | kinds(dict, bytearray, range, slice)
+_COMPUTED = kinds(types.GetSetDescriptorType, types.MemberDescriptorType)
+_KEPT = 1000
+_AGAIN = "evaluate the expression again, or bind its value to a name"
+
+
+class Weight:
+    """A look at a value and what it holds, bounded in steps."""
+
+    def __init__(self, value: object) -> None:
+        self.bytes = 0
+        # False when it holds objects of C code, which may own any amount of memory.
+        self.is_known = True
+        self._seen: set[int] = set()
+        waiting = [value]
+        while waiting and len(self._seen) < _NODES and self.bytes <= BIG:
+            thing = waiting.pop()
+            if id(thing) not in self._seen:
+                self._seen.add(id(thing))
+                waiting.extend(self._add(thing))
+
+    @property
+    def is_big(self) -> bool:
+        """Tell whether it is more than may be kept."""
+        return self.bytes > BIG
+
+    def _add(self, thing: Any) -> list[object]:
+        kind = type(thing)
+        if id(kind) in _SIZED:
+            self.bytes += _size(thing)
+            return members_of(thing, kind)
+        if id(kind) in FUNCTIONS or is_class(thing) or is_module(thing):
+            return []  # these are held by the program itself
+        base = container_base(thing)
+        if base is not None:
+            self.bytes += base.__sizeof__(thing)
+            return members_of(thing, base)
+        owned = max(_called(thing, "__sizeof__"), _read(thing, "nbytes"))
+        self.bytes += owned
+        if is_heap(kind):
+            return list(islice(instance_space(thing).values(), _NODES))
+        self.is_known = self.is_known and owned > _SMALLEST
+        # A view of a part keeps the whole.
+        whole = _reached(thing, "base")
+        return [] if whole is None else [whole]
+
+
+def members_of(thing: Any, base: Any) -> list[object]:
+    """Return the first members of a container that is built upon this base; none of anything else."""
+    if base is dict:
+        return [part for pair in islice(dict.items(thing), _NODES) for part in pair]
+    return list(islice(base.__iter__(thing), _NODES)) if id(base) in _CONTAINERS else []
+
+
+def _called(thing: object, name: str) -> int:
+    """Call a method without arguments if it is one of C code."""
+    method: Any = class_attribute(type(thing), name)
+    if type(method) is not types.MethodDescriptorType:
+        return 0
+    try:
+        found = method(thing)
+    except Exception:  # noqa: BLE001 - an object of C code in no good state
+        return 0
+    return found if type(found) is int and found > 0 else 0
+
+
+def _read(thing: object, name: str) -> int:
+    found = _reached(thing, name)
+    return found if type(found) is int and found > 0 else 0
+
+
+def _reached(thing: object, name: str) -> object:
+    """Read an attribute that C code computes; None where there is none."""
+    slot: Any = class_attribute(type(thing), name)
+    if id(type(slot)) not in _COMPUTED:
+        return None
+    try:
+        return slot.__get__(thing)
+    except Exception:  # noqa: BLE001 - a released buffer, or a slot that was never filled
+        return None
+
+
+class Entry:
+    """An object that is held, or only followed while the program itself holds it."""
+
+    __slots__ = ("_held", "_weak", "bytes", "is_big")
+
+    def __init__(self, thing: object) -> None:
+        weight = Weight(thing)
+        self.bytes, self.is_big = weight.bytes, weight.is_big
+        self._held: object = thing
+        self._weak: ref[object] | None = None
+        if self.is_big or not weight.is_known:
+            try:
+                self._weak = ref(thing)
+            except TypeError:
+                return
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Hold the object no longer."""
+        self._held, self.bytes = None, 0
+
+    def object(self) -> object:
+        """Return the object, or None when it has gone; None itself is never in the table."""
+        return self._held if self._weak is None or self._held is not None else self._weak()
+
+
+class Table:
+    """Objects by number; an object met again keeps its number."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._numbers: dict[int, int] = {}
+        self._last = 0
+        self._bytes = 0
+        self._big: Entry | None = None
+
+    def number(self, thing: object) -> int | None:
+        """Return the object's number, a new one when needed; None when there is nothing to look into."""
+        if is_trivial(thing):
+            return None
+        known = self._numbers.get(id(thing), 0)
+        met = self._entries.get(known)
+        # Another object may lie where one that has gone has lain.
+        if met is not None and met.object() is thing:
+            return known
+        self._last += 1
+        entry = Entry(thing)
+        self._entries[self._last] = entry
+        self._numbers[id(thing)] = self._last
+        if entry.is_big:
+            self._keep_only(entry)
+        else:
+            self._bytes += entry.bytes
+        self._make_room()
+        return self._last
+
+    def _keep_only(self, entry: Entry) -> None:
+        """Hold this big object instead of the one before it."""
+        if self._big is not None:
+            self._big.let_go()
+        self._big = entry
+
+    def _make_room(self) -> None:
+        while len(self._entries) > _KEPT or (self._bytes > BUDGET and len(self._entries) > 1):
+            number = next(iter(self._entries))
+            entry = self._entries.pop(number)
+            self._bytes -= 0 if entry.is_big else entry.bytes
+        if len(self._numbers) > 2 * _KEPT:
+            self._numbers = {
+                place: number for place, number in self._numbers.items() if number in self._entries
+            }
+
+    def is_big(self, thing: object) -> bool:
+        """Tell whether the object has a number and is too big to be kept."""
+        entry = self._entries.get(self._numbers.get(id(thing), 0))
+        return entry is not None and entry.is_big and entry.object() is thing
+
+    def find(self, number: object) -> object:
+        """Return the object, or raise KeyError with what to do."""
+        if type(number) is not int or not 0 < number <= self._last:
+            raise KeyError(f"There is no object {str(number)[:40]}: evaluate something to get a number.")
+        entry = self._entries.get(number)
+        if entry is None:
+            raise KeyError(f"Object {number} is no longer kept, later ones took its room: {_AGAIN}.")
+        thing = entry.object()
+        if thing is None:
+            reason = "it was too big to be kept" if entry.is_big else "nothing in the program holds it"
+            raise KeyError(f"Object {number} has gone, {reason}: {_AGAIN}.")
+        return thing
