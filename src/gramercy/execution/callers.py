@@ -127,7 +127,7 @@ def begun(coroutine: Coroutine[Any, Any, T]) -> T | Coroutine[Any, Any, T]:
 
 @types.coroutine
 def later(function: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> Generator[Any, Any, T]:
-    """Give what a coroutine function gives; when this is dropped, Python does not warn of a lost coroutine."""
+    """Give what a coroutine function gives; Python does not warn when this is dropped before its start."""
     return (yield from function(*given))  # type: ignore[no-any-return]
 
 
