@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageStartError
-from gramercy.images.confine import landlock
 from gramercy.images.environment import Network
 from gramercy.images.interpreter import inner_command, inner_places
+from gramercy.images.python import landlock
 from gramercy.images.sandbox import Confinement
 
 if TYPE_CHECKING:
