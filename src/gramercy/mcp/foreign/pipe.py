@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from gramercy.mcp.foreign.failures import ForeignError, ServerGoneError
+from gramercy.errors import ForeignError, ServerGoneError
 from gramercy.mcp.foreign.invisibles import reveal
 from gramercy.mcp.frames import LARGEST_FRAME, Splitter
 from gramercy.mcp.wire import InvalidFrameError, Message, SilentFrameError, read_message
