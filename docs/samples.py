@@ -40,7 +40,7 @@ from gramercy.images.environment import Environment
 from gramercy.images.sandbox import Confinement
 from gramercy.images.checkpoints import Timeline
 from gramercy.toolsets.workspace import Workspace
-from gramercy.workbench.loading import load_tools
+from gramercy.workbench.sources import load_tools
 
 notes = load_tools("examples/notes.py")
 read_note = notes.resolve("read_note")

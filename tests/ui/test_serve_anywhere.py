@@ -16,8 +16,8 @@ import pytest
 
 from gramercy.errors import SandboxError
 from gramercy.images.sandbox import Confinement, why_not
-from gramercy.workbench.folders import path_of
-from gramercy.workbench.instructions import CLOSING
+from gramercy.workbench.serving import CLOSING
+from gramercy.workbench.site import path_of
 
 # Test folders are not packages; the client lies beside the tests of the transport.
 sys.path.insert(0, str(Path(__file__).parents[1] / "mcp"))
