@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gramercy.errors import GramercyError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.gallery import Gallery
-from gramercy.mcp.results import without_controls
-from gramercy.mcp.wire import INTERNAL_ERROR, INVALID_PARAMS
+from gramercy.mcp.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
+from gramercy.mcp.tool_calls import without_controls
 from gramercy.tools.context import current_call
 from gramercy.tools.outcome import ToolOutput
 from gramercy.tools.safety import Safety

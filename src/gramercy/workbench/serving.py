@@ -5,8 +5,10 @@ Knows no transport. Nothing here starts an image, or imports what starting one n
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy import __version__
@@ -286,10 +288,20 @@ def _offers(images: tuple[Image, ...], executor: Executor, service: Service) -> 
 
 
 def _fixtures(registry: Registry) -> Catalog:
-    """Add what the conformance suite of the protocol wants to find."""
-    from gramercy.mcp.catalogue import Catalog
-    from gramercy.mcp.fixtures import register_fixtures
+    """Add the tools that the conformance suite of the protocol calls; only a checkout has them."""
+    from importlib.util import module_from_spec, spec_from_file_location
 
+    from gramercy.mcp.catalogue import Catalog
+
+    folder = Path(__file__).parents[3] / "tests" / "mcp" / "conformance_tools"
+    spec = spec_from_file_location(folder.name, folder / "__init__.py")
+    if spec is None or spec.loader is None or not folder.is_dir():
+        raise SourceError(
+            "--conformance-fixtures needs a checkout of gramercy: the tools for the conformance suite are in "
+            f"its tests/mcp/{folder.name}, which an installed package does not have"
+        )
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
     catalog = Catalog()
-    register_fixtures(registry, catalog)
+    module.register_fixtures(registry, catalog)
     return catalog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gramercy.mcp.foreign.failures import ServerGoneError
-from gramercy.mcp.frames import LARGEST_FRAME
+from gramercy.mcp.pipes import LARGEST_FRAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

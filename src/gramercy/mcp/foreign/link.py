@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from gramercy.mcp.wire import Message
+from gramercy.mcp.jsonrpc import Message
 
 # Takes what the server says by itself: notifications and requests.
 Hear: TypeAlias = Callable[[Message], None]

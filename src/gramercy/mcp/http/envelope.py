@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from gramercy.mcp.eras import VERSION_KEY
+from gramercy.mcp.versions import VERSION_KEY
 
 
 class Meta(msgspec.Struct):

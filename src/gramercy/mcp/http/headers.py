@@ -12,9 +12,9 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from gramercy.mcp.eras import LEGACY, MODERN, SUPPORTED
 from gramercy.mcp.http.refusals import RefusedError
-from gramercy.mcp.wire import HEADER_MISMATCH, UNSUPPORTED_VERSION
+from gramercy.mcp.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_VERSION
+from gramercy.mcp.versions import LEGACY, MODERN, SUPPORTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

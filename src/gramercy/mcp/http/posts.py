@@ -10,7 +10,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from gramercy.mcp.base import Peer
-from gramercy.mcp.eras import MODERN
 from gramercy.mcp.http.delivery import Delivery
 from gramercy.mcp.http.envelope import Envelope, lacks_metadata
 from gramercy.mcp.http.headers import (
@@ -22,7 +21,7 @@ from gramercy.mcp.http.headers import (
 from gramercy.mcp.http.refusals import RefusedError, internal_error
 from gramercy.mcp.http.responses import end_stream, send_empty, send_json, start_stream
 from gramercy.mcp.http.streams import Stream
-from gramercy.mcp.wire import (
+from gramercy.mcp.jsonrpc import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -32,6 +31,7 @@ from gramercy.mcp.wire import (
     UNSUPPORTED_VERSION,
     error_code,
 )
+from gramercy.mcp.versions import MODERN
 
 if TYPE_CHECKING:
     from gramercy.mcp.base import Answer, Receiver

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from gramercy.mcp.wire import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError, failure
+from gramercy.mcp.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError, failure
 
 # Codes from here upwards are free for what the protocol has no code for.
 DENIED: Final = -32000
