@@ -16,9 +16,9 @@ import msgspec
 from bench.measure import Reading
 from bench.raw_loops import RawLoop
 from gramercy.images.base import Reply
-from gramercy.images.family import Family
 from gramercy.images.lineage import Thrift
 from gramercy.images.opening import ImageSettings, open_image
+from gramercy.images.processes import Family
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

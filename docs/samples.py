@@ -35,7 +35,7 @@ from gramercy.gram.syntax.reader import read
 from gramercy.images.connection import Connection
 from gramercy.images.cpython import python_program
 from gramercy.images.opening import open_image
-from gramercy.images.requests import as_json
+from gramercy.images.connection import as_json
 from gramercy.images.environment import Environment
 from gramercy.images.sandbox import Confinement
 from gramercy.images.timeline import Timeline

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from gramercy.execution.executor import Executor as Executor
     from gramercy.execution.policy import Policy as Policy
     from gramercy.execution.policy import Rule as Rule
-    from gramercy.gram.signatures.schema import type_signature_to_json_schema as type_signature_to_json_schema
     from gramercy.gram.signatures.signature import parse_type_signature as parse_type_signature
+    from gramercy.gram.signatures.signature import (
+        type_signature_to_json_schema as type_signature_to_json_schema,
+    )
     from gramercy.gram.specification import ToolSpecification as ToolSpecification
     from gramercy.gram.specification import create_tool_specification as create_tool_specification
     from gramercy.images.opening import open_image as open_image
@@ -46,8 +48,7 @@ _HOMES = {
     "execution.calls": ("ToolCall", "ToolResult"),
     "execution.executor": ("Executor",),
     "execution.policy": ("Policy", "Rule"),
-    "gram.signatures.schema": ("type_signature_to_json_schema",),
-    "gram.signatures.signature": ("parse_type_signature",),
+    "gram.signatures.signature": ("parse_type_signature", "type_signature_to_json_schema"),
     "gram.specification": ("ToolSpecification", "create_tool_specification"),
     "tools.arguments": ("validate_tool_args",),
     "tools.definition": ("create_tool", "define_tool", "tool"),

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from gramercy import Executor, Registry, define_tool
+from gramercy.execution.callers import BLOCKING, Limit, drive
 from gramercy.execution.journal import State
-from gramercy.execution.waiting import BLOCKING, Limit, drive
 from gramercy.execution.worker import RESTING, Worker
 
 CALL = {"id": "call_1", "name": "it", "arguments": {}}

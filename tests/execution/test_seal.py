@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gramercy import Executor, Policy, Registry, define_tool
-from gramercy.execution.gate import MOST_QUESTIONS
+from gramercy.execution.approval import MOST_QUESTIONS
 from gramercy.execution.seal import fingerprint, seal_call
 
 PATH: list[dict[str, Any]] = [{"name": "path", "type": "string"}]

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gramercy.errors import GramSyntaxError
-from gramercy.gram.syntax.formatter import format_gram
+from gramercy.gram.syntax.formatter import comments_of, format_gram, tokenize
 from gramercy.gram.syntax.layout import WIDTH
 from gramercy.gram.syntax.reader import read
-from gramercy.gram.syntax.tokens import comments_of, tokenize
 
 SEED_TOOL = """\
 [sayHello:ToolSpecification {

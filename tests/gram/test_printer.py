@@ -10,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gramercy.errors import GramError
-from gramercy.gram.syntax.printer import print_gram, print_key, print_label, print_name, print_value
+from gramercy.gram.syntax.printer import (
+    is_same_value,
+    print_gram,
+    print_key,
+    print_label,
+    print_name,
+    print_value,
+)
 from gramercy.gram.syntax.reader import read
-from gramercy.gram.syntax.spelling import is_same_value
 from gramercy.gram.syntax.tree import (
     Annotated,
     Arrow,

@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 
 from gramercy.errors import TypeSignatureError
 from gramercy.gram.signatures.parameters import ABSENT, Parameter
-from gramercy.gram.signatures.schema import type_signature_to_json_schema
-from gramercy.gram.signatures.signature import TypeSignature, parse_type_signature, signature_of_path
+from gramercy.gram.signatures.signature import (
+    TypeSignature,
+    parse_type_signature,
+    signature_of_path,
+    type_signature_to_json_schema,
+)
 from gramercy.gram.signatures.types import ListOf, Maybe, Named, RecordOf, format_type, parse_type
 from gramercy.gram.syntax.reader import read
 from gramercy.gram.syntax.tree import Bracket

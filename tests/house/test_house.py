@@ -57,7 +57,9 @@ def importers():
     for path in SOURCES:
         parts = path.relative_to(ROOT / "src").with_suffix("").parts
         names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    found = {name: set() for name, path in names.items() if path.stem not in {"__init__", "__main__"}}
+    found: dict[str, set[str]] = {
+        name: set() for name, path in names.items() if path.stem not in {"__init__", "__main__"}
+    }
     for name, path in names.items():
         for imported in imported_modules(path, name):
             if imported in found and imported != name:

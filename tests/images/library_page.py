@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gramercy.images.python.libraries import LIBRARIES
+from gramercy.images.python.threads import LIBRARIES
 
 if TYPE_CHECKING:
     from tests.images.library_trials import Cell

@@ -12,11 +12,11 @@ from gramercy.errors import ImageStartError
 from gramercy.images.confine.landlock import SCOPES_SINCE, landlock_version
 from gramercy.images.environment import Environment, Network
 from gramercy.images.equipment import LONGEST_VALUE, REFUSED
-from gramercy.images.escapes import Arena, not_confined, run_escapes
-from gramercy.images.family import Family
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
+from gramercy.images.processes import Family
 from gramercy.images.sandbox import Confinement, why_not
+from gramercy.ui.doctor.escapes import Arena, not_confined, run_escapes
 
 needs_sbcl = pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")
 LANGUAGES = [pytest.param("sbcl", marks=needs_sbcl), "python"]

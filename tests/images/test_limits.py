@@ -12,10 +12,10 @@ import pytest
 from gramercy.errors import ImageStartError
 from gramercy.images.base import ImageFault
 from gramercy.images.environment import Environment
-from gramercy.images.family import Family
 from gramercy.images.limits import LISP_MB, PYTHON_MB, memory_hint, with_memory_hint
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings, open_image
+from gramercy.images.processes import Family
 from gramercy.images.sandbox import Confinement, why_not
 
 needs_sbcl = pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")

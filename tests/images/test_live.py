@@ -249,9 +249,9 @@ def test_the_death_of_the_zygote_is_survived_by_starting_again(words, tmp_path):
 
 def test_a_program_that_does_not_start_is_given_up_after_three_times(tmp_path):
     """The circuit breaker: three deaths while starting, then a clear error without another try."""
-    from gramercy.images.family import Program
+    from gramercy.images.connection import as_json
     from gramercy.images.live import LiveImage
-    from gramercy.images.requests import as_json
+    from gramercy.images.processes import Program
     from gramercy.images.sandbox import Confinement
 
     started = tmp_path / "started"

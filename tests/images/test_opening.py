@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from gramercy.errors import ImageError, ImageStartError, SandboxError
+from gramercy.images.connection import as_json
 from gramercy.images.cores import KEPT_SECONDS, cache_directory, find_core
 from gramercy.images.cpython import python_program
 from gramercy.images.environment import Environment
-from gramercy.images.family import Family, Program
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings, open_image
-from gramercy.images.requests import as_json
+from gramercy.images.processes import Family, Program
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.images.sbcl import find_sbcl, sbcl_program, sbcl_version
 
@@ -77,7 +77,7 @@ def test_nothing_is_left_when_an_image_is_closed(tmp_path, language, confinement
 
 
 TIDY = """
-from gramercy.images.privacy import PrivateDirectory
+from gramercy.images.processes import PrivateDirectory
 PrivateDirectory().remove()
 """
 KILLED = """

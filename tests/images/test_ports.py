@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from gramercy.images.environment import Environment, Network, PublishedPort
-from gramercy.images.family import Family
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.ports import MOST_CONNECTIONS
+from gramercy.images.processes import Family
 from gramercy.images.sandbox import Confinement, why_not
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -433,7 +433,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from gramercy.images.environment import Environment, PublishedPort
-from gramercy.images.family import Family
+from gramercy.images.processes import Family
 from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement
 environment = Environment(publish=(PublishedPort(int(sys.argv[2]), 8000),))

@@ -19,7 +19,7 @@ from gramercy.images.sandbox import Confinement, why_not
 # Test folders are not packages; this module lies beside this one.
 sys.path.insert(0, str(Path(__file__).parent))
 children = importlib.import_module("children")
-libraries = importlib.import_module("gramercy.images.python.libraries")
+libraries = importlib.import_module("gramercy.images.python.threads")
 
 GCC = shutil.which("gcc")
 # A thread that compiled code starts, which waits in the function that it is given.

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from gramercy.errors import SandboxError
-from gramercy.images.attempts import ATTEMPTS
 from gramercy.images.confine.calls import MACHINES, NUMBERS
 from gramercy.images.confine.seccomp import build_filter
-from gramercy.images.escapes import Arena, escapes_freely, not_confined, run_escapes
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.protection import Placeholder, check_project, protected_paths
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
+from gramercy.ui.doctor.attempts import ATTEMPTS
+from gramercy.ui.doctor.escapes import Arena, escapes_freely, not_confined, run_escapes
 
 LANGUAGES = [
     pytest.param("sbcl", marks=pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")),

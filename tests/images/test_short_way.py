@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gramercy.images.requests import as_plist
+from gramercy.images.connection import as_plist
 
 # Test folders are not packages; this module lies beside this one.
 sys.path.insert(0, str(Path(__file__).parent))

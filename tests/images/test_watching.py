@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gramercy.images.awaiting import PATIENCE
+from gramercy.images.evaluations import PATIENCE
 
 SLOWLY = {
     "sbcl": '(dotimes (i 3) (format t "turn ~d~%" i) (sleep 0.4))',

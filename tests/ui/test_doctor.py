@@ -17,10 +17,10 @@ import pytest
 
 from gramercy.images.findings import Finding, Status
 from gramercy.images.sandbox import Confinement, why_not
-from gramercy.ui.cli.doctor import _expect, line
+from gramercy.ui.doctor.checks import _expect, line
 
 SOURCE = Path(__file__).parents[2] / "src"
-RUN = "import sys; from gramercy.ui.cli.doctor import doctor; sys.exit(doctor.main(standalone_mode=False))"
+RUN = "import sys; from gramercy.ui.doctor.checks import doctor; sys.exit(doctor.main(standalone_mode=False))"
 BOUND = 30.0
 
 needs_sandbox = pytest.mark.skipif(

@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from gramercy.ui.cli.handshake import ERAS, Conversation, HandshakeError, converse
+from gramercy.ui.doctor.handshake import ERAS, Conversation, HandshakeError, converse
 
 CALL = ("evaluate-python", {"code": "6 * 7"})
 BOUND = 10

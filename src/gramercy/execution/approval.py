@@ -1,17 +1,30 @@
-"""What a person (or whoever stands in for one) can answer, and how strange answers are read: as refusals."""
+"""Approval: what a person can answer, and the gate that asks, seals the answer and asks again after a change.
+
+Any answer that is not clearly a yes counts as a no. The gate runs nothing but what the tool offers for the
+question: the state of its target and the preview of its effect.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gramercy.execution.output import clean
+from gramercy.errors import DeadlineExceededError, ExecutionError, GramercyError
+from gramercy.execution.callers import Limit, ends_pipeline
+from gramercy.execution.calls import clean, error_text
+from gramercy.execution.journal import State
+from gramercy.execution.policy import Action
+from gramercy.execution.seal import Seal, seal_call
 
 if TYPE_CHECKING:
+    from gramercy.execution.callers import Caller
+    from gramercy.execution.calls import ToolResult
+    from gramercy.execution.executor import Settings
     from gramercy.execution.policy import Verdict
-    from gramercy.execution.seal import Seal
+    from gramercy.execution.results import Attempt, Recorder
     from gramercy.tools.tool import Tool
 
 ApprovalHandler: TypeAlias = Callable[..., Any]
@@ -111,3 +124,156 @@ def takes_request(handler: ApprovalHandler) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+# A target that changes between every look and every answer is not something a person can approve.
+MOST_QUESTIONS = 3
+EFFECT_SECONDS = 20.0
+LONGEST_EFFECT = 20_000
+
+
+class _RefusalError(Exception):
+    """Why a call may not pass; the text goes to the model."""
+
+
+class Gate:
+    """Lets an attempt pass once it is approved, or makes its refusal."""
+
+    __slots__ = ("recorder", "settings")
+
+    def __init__(self, settings: Settings, recorder: Recorder) -> None:
+        self.settings = settings
+        self.recorder = recorder
+
+    async def admit(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
+        """Return None when the attempt may run, with the arguments that were approved, else its refusal."""
+        try:
+            await self._approve(attempt, caller)
+        except _RefusalError as refusal:
+            return self.recorder.denied(attempt, str(refusal))
+        except BaseException as error:
+            if ends_pipeline(error):
+                self.recorder.withdrawn(attempt)
+                raise
+            # The journal is a stranger's too: what cannot be recorded is not run.
+            return self.recorder.denied(attempt, f"{attempt.tool.name} was not run: {error_text(error)}")
+        return None
+
+    async def _approve(self, attempt: Attempt, caller: Caller) -> None:
+        if self.settings.approval_handler is None:
+            raise _RefusalError(
+                f"{attempt.tool.name} needs approval ({attempt.verdict.explanation}), "
+                "but nobody can be asked: no approval handler is set. It was not run."
+            )
+        attempt.approved = False
+        changes: tuple[str, ...] = ()
+        for _ in range(MOST_QUESTIONS):
+            seal, by = await self._ask_once(attempt, caller, changes)
+            changes = tuple(await self._drift(attempt, seal, caller))
+            if not changes:
+                self.recorder.move(attempt, State.READY, seal.digest)
+                attempt.approved, attempt.approved_by = True, by
+                return
+        changed = "; ".join(changes)
+        raise _RefusalError(f"{attempt.tool.name} was not run: {changed} while it was being approved")
+
+    async def _ask_once(self, attempt: Attempt, caller: Caller, changes: tuple[str, ...]) -> tuple[Seal, str]:
+        """Ask; return the seal of what was approved and by whom. Edited arguments get a seal of their own."""
+        seal = await self._seal(attempt, caller)
+        self.recorder.move(attempt, State.AWAITING, "; ".join(changes))
+        started = perf_counter()
+        decision = await self._decision(attempt, seal, caller, changes)
+        waited_ms = (perf_counter() - started) * 1000.0
+        attempt.wait_ms += waited_ms
+        self.recorder.metrics.record_approval(attempt.tool.name, waited_ms)
+        if isinstance(decision, Denied):
+            reason = f": {decision.reason}" if decision.reason else ""
+            raise _RefusalError(f"User denied tool execution{reason}")
+        if isinstance(decision, Modified):
+            self._edit(attempt, decision)
+            seal = await self._seal(attempt, caller)
+        return seal, decision.by
+
+    async def _decision(
+        self, attempt: Attempt, seal: Seal, caller: Caller, changes: tuple[str, ...]
+    ) -> Decision:
+        handler = self.settings.approval_handler
+        assert handler is not None  # noqa: S101 - admitted only with a handler; this tells mypy
+        shown = attempt.given()
+        question: tuple[Any, ...] = (attempt.tool, shown)
+        if takes_request(handler):
+            effect = await self._effect(attempt, caller)
+            question += (ApprovalRequest(attempt.tool, shown, attempt.verdict, seal, changes, effect),)
+        limit = Limit("the approval", self.settings.approval_deadline)
+        try:
+            return read_decision(await caller.call(handler, *question, limit=limit))
+        except DeadlineExceededError:
+            return Denied(f"nobody answered within {limit.seconds:g} s")
+        except BaseException as error:
+            if ends_pipeline(error):
+                raise
+            return Denied(f"the approval handler failed: {error_text(error)}")
+
+    async def _effect(self, attempt: Attempt, caller: Caller) -> str:
+        """Have the tool tell what the call would do; that it cannot is told too, and decides nothing."""
+        if attempt.tool.effect is None:
+            return ""
+        limit = Limit("the preview", EFFECT_SECONDS)
+        try:
+            told = str(await caller.call(attempt.tool.effect, attempt.given(), limit=limit))
+        except BaseException as error:
+            if ends_pipeline(error):
+                raise
+            return f"What it would do cannot be told: {error_text(error)}"
+        cut = f"\n… [{len(told):,} characters]" if len(told) > LONGEST_EFFECT else ""
+        return clean(told[:LONGEST_EFFECT]) + cut
+
+    def _edit(self, attempt: Attempt, decision: Modified) -> None:
+        """Take over edited arguments; they must fit the schema and must not meet a rule that denies."""
+        try:
+            edited = attempt.tool.checker.check(dict(decision.arguments))
+        except GramercyError as error:
+            raise _RefusalError(f"the edited arguments cannot be used, so nothing was run. {error}") from None
+        verdict = self.settings.policy.why(attempt.tool, edited)
+        if verdict.action is Action.DENY:
+            raise _RefusalError(f"the policy denies the edited call: {verdict.explanation}")
+        attempt.take(edited)
+        attempt.edited, attempt.edit_note = True, decision.note
+
+    async def _drift(self, attempt: Attempt, approved: Seal, caller: Caller) -> list[str]:
+        """List what is no longer as it was when the person decided, and take over what is there now."""
+        current = self.settings.registry.get(attempt.tool.name)
+        if current is None:
+            raise _RefusalError(f"{attempt.tool.name} was not run: the tool is gone")
+        if current is not attempt.tool:
+            attempt.tool = current
+            self._recheck(attempt)
+        verdict = self.settings.policy.why(attempt.tool, attempt.arguments)
+        if verdict.action is Action.DENY:
+            raise _RefusalError(f"the policy now denies the call: {verdict.explanation}")
+        attempt.verdict = verdict
+        return approved.drift(await self._seal(attempt, caller))
+
+    def _recheck(self, attempt: Attempt) -> None:
+        try:
+            attempt.take(attempt.tool.checker.check(attempt.arguments))
+        except GramercyError as error:
+            raise _RefusalError(f"the tool changed while it was being approved. {error}") from None
+
+    async def _seal(self, attempt: Attempt, caller: Caller) -> Seal:
+        tool, settings = attempt.tool, self.settings
+        state = None
+        try:
+            if tool.target_state is not None:
+                limit = Limit("the look at its target", tool.deadline or settings.deadline)
+                state = await caller.call(tool.target_state, attempt.given(), limit=limit)
+            lifetime = settings.approval_deadline
+            return seal_call(tool, attempt.arguments, settings.policy.version, state=state, lifetime=lifetime)
+        except BaseException as error:
+            if ends_pipeline(error):
+                raise
+            text = error_text(error)
+            # A tool's own errors say what is wrong with the target; the executor's and a stranger's do not.
+            if not isinstance(error, GramercyError) or isinstance(error, ExecutionError):
+                text = f"the state of its target cannot be told ({text})"
+            raise _RefusalError(f"{tool.name} was not run: {text}") from None

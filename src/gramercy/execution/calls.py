@@ -1,4 +1,4 @@
-"""What goes into the executor and what comes out of it."""
+"""What goes into the executor and what comes out of it: calls, results, and the text that a model gets."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any, final
 
 import msgspec
 
-from gramercy.errors import Fault, InvalidArgumentsError, InvalidCallError
+from gramercy.errors import Fault, GramercyError, InvalidArgumentsError, InvalidCallError
 from gramercy.gram.json_text import JsonTextError, read_json
-from gramercy.tools.values import WHOLE, join_path
+from gramercy.tools.formatting import format_tool_result
+from gramercy.tools.values import WHOLE, is_unicode, join_path
 
 LONGEST_ID = 200
 _decode = msgspec.json.Decoder().decode
@@ -99,3 +100,33 @@ def parse_arguments(text: str | bytes) -> Any:
     except JsonTextError as error:
         path = WHOLE if error.name is None else join_path("", error.name)
         raise InvalidArgumentsError([Fault(path, error.expected, error.found)]) from None
+
+
+LONGEST_ERROR = 4_000
+
+
+def text_for_model(value: Any, limit: int) -> str:
+    """Format a value and cut it to a limit of characters, saying so at the end."""
+    text = value if type(value) is str else format_tool_result(value)
+    if len(text) > limit:
+        text = f"{text[:limit]}\n… [output cut: {limit:,} of {len(text):,} characters shown]"
+    return text if text.isascii() else clean(text)
+
+
+def clean(text: str) -> str:
+    """Replace lone surrogates, which no wire can carry."""
+    return text if is_unicode(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def error_text(error: BaseException) -> str:
+    """Describe an exception from a stranger in one bounded text, without its traceback."""
+    name = type(error).__name__
+    try:
+        message = str(error).strip()
+    except Exception:  # noqa: BLE001 - a broken printer must not lose the failure
+        message = ""
+    if len(message) > LONGEST_ERROR:
+        message = message[:LONGEST_ERROR] + "…"
+    if message and isinstance(error, GramercyError):
+        return clean(message)  # our own texts say enough
+    return clean(f"{message} ({name})" if message else name)

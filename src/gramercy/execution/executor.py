@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import (
+    ExecutionError,
     GramercyError,
     InvalidArgumentsError,
     InvalidCallError,
@@ -19,17 +21,16 @@ from gramercy.errors import (
     UnknownToolError,
 )
 from gramercy.execution import telemetry
-from gramercy.execution.attempt import Attempt
+from gramercy.execution.approval import Gate
+from gramercy.execution.callers import BLOCKING, LOOP, Caller, Limit, drive, ends_pipeline, must_pass
 from gramercy.execution.calls import ToolCall, ToolResult, id_of, read_arguments, read_call
 from gramercy.execution.express import ExpressLane, Outcome
-from gramercy.execution.gate import Gate
+from gramercy.execution.hooks import check_hooks, transformed
 from gramercy.execution.journal import Journal, MemoryJournal
 from gramercy.execution.metrics import Metrics, ToolMetrics, metrics_table
-from gramercy.execution.observers import check_hooks, transformed
 from gramercy.execution.policy import Action, Policy, Verdict
-from gramercy.execution.recorder import Recorder
-from gramercy.execution.settings import Settings
-from gramercy.execution.waiting import BLOCKING, LOOP, Caller, Limit, drive, ends_pipeline, must_pass
+from gramercy.execution.results import Attempt, Recorder
+from gramercy.tools.problems import is_duration
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import SCALARS, PlainCopy
 
@@ -37,9 +38,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.execution.approval import ApprovalHandler
-    from gramercy.execution.observers import Hook, Transform
+    from gramercy.execution.hooks import Hook, Transform
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
+
+
+@dataclass(slots=True)
+class Settings:
+    """The parts and limits of one executor; deadlines in seconds, None for none."""
+
+    registry: Registry
+    policy: Policy
+    journal: Journal
+    approval_handler: ApprovalHandler | None = None
+    hooks: list[Hook] = field(default_factory=list)
+    transforms: list[Transform] = field(default_factory=list)
+    deadline: float | None = None
+    approval_deadline: float | None = None
+    hook_deadline: float | None = None
+    max_output: int = 100_000
+
+    def __post_init__(self) -> None:
+        """Refuse limits that would only show their fault in the middle of a call."""
+        for name in ("deadline", "approval_deadline", "hook_deadline"):
+            value = getattr(self, name)
+            if value is not None and not is_duration(value):
+                raise ExecutionError(
+                    f"{name} is {value!r:.50}: expected a positive number of seconds or None"
+                )
+        if not is_duration(self.max_output) or not isinstance(self.max_output, int):
+            raise ExecutionError(f"max_output is {self.max_output!r:.50}: expected a number of characters")
+        handler = self.approval_handler
+        if handler is not None and not callable(handler):
+            raise ExecutionError(
+                f"the approval handler is {type(handler).__name__}: expected a function or None"
+            )
+
 
 SIDE_BY_SIDE = 8
 MOST_NAMED = 20

@@ -13,20 +13,19 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gramercy.execution import telemetry
-from gramercy.execution.attempt import Attempt
-from gramercy.execution.calls import ToolResult, read_flat_json
+from gramercy.execution.calls import ToolResult, error_text, read_flat_json
+from gramercy.execution.hooks import hook_failed, refuse_answer
 from gramercy.execution.journal import State
 from gramercy.execution.metrics import SAMPLES
-from gramercy.execution.observers import hook_failed, refuse_answer
-from gramercy.execution.output import error_text
 from gramercy.execution.policy import Action
+from gramercy.execution.results import Attempt
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from gramercy.execution.executor import Settings
     from gramercy.execution.metrics import Metrics
-    from gramercy.execution.settings import Settings
     from gramercy.tools.tool import Tool
 
 Outcome: TypeAlias = "ToolResult | Coroutine[Any, Any, ToolResult]"

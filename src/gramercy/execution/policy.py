@@ -5,16 +5,149 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.errors import InvalidPolicyError
-from gramercy.execution.rules import Action, Rule, read_level
+from gramercy.errors import InvalidPolicyError, InvalidToolError
+from gramercy.execution.globs import possibly_matches, surely_matches
+from gramercy.gram.suggestion import suggest
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
+
+
+class Action(StrEnum):
+    """What a rule decides."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+CONDITIONS = ("tools", "categories", "safety", "arguments")
+RULE_KEYS = ("action", *CONDITIONS, "reason")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of a policy. Every condition given must hold; a rule without conditions matches every call.
+
+    `tools` and the values of `arguments` are globs (see globs.py); `categories` and `safety` are words.
+    """
+
+    action: Action
+    tools: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    safety: tuple[Safety, ...] = ()
+    arguments: Mapping[str, str] = field(default_factory=dict, hash=False)
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        """Accept words for what they mean, or raise InvalidPolicyError saying what to change."""
+        set_field = object.__setattr__
+        set_field(self, "action", _action(self.action))
+        set_field(self, "tools", _words("tools", self.tools))
+        set_field(self, "categories", _words("categories", self.categories))
+        set_field(self, "safety", tuple(read_level(word) for word in _words("safety", self.safety)))
+        set_field(self, "arguments", _argument_globs(self.arguments))
+        set_field(self, "reason", str(self.reason))
+
+    @classmethod
+    def from_data(cls, data: Any) -> Rule:
+        """Read a rule from plain data, or raise InvalidPolicyError saying what to change."""
+        if isinstance(data, Rule):
+            return data
+        if not isinstance(data, Mapping):
+            example = "{'action': 'ask', 'tools': ['write_*']}"
+            raise InvalidPolicyError(f"a rule is an object such as {example}, not {data!r:.60}")
+        for key in data:
+            if key not in RULE_KEYS:
+                close = suggest(str(key), RULE_KEYS)
+                hint = f"; did you mean {close[0]!r}?" if close else f": expected {', '.join(RULE_KEYS)}"
+                raise InvalidPolicyError(f"unknown key {key!r:.60} in a rule{hint}")
+            if key in CONDITIONS and not data[key]:
+                # An empty list was meant to match nothing, but would match everything.
+                raise InvalidPolicyError(f"{key} in a rule is empty: leave it out to match all calls")
+        return cls(**{"action": None, **data})
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the rule as plain data, without the conditions it does not have."""
+        data: dict[str, Any] = {"action": self.action.value}
+        data |= {k: list(v) for k, v in (("tools", self.tools), ("categories", self.categories)) if v}
+        if self.safety:
+            data["safety"] = [level.value for level in self.safety]
+        if self.arguments:
+            data["arguments"] = dict(self.arguments)
+        if self.reason:
+            data["reason"] = self.reason
+        return data
+
+    def matches_tool(self, tool: Tool) -> bool:
+        """Tell whether the conditions on the tool itself hold."""
+        if self.safety and tool.safety_level not in self.safety:
+            return False
+        if self.categories and not set(self.categories) & set(tool.categories):
+            return False
+        return not self.tools or any(self._matches_name(glob, tool.name) for glob in self.tools)
+
+    def _matches_name(self, glob: str, name: str) -> bool:
+        if surely_matches(glob, name):
+            return True
+        # A call may use either spelling of a name, so either spelling of a rule must stop it.
+        spelling = glob.replace("-", "_")
+        return self.action is not Action.ALLOW and surely_matches(spelling, name.replace("-", "_"))
+
+    def matches_arguments(self, arguments: Mapping[str, Any]) -> bool:
+        """Tell whether the conditions on argument values hold; doubt counts against allowing."""
+        matches = surely_matches if self.action is Action.ALLOW else possibly_matches
+        given = self.arguments.items()
+        return all(name in arguments and matches(glob, arguments[name]) for name, glob in given)
+
+    def __str__(self) -> str:
+        return msgspec.json.encode(self.to_data()).decode()
+
+
+def read_level(word: Any) -> Safety:
+    """Read a safety level in a policy."""
+    try:
+        return Safety.parse(word)
+    except InvalidToolError as error:
+        raise InvalidPolicyError(str(error)) from None
+
+
+def _action(word: Any) -> Action:
+    known = [action.value for action in Action]
+    if isinstance(word, str) and word.lower() in known:
+        return Action(word.lower())
+    close = suggest(word, known) if isinstance(word, str) else []
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise InvalidPolicyError(f"unknown action {word!r:.60} in a rule: expected allow, ask or deny{hint}")
+
+
+def _words(key: str, value: Any) -> tuple[str, ...]:
+    words = (value,) if isinstance(value, str) else value
+    if isinstance(words, Mapping) or not isinstance(words, Iterable):
+        raise InvalidPolicyError(f"{key} in a rule must be a word or a list of words, not {value!r:.60}")
+    found = tuple(words)
+    if not all(isinstance(word, str) and word for word in found):
+        raise InvalidPolicyError(f"{key} in a rule must be a word or a list of words, not {found!r:.60}")
+    return tuple(word.removeprefix(":") for word in found)
+
+
+def _argument_globs(value: Any) -> Mapping[str, str]:
+    if not isinstance(value, Mapping) or not all(
+        isinstance(name, str) and isinstance(glob, str) for name, glob in value.items()
+    ):
+        raise InvalidPolicyError(
+            f"arguments in a rule must map names to globs, such as {{'path': 'notes/**'}}, not {value!r:.60}"
+        )
+    # Nobody may change a rule after its policy has got a version.
+    return MappingProxyType(dict(value))
+
 
 __all__ = ["Action", "Policy", "Rule", "Verdict"]
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from gramercy.errors import SpecificationError
-from gramercy.gram.block import STEP, block_text
 from gramercy.gram.patterns import (
+    STEP,
+    block_text,
     check_name,
     check_text,
     fault_at,

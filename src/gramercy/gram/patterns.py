@@ -1,4 +1,7 @@
-"""Find labelled patterns in a document and read their properties, for tools and agents alike."""
+"""Labelled patterns, as tools and agents have in common: find them, read their properties, write them.
+
+What programs write has one property a line; patterns that people wrote keep their own layout (`formatter`).
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import SpecificationError, TextPosition
 from gramercy.gram.suggestion import LONGEST_WORD
-from gramercy.gram.syntax.strings import SURROGATE
+from gramercy.gram.syntax.literals import SURROGATE
+from gramercy.gram.syntax.printer import print_key, print_label, print_name, print_value
 from gramercy.gram.syntax.tree import Annotated, Bracket, Symbol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gramercy.gram.syntax.tree import Document, Element, Pattern
+    from gramercy.gram.syntax.tree import Document, Element, Pattern, Value
 
 
 def labelled_brackets(document: Document, labels: Collection[str]) -> Iterator[Bracket]:
@@ -80,3 +84,34 @@ def check_text(value: object, which: str, advice: str) -> None:
         raise SpecificationError(f"{which} is empty: {advice}")
     if SURROGATE.search(value):
         raise SpecificationError(f"{which} has a lone surrogate: remove it")
+
+
+STEP = "  "
+
+
+def block_text(
+    name: str, label: str, values: Mapping[str, Value], elements: Sequence[str], *, indent: str = ""
+) -> str:
+    """Write `[name:label {…} | …]`; elements come as text, laid out for one step more than `indent`."""
+    inner = indent + STEP
+    properties = ",\n".join(
+        f"{inner}{print_key(key)}: {_value_text(value, inner)}" for key, value in values.items()
+    )
+    head = f"[{print_name(name)}:{print_label(label)}"
+    if properties:
+        head += f" {{\n{properties}\n{indent}}}"
+    if not elements:
+        return f"{head}]"
+    return f"{head} |\n" + ",\n".join(inner + element for element in elements) + f"\n{indent}]"
+
+
+def _value_text(value: Value, indent: str) -> str:
+    if isinstance(value, str) and _fits_a_fence(value):
+        return f"```\n{value}\n{indent}```"
+    return print_value(value)
+
+
+def _fits_a_fence(text: str) -> bool:
+    """Tell whether text is of several lines that a fence can hold without loss."""
+    plain = text.replace("\n", "").replace("\t", "").isprintable()
+    return "\n" in text and plain and "```" not in text and not text.lstrip().startswith("//")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gramercy.errors import SpecificationError
-from gramercy.gram.block import block_text
 from gramercy.gram.json_schema import canonical_schema
 from gramercy.gram.patterns import (
+    block_text,
     check_name,
     check_text,
     fault_at,

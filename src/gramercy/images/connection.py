@@ -1,4 +1,7 @@
-"""One connection to one process of an image: frames out, frames in, each within a time."""
+"""One connection to one process of an image: length-prefixed frames out and in, each with a timeout.
+
+Requests are written in the syntax that the image reads: a property list for Lisp, JSON for Python.
+"""
 
 from __future__ import annotations
 
@@ -214,3 +217,52 @@ def _decode(frame: bytes, kind: type[T]) -> T:
         return decoder.decode(frame)  # type: ignore[no-any-return]
     except msgspec.MsgspecError as error:
         raise ImageProtocolError(f"the image sent something that is not a {kind.__name__}: {error}") from None
+
+
+as_json = msgspec.json.Encoder().encode
+
+
+class _Keywords(dict[str, str]):
+    """Names of fields as Lisp has them, made once."""
+
+    def __missing__(self, name: str) -> str:
+        keyword = self[name] = f":{name.replace('_', '-')}"
+        return keyword
+
+
+_KEYWORDS = _Keywords()
+
+
+def as_plist(request: dict[str, Any]) -> bytes:
+    """Write a request as one property list, in standard syntax and without read-time evaluation."""
+    if len(request) == _MEMBERS and "code" in request and request.get("then_fork") is not None:
+        return _evaluation(**request)
+    words = [f"{_KEYWORDS[name]} {_datum(value)}" for name, value in request.items() if value is not None]
+    return f"({' '.join(words)})".encode()
+
+
+# Every request has a number and an operation. With these two it is an evaluation, as nearly all are, and is
+# written in a third of the time.
+_MEMBERS = 4
+
+
+def _evaluation(op: str, code: str, then_fork: str, id: int) -> bytes:  # noqa: A002 - so it is called
+    return f'(:op "{op}" :code "{_escaped(code)}" :then-fork "{then_fork}" :id {id})'.encode()
+
+
+def _escaped(text: str) -> str:
+    if '"' in text or "\\" in text:
+        return text.replace("\\", "\\\\").replace('"', '\\"')
+    return text
+
+
+def _datum(value: Any) -> str:
+    if value is None or value is False:
+        return "NIL"
+    if value is True:
+        return "T"
+    if isinstance(value, str):
+        return f'"{_escaped(value)}"'
+    if isinstance(value, list | tuple):
+        return f"({' '.join(map(_datum, value))})"
+    return repr(value)

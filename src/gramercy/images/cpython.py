@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageStartError
+from gramercy.images.connection import as_json
 from gramercy.images.editables import Editables, find_editables
-from gramercy.images.family import Program
 from gramercy.images.findings import Finding, Status
 from gramercy.images.interpreters import find_environment, own_interpreter
 from gramercy.images.limits import memory_for
-from gramercy.images.requests import as_json
+from gramercy.images.processes import Program
 from gramercy.images.sandbox import ENVIRONMENT, Confinement, Grants
 from gramercy.images.versions import chosen_interpreter
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gramercy.images.environment import Environment
-    from gramercy.images.family import Program
+    from gramercy.images.processes import Program
 
 # The program that gives up abstract unix sockets, which come with the network of the machine.
 SOCKETS = Path(landlock.__file__)

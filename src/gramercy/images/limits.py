@@ -15,7 +15,7 @@ from gramercy.errors import ImageStartError
 
 if TYPE_CHECKING:
     from gramercy.images.base import ImageFault
-    from gramercy.images.family import Program
+    from gramercy.images.processes import Program
 
 PYTHON_MB = 2048
 LISP_MB = 1024

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
 from gramercy.images.base import Reply
 from gramercy.images.breaker import Breaker
-from gramercy.images.family import Family, Program
+from gramercy.images.processes import Family, Program
 from gramercy.images.replay import Step, depth, extended, steps_since
 from gramercy.images.timeline import Checkpoint, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.images.calls import Call
     from gramercy.images.connection import Connection
+    from gramercy.images.evaluations import Call
     from gramercy.images.replay import Past
 
 MEETING_SECONDS = 2.0

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError, ImageGoneError
-from gramercy.images.awaiting import EndedByForceError, Wait, with_output
 from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
-from gramercy.images.calls import Call
+from gramercy.images.evaluations import Call, EndedByForceError, Wait, with_output
 from gramercy.images.lineage import Lineage
 from gramercy.images.returning import (
     go_back,
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.images.base import UndoWay, Watcher
-    from gramercy.images.family import Program
     from gramercy.images.lineage import Thrift
+    from gramercy.images.processes import Program
     from gramercy.images.replay import Step
 
 DEFAULT_TIMEOUT = 60.0

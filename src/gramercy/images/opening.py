@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gramercy.images.family import Program
     from gramercy.images.findings import Finding
+    from gramercy.images.processes import Program
 
 LANGUAGES = ("sbcl", "python")
 # What each language tells about a project, for a report.

@@ -1,28 +1,35 @@
-"""Run calls in the live process, one at a time, and find the way back when it dies."""
+"""Run evaluations in the live process, one at a time, and restore a checkpoint when the process dies.
+
+Called from plain code or from an event loop; in the second case a thread waits for whatever takes longer than
+a moment.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
+from contextvars import copy_context
 from functools import partial
+from queue import SimpleQueue
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
-from gramercy.images.awaiting import EndedByForceError, Wait, with_output
 from gramercy.images.base import HistoryEntry, ImageFault, Reply
-from gramercy.images.handover import on_a_thread, waiting_threads
-from gramercy.images.housekeeping import housekeeper
+from gramercy.images.evaluations import EndedByForceError, Wait, with_output
 from gramercy.images.limits import with_memory_hint
-from gramercy.images.mirror import Printed
+from gramercy.images.output import Printed
 
 if TYPE_CHECKING:
-    from gramercy.images.calls import Call
-    from gramercy.images.family import Family
+    from collections.abc import Callable
+
+    from gramercy.images.evaluations import Call
     from gramercy.images.lineage import Lineage
+    from gramercy.images.processes import Family
 
 # How long an event loop may be held up in the hope that a thread is not needed.
 MOMENT = 0.001
@@ -201,3 +208,91 @@ class Runner:
         """Meet the checkpoint of the last call while nobody waits."""
         with self.lock:
             self._lineage.settle()
+
+
+T = TypeVar("T")
+
+
+# As many as there are threads at work; adding and taking away one is a single step of the interpreter.
+_waiting: list[None] = []
+
+
+def waiting_threads() -> int:
+    """Return how many threads are waiting for something at this moment."""
+    return len(_waiting)
+
+
+async def on_a_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
+    """Return what the work returns; when the waiting is cancelled, `cancel` is called on a thread too.
+
+    Not on a pool: evaluations that take hours would hold up the rest of it.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        _waiting.append(None)
+        try:
+            value = work()
+        except Exception as error:  # noqa: BLE001 - carried over to whoever waits
+            _tell(loop, future, error=error)
+        else:
+            _tell(loop, future, value=value)
+        finally:
+            _waiting.pop()
+
+    # In the context of the call, so that the work can report to its caller.
+    threading.Thread(target=copy_context().run, args=(run,), name="gramercy-image", daemon=True).start()
+    try:
+        return await future
+    except asyncio.CancelledError:
+        threading.Thread(target=cancel, name="gramercy-cancel", daemon=True).start()
+        raise
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop,
+    future: asyncio.Future[T],
+    *,
+    value: T | None = None,
+    error: Exception | None = None,
+) -> None:
+    def settle() -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)  # type: ignore[arg-type]  # None only where T has it
+
+    # The loop may have been closed by somebody who no longer waits.
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(settle)
+
+
+class Housekeeper:
+    """Runs small chores in order, on a daemon thread that starts with the first one."""
+
+    def __init__(self) -> None:
+        self._chores: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._started = False
+
+    def later(self, chore: Callable[[], None]) -> None:
+        """Do something soon; it must not raise and must not take long."""
+        if not self._started:
+            self._start()
+        self._chores.put(chore)
+
+    def _start(self) -> None:
+        with self._lock:
+            if not self._started:
+                self._started = True
+                threading.Thread(target=self._run, name="gramercy-housekeeping", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self._chores.get()()
+
+
+housekeeper = Housekeeper()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gramercy.images.base import Reply
     from gramercy.images.connection import Connection
-    from gramercy.images.family import Family, Program
+    from gramercy.images.processes import Family, Program
     from gramercy.images.replay import Step
 
 SAVE_SECONDS = 120.0

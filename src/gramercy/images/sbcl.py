@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageStartError
+from gramercy.images.connection import as_plist
 from gramercy.images.cores import SOURCE, find_core
-from gramercy.images.family import FORK_SECONDS, Program
 from gramercy.images.fasls import build_key
 from gramercy.images.libraries import findings, prepare_libraries
 from gramercy.images.limits import BESIDE_HEAP_MB, memory_for
-from gramercy.images.requests import as_plist
+from gramercy.images.processes import FORK_SECONDS, Program
 from gramercy.images.sandbox import Confinement, Grants
 
 if TYPE_CHECKING:

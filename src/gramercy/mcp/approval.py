@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import DeadlineExceededError, ExecutionError
 from gramercy.execution.approval import Approved, Decision, Denied, Modified, read_decision, takes_request
-from gramercy.execution.output import clean
-from gramercy.execution.waiting import LOOP, Limit
+from gramercy.execution.callers import LOOP, Limit
+from gramercy.execution.calls import clean
 from gramercy.mcp.clients import ServedCall, checked_form, form
 from gramercy.tools.context import current_call
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import GramercyError
-from gramercy.execution.waiting import LOOP, Limit, is_async
+from gramercy.execution.callers import LOOP, Limit, is_async
 from gramercy.mcp.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, ProtocolError
 from gramercy.mcp.listing import page_of
 from gramercy.mcp.tool_calls import as_content, resource_content

@@ -1,4 +1,4 @@
-"""The method tools/call: find the tool, have the executor run it, shape the result for the client's revision."""
+"""The method tools/call: find the tool, have the executor run it, shape the result for the client."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import Fault, InvalidArgumentsError
-from gramercy.gram.functions.annotations import function_to_schema
+from gramercy.gram.functions import function_to_schema
 from gramercy.tools.conversion import conversion_of
 from gramercy.tools.printing import describe_value
 

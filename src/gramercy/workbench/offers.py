@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gramercy.execution.executor import Executor
-    from gramercy.execution.observers import Hook
+    from gramercy.execution.hooks import Hook
     from gramercy.images.base import Image
     from gramercy.mcp.catalogue import Catalog, Change, Watcher
     from gramercy.tools.tool import Tool

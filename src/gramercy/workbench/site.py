@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gramercy.images.privacy import PrivateDirectory
+    from gramercy.images.processes import PrivateDirectory
     from gramercy.tools.context import Call
 
 # The directory that a program was started in, which the person may or may not have chosen.
@@ -124,7 +124,7 @@ class Site:
             self._path = path
 
     def _scratch_directory(self) -> Path:
-        from gramercy.images.privacy import PrivateDirectory
+        from gramercy.images.processes import PrivateDirectory
 
         try:
             self._scratch = self._scratch or PrivateDirectory()

@@ -1,6 +1,6 @@
 """Lint gram texts: read them, run every check, and give the findings their place in the file.
 
-Knows text and paths as names; reading files is the business of whoever calls.
+Knows text and paths as names; the caller reads the files.
 """
 
 from __future__ import annotations
@@ -8,13 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gramercy.errors import GramError, GramSyntaxError
-from gramercy.gram.lint.checks import find_extensions, find_repeated_keys, find_repeated_names, name_span
+from gramercy.gram.lint.checks import (
+    find_extensions,
+    find_repeated_keys,
+    find_repeated_names,
+    name_span,
+    review_agents,
+    review_definitions,
+    review_tools,
+)
 from gramercy.gram.lint.diagnostics import Lines
-from gramercy.gram.lint.markdown import gram_sources
-from gramercy.gram.lint.review import review_agents, review_definitions, review_tools
 from gramercy.gram.patterns import labelled_brackets
 from gramercy.gram.specification import TOOL_LABELS, ToolSpecification, check_pattern, unchecked_specification
-from gramercy.gram.syntax.reader import read
+from gramercy.gram.syntax.reader import gram_sources, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gramercy.errors import GramError, InvalidSchemaError, TypeSignatureError
-from gramercy.gram.functions.annotations import function_to_schema, result_to_schema
+from gramercy.gram.functions import function_to_schema, result_to_schema
 from gramercy.gram.json_schema import canonical_schema, compile_schema
 from gramercy.gram.signatures.parameters import ABSENT, CONSTRAINTS, Parameter
 from gramercy.gram.signatures.signature import TypeSignature, parse_type_signature

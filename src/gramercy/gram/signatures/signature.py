@@ -156,3 +156,8 @@ def _compile(schema: Schema, place: Place) -> None:
         compile_schema(schema)
     except InvalidSchemaError as error:
         raise place.fault(f"the schema cannot be used: {error}") from None
+
+
+def type_signature_to_json_schema(text: str) -> Schema:
+    """Return the JSON Schema that a type signature stands for, or raise TypeSignatureError."""
+    return parse_type_signature(text).to_schema()

@@ -9,11 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from gramercy.errors import GramError
-from gramercy.gram.syntax.numbers import INTEGER, number_text
+from gramercy.errors import GramError, GramSyntaxError
+from gramercy.gram.syntax.literals import INTEGER, number_text, quote_text, refuse_surrogates
 from gramercy.gram.syntax.scanner import MAX_DEPTH, SYMBOL
-from gramercy.gram.syntax.spelling import spells_identity, spells_key, spells_label, spells_value
-from gramercy.gram.syntax.strings import quote_text, refuse_surrogates
 from gramercy.gram.syntax.tree import (
     Annotated,
     Bracket,
@@ -26,6 +24,7 @@ from gramercy.gram.syntax.tree import (
     Symbol,
     Tagged,
 )
+from gramercy.gram.syntax.values import ValueScanner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -245,3 +244,46 @@ def _range(value: Range) -> str:
     if not lower and not upper:
         raise GramError("a range needs at least one bound")
     return f"{lower}..{upper}" if lower and upper else f"{lower}...{upper}"
+
+
+def spells_value(text: str, value: Value) -> bool:
+    """Tell whether a text reads as exactly this value, of this type."""
+    read = _read_all(text, ValueScanner.value)
+    return read is not None and is_same_value(read, value)
+
+
+def spells_identity(text: str, name: str) -> bool:
+    """Tell whether a text reads as this identity."""
+    return _read_all(text, ValueScanner.identity) == name
+
+
+def spells_label(text: str, name: str) -> bool:
+    """Tell whether a text reads as this label."""
+    return _read_all(text, ValueScanner.name) == name
+
+
+def spells_key(text: str, key: str) -> bool:
+    """Tell whether a text reads as this property name."""
+    return _read_all(text, ValueScanner.key) == key
+
+
+def is_same_value(one: Value, other: Value) -> bool:
+    """Compare values by type as well, so that 1, 1.0 and true differ, and 0.0 differs from -0.0."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same_value, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(map(is_same_value, one.values(), other.values()))
+    if isinstance(one, float | Range | Measurement):
+        return repr(one) == repr(other)
+    return one == other
+
+
+def _read_all(text: str, read: Callable[[ValueScanner], Value | None]) -> Value | None:
+    try:
+        scanner = ValueScanner(text, strict=False)
+        value = read(scanner)
+    except GramSyntaxError:
+        return None
+    return value if scanner.pos == len(text) else None

@@ -1,13 +1,24 @@
-"""Reads gram text into a tree: `read` is the one door, strict for the portable language, wider by default."""
+"""Read gram text into a tree: `read` is the one door, strict for the portable language, wider by default.
+
+`gram_sources` finds the gram texts of a file, which in Markdown are the fenced blocks marked `gram`.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
 
 from gramercy.errors import GramSyntaxError
-from gramercy.gram.syntax import hints
-from gramercy.gram.syntax.scanner import BLANKS, shorten
+from gramercy.gram.syntax.scanner import (
+    BLANKS,
+    hint_for_bracket,
+    hint_for_element,
+    hint_for_label,
+    hint_for_subject,
+    hint_for_top,
+    shorten,
+)
 from gramercy.gram.syntax.tree import (
     Annotated,
     Arrow,
@@ -24,6 +35,9 @@ from gramercy.gram.syntax.tree import (
     Subject,
 )
 from gramercy.gram.syntax.values import ValueScanner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _match_tail: Final = re.compile(rf"{BLANKS}(<?[-=~]){BLANKS}").match
 
@@ -78,7 +92,7 @@ class _Reader(ValueScanner):
             return self._path()
         if char == "@":
             return self._annotated()
-        raise self.expected("a pattern: '(', '[' or '@'", hint=hints.for_top(char))
+        raise self.expected("a pattern: '(', '[' or '@'", hint=hint_for_top(char))
 
     def _annotated(self) -> Annotated:
         start = self.pos
@@ -149,7 +163,7 @@ class _Reader(ValueScanner):
             elements = self._elements(start)
         elif char != "]":
             what = f"'|' or ']' for the bracket at {self.place(start)}"
-            raise self.expected(what, hint=hints.for_bracket(char))
+            raise self.expected(what, hint=hint_for_bracket(char))
         self.pos += 1
         self.depth -= 1
         return Bracket(subject, tuple(elements), (start, self.pos))
@@ -172,7 +186,7 @@ class _Reader(ValueScanner):
         identity = self.identity()
         if identity is None:
             raise self.expected(
-                "an element: a pattern, a path or the name of one", hint=hints.for_element(char)
+                "an element: a pattern, a path or the name of one", hint=hint_for_element(char)
             )
         return Reference(identity, self.text[start : self.pos], (start, self.pos))
 
@@ -226,7 +240,7 @@ class _Reader(ValueScanner):
         self.skip()
         char = self.peek()
         if char != ")":
-            raise self.expected(f"')' to close the node at {self.place(start)}", hint=hints.for_subject(char))
+            raise self.expected(f"')' to close the node at {self.place(start)}", hint=hint_for_subject(char))
         self.pos += 1
         return Node(subject, (start, self.pos))
 
@@ -259,5 +273,44 @@ class _Reader(ValueScanner):
         name_start = self.pos
         name = self.name()
         if name is None:
-            raise self.expected(f"a label after {separator!r}", hint=hints.for_label(self.peek()))
+            raise self.expected(f"a label after {separator!r}", hint=hint_for_label(self.peek()))
         return Label(name, separator, self.text[name_start : self.pos], (start, self.pos))
+
+
+MARKDOWN_SUFFIXES: Final = (".md", ".markdown")
+# A backtick fence takes no backtick after its signs; otherwise it is a code span in running text.
+_FENCE: Final = re.compile(r"\s*(?P<signs>`{3,}(?=[^`]*\Z)|~{3,})\s*(?P<language>[^\s{`]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class GramSource:
+    """A gram text and the 0-based line at which it starts in its file."""
+
+    text: str
+    first_line: int = 0
+
+
+def gram_sources(text: str, path: str) -> list[GramSource]:
+    """Return the gram texts of a file: all of it, or the marked blocks when it is Markdown."""
+    if not path.lower().endswith(MARKDOWN_SUFFIXES):
+        return [GramSource(text)]
+    return list(_fenced_sources(text.split("\n")))
+
+
+def _fenced_sources(lines: list[str]) -> Iterator[GramSource]:
+    signs, language, start = "", "", 0
+    for number, line in enumerate([*lines, None]):
+        fence = _FENCE.match(line) if line is not None else None
+        if not signs:
+            if fence:
+                signs, language, start = fence["signs"], fence["language"], number + 1
+        elif line is None or (fence and _closes(line, signs)):
+            if language.lower() == "gram":
+                end = "" if line is None else "\n"
+                yield GramSource("\n".join(lines[start:number]) + end, start)
+            signs = ""
+
+
+def _closes(line: str, signs: str) -> bool:
+    found = line.strip()
+    return len(found) >= len(signs) and set(found) == {signs[0]}

@@ -1,6 +1,7 @@
-"""Reads single tokens out of a gram text: blanks, names and quoted strings, and makes every syntax error.
+"""Read single tokens out of a gram text: blanks, names and quoted strings, and make every syntax error.
 
-Knows no structure: `values` and `reader` say what may follow what.
+Knows no structure: `values` and `reader` say what may follow what. The hints at the end guess what to try
+from the character that stands where something else should; it is empty at the end of the text.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ import unicodedata
 from typing import Final
 
 from gramercy.errors import GramSyntaxError, TextPosition
-from gramercy.gram.syntax import hints
-from gramercy.gram.syntax.numbers import INTEGER
-from gramercy.gram.syntax.strings import (
+from gramercy.gram.syntax.literals import (
     COMMENT_START,
+    INTEGER,
     SURROGATE,
     match_content,
     match_wide_content,
@@ -155,7 +155,7 @@ class Scanner:
         """Make the error that tells what should be at the position and what is there."""
         char = self.peek()
         if hint is None or not char.isascii():
-            hint = hints.for_sign(char) or hint
+            hint = hint_for_sign(char) or hint
         return self.error(f"expected {what}, found {self.found()}", hint=hint)
 
     def error(self, reason: str, offset: int | None = None, *, hint: str | None = None) -> GramSyntaxError:
@@ -197,3 +197,74 @@ class Scanner:
 def shorten(word: str, limit: int = 40) -> str:
     """Cut a word that would drown an error message."""
     return word if len(word) <= limit else word[:limit] + "…"
+
+
+def hint_for_sign(char: str) -> str | None:
+    """Guess from the character alone."""
+    if not char:
+        return None
+    if char.isspace() or unicodedata.category(char) == "Cf":
+        return "only plain spaces, tabs and newlines may separate tokens"
+    if char.isalpha() and not char.isascii():
+        return "put names with other letters than a to z in backticks: `naïve`"
+    if char in {"<", ">"}:
+        return "arrows are --> <-- -- <--> and the same with = or ~"
+    return "a comment starts with //" if char in {"#", "/", ";"} else None
+
+
+def hint_for_top(char: str) -> str | None:
+    """Guess what stands between patterns."""
+    if char == ",":
+        return "patterns at the top are not separated by commas"
+    if char == "{":
+        return "a record without a pattern may only be the very first thing"
+    if char in {")", "]", "}"}:
+        return "this closes nothing that is open"
+    return "write (name) for a node, or [name | element] for a pattern" if char.isalnum() else None
+
+
+def hint_for_bracket(char: str) -> str | None:
+    """Guess what follows the subject of a bracket."""
+    if char in {"(", "["}:
+        return "separate the subject from its elements with '|': [name | element]"
+    return "the first element follows '|', the others ','" if char == "," else hint_for_subject(char)
+
+
+def hint_for_subject(char: str) -> str | None:
+    """Guess what stands in or behind an identity with labels."""
+    if char == "`" or char.isalnum():
+        return "put names with blanks in backticks: `Maybe Text`"
+    if char in {'"', "'"}:
+        return "names are bare words or in backticks; strings belong into a {key: value} record"
+    return None
+
+
+def hint_for_element(char: str) -> str | None:
+    """Guess what stands in place of an element."""
+    if char in {"]", ","}:
+        return "write the missing element, or remove the sign before this one"
+    return "annotations stand only before patterns at the top" if char == "@" else hint_for_subject(char)
+
+
+def hint_for_label(char: str) -> str | None:
+    """Guess what stands in place of a label."""
+    return "labels are bare words or in backticks: :Text, :`[Text]`" if char else None
+
+
+def hint_for_key(char: str) -> str | None:
+    """Guess what stands in place of a property name."""
+    if char in {",", "}"}:
+        return "remove the extra comma"
+    return "put the name in double quotes" if char == "'" or char.isdigit() else None
+
+
+def hint_for_item(char: str) -> str | None:
+    """Guess what follows an item of a list."""
+    return "separate items with commas" if char.isalnum() or char in {'"', "'", "`", "{", "[", "("} else None
+
+
+def hint_for_value(char: str) -> str | None:
+    """Guess what stands in place of a value."""
+    if char in {",", "]", "}", ")"}:
+        return "write the missing value, or remove the sign before this one"
+    return "a number starts with a digit: 5, -5, 0.5" if char in {".", "+", "-"} else None

@@ -8,10 +8,25 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from gramercy.gram.syntax import hints
-from gramercy.gram.syntax.numbers import MAX_NUMBER_LENGTH, NUMBER, number_extension, number_of
-from gramercy.gram.syntax.scanner import BLANKS, Scanner, match_blanks, match_symbol, shorten
-from gramercy.gram.syntax.strings import match_fence_content, total, trim_fence
+from gramercy.gram.syntax.literals import (
+    MAX_NUMBER_LENGTH,
+    NUMBER,
+    match_fence_content,
+    number_extension,
+    number_of,
+    total,
+    trim_fence,
+)
+from gramercy.gram.syntax.scanner import (
+    BLANKS,
+    Scanner,
+    hint_for_item,
+    hint_for_key,
+    hint_for_value,
+    match_blanks,
+    match_symbol,
+    shorten,
+)
 from gramercy.gram.syntax.tree import Number, Property, Range, Record, Symbol, Tagged, Value
 
 _OPEN_FENCE: Final = re.compile(
@@ -69,7 +84,7 @@ class ValueScanner(Scanner):
             return key
         if self.peek() == '"':
             return self.quoted()
-        raise self.expected("a property name", hint=hints.for_key(self.peek()))
+        raise self.expected("a property name", hint=hint_for_key(self.peek()))
 
     def _separator(self, key: str) -> Literal[":", "::"]:
         self.skip()
@@ -90,7 +105,7 @@ class ValueScanner(Scanner):
         if char == close:
             return False
         opened = f"the {self.text[start]!r} at {self.place(start)} is still open"
-        raise self.expected(f"',' or {close!r} ({opened})", hint=hints.for_item(char))
+        raise self.expected(f"',' or {close!r} ({opened})", hint=hint_for_item(char))
 
     def value(self) -> Value:
         """Read the value at the position."""
@@ -188,16 +203,12 @@ class ValueScanner(Scanner):
 
     def _item(self, holder: str) -> Value:
         start = self.pos
-        kind = {"[": "an array", "{": "a map"}.get(self.peek())
+        kind = _NESTED.get(self.peek())
         if kind and self.strict:
-            self.extend(
-                f"{kind} inside {holder}", start, start + 1, "keep deep data in a tagged string: json`…`"
-            )
+            self.extend(f"{kind} inside {holder}", start, start + 1, _NESTED_HINT)
         value = self.value()
         if kind:
-            self.extend(
-                f"{kind} inside {holder}", start, self.pos, "keep deep data in a tagged string: json`…`"
-            )
+            self.extend(f"{kind} inside {holder}", start, self.pos, _NESTED_HINT)
         return value
 
     def _numeric(self) -> Value:
@@ -206,7 +217,7 @@ class ValueScanner(Scanner):
             return Range(None, self._bound("'...'"))
         lower = self._number()
         if lower is None:
-            raise self.expected("a value", hint=hints.for_value(self.peek()))
+            raise self.expected("a value", hint=hint_for_value(self.peek()))
         after = match_blanks(self.text, self.pos).end()
         if not self.text.startswith("..", after):
             return lower

@@ -46,9 +46,9 @@ def start(arguments: list[str]) -> None:
     """Say hello first, then load the rest, hide the traces and serve."""
     finder = PrivateFinder()
     sys.meta_path.insert(0, finder)
-    arrival = import_module(f"{NAME}.arrival")
-    options = arrival.read_options(arguments)
-    connection = arrival.greet(options.address, "zygote", None)
+    protocol = import_module(f"{NAME}.protocol")
+    options = protocol.read_options(arguments)
+    connection = protocol.greet(options.address, "zygote", None)
     server = import_module(f"{NAME}.server")
     sys.meta_path.remove(finder)
     for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:

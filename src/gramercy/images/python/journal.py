@@ -25,8 +25,8 @@ from .anatomy import (
     mro_of,
     raw_space,
 )
+from .objects import BIG, BUDGET, Weight, members_of
 from .printing import container_base
-from .weights import BIG, BUDGET, Weight, members_of
 
 CALLS = 20
 _NODES = 500

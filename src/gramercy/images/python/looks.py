@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .anatomy import MISSING, is_class, kinds
-from .attributes import is_instance, of_class, of_instance, of_module
-from .plainness import DoubtError, has_plain_keys, is_plain
+from .purity import DoubtError, has_plain_keys, is_instance, is_plain, of_class, of_instance, of_module
 
 # What an expression is made of that only reads; its values may run code of their own all the same.
 _READING = (

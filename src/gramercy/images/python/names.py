@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 
 from .anatomy import MISSING, attribute, class_space, instance_space, is_class, is_module, module_space, plain
-from .requests import RequestError
+from .protocol import RequestError
 from .session import Session
 
 _modules = sys.modules

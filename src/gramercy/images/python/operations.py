@@ -1,20 +1,41 @@
-"""The operations that run user code: eval, compile, load_system.
+"""The operations on code: evaluate, compile, expand, take definitions back.
 
 Each takes the session and a request and returns a reply; none of them knows frames or processes.
 """
 
+import ast
 import builtins
-from types import ModuleType
+import dis
+import io
+from collections.abc import Iterator
+from types import CodeType, ModuleType
+from typing import Any
 
-from .anatomy import raw_space
-from .compilation import check
+from .anatomy import MISSING, class_space, is_class, is_module, raw_space
+from .diagnostics import Cautions, Sources, failure
 from .evaluation import Run
+from .journal import CALLS, Binding, Step
 from .looks import only_reads
 from .names import unknown_module
-from .printing import is_trivial
-from .requests import text
+from .printing import is_trivial, shorten
+from .protocol import Request, RequestError, flag, text
 from .session import Reply, Session
 from .systems import hint_at_outside
+
+_LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"))
+_STORES = frozenset(("STORE_NAME", "STORE_GLOBAL", "DELETE_NAME", "DELETE_GLOBAL"))
+_IMPLICIT = {
+    *("__name__", "__file__", "__doc__", "__module__", "__qualname__", "__class__"),
+    *("__annotations__", "__builtins__", "__spec__", "__loader__", "__package__"),
+}
+_TEXT = 50_000
+_FLAGS = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+_bind, _unbind = type.__setattr__, type.__delattr__
+_TOLD = 10
+_NOTHING = (
+    f"There is no call to take back: of the last {CALLS} calls that may have changed something "
+    "none is left. Definitions made earlier can be made again."
+)
 
 
 def evaluate(session: Session, request: Reply) -> Reply:
@@ -96,3 +117,157 @@ def enter(session: Session, request: Reply) -> ModuleType:
     session.definitions.follow(str(name), module)
     session.current = str(name)
     return module
+
+
+def check(code: str, name: str, sources: Sources, cautions: Cautions, known: dict[str, object]) -> None:
+    """Warn about names that neither the code, the module nor Python defines."""
+    compiled = compile(code, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    if _has_star_import(code, name):
+        return
+    stored = {step.argval for unit in _units(compiled) for step in _steps(unit) if step.opname in _STORES}
+    defined = stored | _IMPLICIT | set(known) | set(vars(builtins))
+    for missing, line in _missing(compiled, defined):
+        cautions.add(
+            "warning",
+            "UndefinedName",
+            f"undefined name '{missing}'",
+            line=line,
+            form=sources.line(name, line),
+        )
+
+
+def _has_star_import(code: str, name: str) -> bool:
+    tree = compile(code, name, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    imports = [node for node in ast.walk(tree) if type(node) is ast.ImportFrom]
+    return any(alias.name == "*" for node in imports for alias in node.names)
+
+
+def _missing(compiled: CodeType, defined: set[str]) -> Iterator[tuple[str, int | None]]:
+    seen = set()
+    for unit in _units(compiled):
+        for step in _steps(unit):
+            if step.opname in _LOADS and step.argval not in defined and step.argval not in seen:
+                seen.add(step.argval)
+                yield step.argval, step.positions.lineno if step.positions is not None else None
+
+
+def _steps(code: CodeType) -> Iterator[dis.Instruction]:
+    return dis.get_instructions(code)
+
+
+def _units(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if type(constant) is CodeType:
+            yield from _units(constant)
+
+
+def expand(session: Session, request: Request) -> Reply:
+    """Return the form with its sugar normalised; in full, also its instructions."""
+    form = text(request, "form")
+    try:
+        tree: ast.Module = compile(form, "<form>", "exec", _FLAGS, dont_inherit=True)
+        source = ast.unparse(tree)
+        instructions = _instructions(tree) if flag(request, "full") else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        record = failure(error, 0, session.sources)
+        raise RequestError(str(record["type"]), str(record["message"])) from None
+    shown = source if instructions is None else f"{source}\n\n{instructions}"
+    data = {"expansion": shorten(source, _TEXT), "instructions": instructions}
+    return {"ok": True, "text": shorten(shown, _TEXT), "data": data}
+
+
+def _instructions(tree: ast.Module) -> str:
+    code = compile(tree, "<form>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    written = io.StringIO()
+    dis.dis(code, file=written)
+    return shorten(written.getvalue(), _TEXT)
+
+
+class Return:
+    """One taking back."""
+
+    def __init__(self, step: Step, session: Session) -> None:
+        self._step = step
+        self._session = session
+        self.changed: list[dict[str, object]] = []
+        self.notes: list[str] = []
+
+    def run(self, _run: Run) -> None:
+        """Put every name back, the last one first."""
+        for binding in reversed(self._step.bindings):
+            self._put_back(binding)
+        for name in self._step.reloaded:
+            # The old module is there again; its file says something else.
+            self._session.definitions.origins.forget(name)
+        self._tell_limits()
+
+    def _put_back(self, binding: Binding) -> None:
+        owner = self._owner(binding)
+        if owner is None:
+            self.notes.append(f"{binding.path}: what it belonged to has gone.")
+            return
+        now = _space(owner).get(binding.key, MISSING)
+        if (None if now is MISSING else id(now)) != binding.now:
+            self.notes.append(f"{binding.path} has been bound again since, and is left as it is.")
+            return
+        old = MISSING if binding.old is None else binding.old.value()
+        if binding.old is not None and old is MISSING:
+            self.notes.append(f"{binding.path}: its old value is not there any more, {binding.old.reason}.")
+            return
+        _restore(owner, binding.key, old)
+        change = "removed" if old is MISSING else "restored"
+        self.changed.append({"kind": binding.kind, "name": binding.path, "change": change})
+
+    def _owner(self, binding: Binding) -> object:
+        if type(binding.owner) is str:
+            return self._session.module(binding.owner)
+        follow: Any = binding.owner
+        return follow()  # a weak reference to a class
+
+    def _tell_limits(self) -> None:
+        self.changed.reverse()
+        if len(self.notes) > _TOLD:
+            self.notes[_TOLD:] = [f"… {len(self.notes) - _TOLD} more names could not be put back."]
+        if not self._step.bindings:
+            self.notes.append("The last call bound no name.")
+        if self._step.modules or any(binding.kind == "import" for binding in self._step.bindings):
+            self.notes.append("Modules that it imported stay loaded.")
+        self.notes.append(
+            "Objects that it changed in place stay changed, and so do files and all else outside."
+        )
+
+
+def undo_definitions(session: Session, request: Request) -> Reply:
+    """Take back the names that the last call bound; each time one call further back."""
+    journal = session.definitions.journal
+    step = journal.pop()
+    if step is None:
+        raise RequestError("NothingToUndo", _NOTHING)
+    way = Return(step, session)
+    reply, _run = session.perform(way.run, session.main, {**request, "id": None})
+    reply.pop("forms")
+    reply.pop("changed", None)
+    if way.changed:
+        reply["changed"] = way.changed
+    reply["notes"] = way.notes
+    return reply
+
+
+def _space(owner: object) -> dict[str, object]:
+    if is_module(owner):
+        return raw_space(owner)
+    return class_space(owner) if is_class(owner) else {}  # type: ignore[arg-type]  # seen to be one
+
+
+def _restore(owner: object, key: str, old: object) -> None:
+    if type(owner) is ModuleType or is_module(owner):
+        space = raw_space(owner)
+        if old is MISSING:
+            space.pop(key, None)
+        else:
+            space[key] = old
+    elif old is MISSING:
+        _unbind(owner, key)
+    else:
+        _bind(owner, key, old)

@@ -28,7 +28,7 @@ from .anatomy import (
 )
 from .definitions import is_users
 from .names import resolve
-from .requests import Request, RequestError, optional_text, text
+from .protocol import Request, RequestError, optional_text, text
 from .session import Reply, Session
 
 _modules = sys.modules

@@ -128,8 +128,8 @@ def fmt(context: click.Context, paths: Sequence[str], *, only_check: bool, as_js
 
 def _format(file: TextFile, *, only_check: bool) -> str:
     """Format one file and say what came of it."""
-    from gramercy.gram.lint.markdown import MARKDOWN_SUFFIXES
     from gramercy.gram.syntax.formatter import format_gram
+    from gramercy.gram.syntax.reader import MARKDOWN_SUFFIXES
 
     if file.path.lower().endswith(MARKDOWN_SUFFIXES):
         raise UnreadableFileError(f"{file.name}: Markdown is linted but not formatted; give .gram files")
@@ -179,9 +179,8 @@ def schema(context: click.Context, path: str, name: str | None, *, as_json: bool
 
 
 def _schemas(file: TextFile) -> dict[str, Any]:
-    from gramercy.gram.lint.markdown import gram_sources
     from gramercy.gram.specification import specifications_in
-    from gramercy.gram.syntax.reader import read
+    from gramercy.gram.syntax.reader import gram_sources, read
 
     found: dict[str, Any] = {}
     for source in gram_sources(file.text, file.path):
@@ -196,7 +195,7 @@ def _schemas(file: TextFile) -> dict[str, Any]:
 
 
 def _signature_schema(file: TextFile) -> dict[str, Any]:
-    from gramercy.gram.signatures.schema import type_signature_to_json_schema
+    from gramercy.gram.signatures.signature import type_signature_to_json_schema
 
     if not file.text.lstrip().startswith("("):
         raise UnreadableFileError(f"{file.name}: no tool specification and no type signature in it")

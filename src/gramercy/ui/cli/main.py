@@ -15,7 +15,7 @@ from gramercy.errors import GramercyError, ImageError, SourceError, UnknownToolE
 # Help must not import what it lists: name -> (where it lives, what it does).
 COMMANDS = {
     "doctor": (
-        "gramercy.ui.cli.doctor:doctor",
+        "gramercy.ui.doctor.checks:doctor",
         "Check live images by starting, crashing and attacking them, and the server by being its client.",
     ),
     "eval": (

@@ -1,21 +1,68 @@
-"""Wait for the reply to a call: until its deadline, then by interrupts, then by the end of its process."""
+"""One evaluation under way: its request, and the wait for its reply.
+
+The timeout is enforced here: at the deadline the process gets SIGINT, a second later SIGINT again, and
+one more second later it is killed.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
-from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from gramercy.images.base import Progress, Reply
-from gramercy.images.mirror import Printed
+from gramercy.images.output import Printed
+from gramercy.images.replay import Step, digest
 
 if TYPE_CHECKING:
     from gramercy.images.base import Watcher
     from gramercy.images.connection import Connection
-    from gramercy.images.mirror import Mirror
+    from gramercy.images.output import Mirror
+
+# What a request names its text, where that is not code.
+FIELDS = {"load_system": "system"}
+
+
+class Call(msgspec.Struct, eq=False):
+    """A request that runs code of the user's."""
+
+    op: str
+    code: str
+    seconds: float
+    package: str | None = None
+    watch: Watcher | None = None
+    tag: str | None = None
+    wait: Wait | None = None
+    is_cancelled: bool = False
+    started: float = msgspec.field(default_factory=perf_counter)
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the request says."""
+        fields: dict[str, Any] = {"op": self.op, FIELDS.get(self.op, "code"): self.code}
+        if self.tag is not None:
+            fields["then_fork"] = self.tag
+        if self.package is not None:
+            fields["package"] = self.package
+        return fields
+
+    def elapsed_ms(self) -> float:
+        """Return how long the call has taken so far."""
+        return (perf_counter() - self.started) * 1000.0
+
+    def as_step(self, reply: Reply, *, look: bool = False) -> Step:
+        """Return what it takes to do the same again."""
+        interrupted = reply.error is not None and reply.error.interrupted
+        return Step(self.op, self.code, self.package, reply.ok, interrupted, digest(reply), look)
+
+    def cancel(self) -> None:
+        """Stop the call, or let it never begin."""
+        self.is_cancelled = True
+        if self.wait is not None:
+            self.wait.cut_short()
+
 
 T = TypeVar("T")
 

@@ -1,14 +1,24 @@
-"""The processes of one image: a zygote that only forks, and its descendants, each with its own connection."""
+"""The processes of one image: a zygote that only forks, and its descendants, each with its own connection.
+
+Knows nothing of evaluations and checkpoints: it starts, forks, meets and ends processes. They share a private
+directory for the socket and for temporary files.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import secrets
 import select
+import shutil
 import signal
 import socket
+import tempfile
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import count
+from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +29,13 @@ from gramercy.images.connection import Connection
 from gramercy.images.deaths import Fate
 from gramercy.images.interpreter import inner_places
 from gramercy.images.limits import with_start_hint
-from gramercy.images.log import Log
-from gramercy.images.mirror import Mirror
+from gramercy.images.output import Log, Mirror
 from gramercy.images.ports import DIALER, Relay
-from gramercy.images.privacy import PrivateDirectory
 from gramercy.images.sandbox import Confinement, Grants
 from gramercy.images.spawning import Spawned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from gramercy.images.environment import PublishedPort
 
@@ -275,3 +282,59 @@ class Family:
         self.directory.remove()
         if self.mirror is not None:
             self.mirror.close()
+
+
+PREFIX = "gramercy-image-"
+# The path of a unix socket has room for 107 bytes.
+LONGEST_DIRECTORY = 100
+LOCK = "lock"
+
+
+class PrivateDirectory:
+    """A directory for a socket and for temporary files. It is locked as long as this process lives."""
+
+    def __init__(self) -> None:
+        _tidy_up(os.getpid())
+        self.path = _make()
+        (self.path / "tmp").mkdir(mode=0o700)
+        # Locked before it gets its name: an unlocked one is taken for left behind.
+        unnamed = self.path / f"{LOCK}.new"
+        self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        unnamed.rename(self.path / LOCK)
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _make() -> Path:
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+    if len(os.fsencode(directory)) > LONGEST_DIRECTORY:
+        directory.rmdir()
+        directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
+    return directory
+
+
+@cache
+def _tidy_up(process: int) -> None:
+    """Remove, once for each process, the directories that nobody holds a lock on."""
+    del process
+    for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            _remove_if_left(directory)
+
+
+def _remove_if_left(directory: Path) -> None:
+    if directory.is_symlink() or directory.stat().st_uid != os.getuid():
+        return
+    # Without a lock file it is being made at this very moment.
+    lock = os.open(directory / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(directory, ignore_errors=True)
+    finally:
+        os.close(lock)

@@ -1,7 +1,8 @@
-"""One connection to the parent and its frames: four bytes of length, then JSON in UTF-8.
+"""The protocol with the parent: command line, connection, frames, hello, and the fields of a request.
 
-Everything it calls is bound here, at start: evaluated code may replace `os.write`, `json.dumps` or close
-every small descriptor and the frames stay whole. It knows nothing of what the frames mean.
+A frame is four bytes of length, then JSON in UTF-8. Everything called here is bound at start: evaluated code
+may replace `os.write` or `json.dumps`, or close every small descriptor, and the frames stay whole. Light on
+purpose, since the parent waits for the hello. It does not know what an operation does.
 """
 
 import _socket
@@ -10,9 +11,10 @@ import json
 import os
 import re
 import resource
+import sys
 from collections.abc import Callable
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]  # the C encoder
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 LARGEST = 64 * 1024 * 1024
 _CHUNK = 1024 * 1024
@@ -23,6 +25,14 @@ _read, _write, _close, _fstat = os.read, os.write, os.close, os.fstat
 _exit, _getpid = os._exit, os.getpid
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # C
 _lone = re.compile("[\ud800-\udfff]").sub
+Request = dict[str, object]
+PROTOCOL = 1
+_USAGE = (
+    "Expected: SOCKET TOKEN [--path DIRECTORY]... [--mirror DESCRIPTOR] [--site] [--first DIRECTORY]... "
+    "[--outside DIRECTORY]... [--init FILE]"
+)
+_LISTS = ("--path", "--first", "--outside", "--mirror", "--init")
+CAPABILITIES = ("fork", "preview", "compile", "xref", "macroexpand", "inspect", "await", "undo_definitions")
 
 
 def _unknown(value: object) -> str:
@@ -176,3 +186,118 @@ class Connection:
 def _too_large(size: int) -> dict[str, object]:
     message = f"The reply has {size} bytes; at most {LARGEST} fit a frame. Ask with a smaller limit."
     return {"type": "FRAME-TOO-LARGE", "message": message}
+
+
+class RequestError(Exception):
+    """A request that cannot be answered: the type, the message and what the caller may have meant."""
+
+    def __init__(self, kind: str, message: str, suggestions: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.suggestions = suggestions or []
+
+    def record(self) -> dict[str, object]:
+        """Return the error as it stands in a reply."""
+        return {"type": self.kind, "message": self.message, "suggestions": self.suggestions}
+
+
+def text(request: Request, key: str) -> str:
+    """Return a field that must be a string."""
+    value = request.get(key)
+    if type(value) is not str:
+        raise RequestError("INVALID-REQUEST", f'"{key}" must be a string, not {type(value).__name__}.')
+    return value
+
+
+def optional_text(request: Request, key: str) -> str | None:
+    """Return a field that may be a string or absent."""
+    return None if request.get(key) is None else text(request, key)
+
+
+def flag(request: Request, key: str) -> bool:
+    """Return a field that may be true, false or absent."""
+    value = request.get(key)
+    if value is None or type(value) is bool:
+        return bool(value)
+    raise RequestError("INVALID-REQUEST", f'"{key}" must be a boolean, not {type(value).__name__}.')
+
+
+def count(request: Request, key: str, default: int, most: int) -> int:
+    """Return a field that may be a count or absent, never more than `most`."""
+    value = request.get(key)
+    if value is None:
+        return default
+    if type(value) is not int or value < 0:
+        raise RequestError("INVALID-REQUEST", f'"{key}" must be a whole number of 0 or more.')
+    return min(value, most)
+
+
+# Not dataclasses: they load `inspect`, 7 ms before the hello.
+class Address(NamedTuple):
+    """Where the parent listens, and how it knows its children."""
+
+    path: str
+    token: str
+
+
+class Options(NamedTuple):
+    """The command line.
+
+    `--path` adds a directory to the import path, `--first` puts one at its beginning; with `--site` the live
+    process has the packages of its environment; `--outside` names a directory that the environment leads to
+    and that is not granted; `--init` is a file to run first.
+    """
+
+    address: Address
+    paths: tuple[str, ...]
+    mirror: str | None
+    site: bool = False
+    first: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    init: str | None = None
+
+
+def read_options(arguments: list[str]) -> Options:
+    """Read the command line, or end the program with a message on the log."""
+    words: list[str] = []
+    site = False
+    told: dict[str, list[str]] = {name: [] for name in _LISTS}
+    rest = iter(arguments)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name in told:
+            told[name].append(value if equals else next(rest, ""))
+        elif word == "--site":
+            site = True
+        elif word.startswith("--"):
+            sys.exit(f"Unknown option {word}. {_USAGE}")
+        else:
+            words.append(word)
+    # A mirror that makes no sense is done without; a place that is not there would be missed later.
+    empty = any("" in values for name, values in told.items() if name != "--mirror")
+    if len(words) != 2 or empty:  # noqa: PLR2004 - socket and token
+        sys.exit(_USAGE)
+    address = Address(os.path.abspath(words[0]), words[1])  # noqa: PTH100 - pathlib costs 10 ms
+    paths, first, outside = (tuple(told[name]) for name in ("--path", "--first", "--outside"))
+    mirror, init = (told[name][-1] if told[name] else None for name in ("--mirror", "--init"))
+    return Options(address, paths, mirror, site, first, outside, init)
+
+
+def greet(address: Address, role: str, tag: str | None) -> Connection:
+    """Connect to the parent and say who this is."""
+    connection = Connection(address.path)
+    connection.send(
+        {
+            "hello": PROTOCOL,
+            "role": role,
+            "language": "python",
+            "version": "{}.{}.{}".format(*sys.version_info),
+            "pid": os.getpid(),
+            "prefix": sys.prefix,
+            "capabilities": list(CAPABILITIES),
+            "token": address.token,
+            "tag": tag,
+        }
+    )
+    return connection

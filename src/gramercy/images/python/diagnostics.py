@@ -1,16 +1,22 @@
-"""Turn an exception of evaluated code into a record: type, message, backtrace, position.
+"""Errors and warnings of evaluated code, with the line of the source text that they belong to.
 
-The frames of this program are dropped. It never raises and never keeps the exception.
+The texts of the evaluations are kept, so that tracebacks and `inspect.getsource` can show lines. Frames of
+this program are left out of a backtrace. Nothing here raises, and no exception is kept.
 """
 
 import linecache
 import traceback as _traceback  # noqa: F401 - loaded before the fork, for user code that prints tracebacks
 import types
+import warnings
 
 from .anatomy import class_name, kinds, mro_of
 from .printing import preview, shorten
-from .sources import Sources
 
+_KEPT = 16 * 1024 * 1024
+# What a text costs besides its characters; most are short.
+_EACH = 512
+_KEPT_WARNINGS = 100
+_STYLE = kinds(DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
 _FRAMES = 25
 _FRAME = 300
 _MESSAGE = 4000
@@ -22,6 +28,89 @@ _NO_INTEREST = (_HOME, "<frozen importlib")
 _ASYNCIO = linecache.__file__.rpartition("/")[0] + "/asyncio/"
 _UNREADABLE = kinds(SyntaxError, IndentationError, TabError)
 _line_of = linecache.getline
+
+
+class Sources:
+    """Texts by their made-up file names."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, list[str]] = {}
+        self._size = 0
+        self._count = 0
+
+    def add(self, text: str) -> str:
+        """Keep the text and return the file name it goes by."""
+        self._count += 1
+        name = f"<image {self._count}>"
+        lines = text.splitlines(keepends=True)
+        self._texts[name] = lines
+        self._size += len(text) + _EACH
+        while self._size > _KEPT and len(self._texts) > 1:
+            self._drop(next(iter(self._texts)))
+        self._publish(name, text, lines)
+        return name
+
+    def line(self, name: str, number: int | None) -> str:
+        """Return one line, stripped; nothing when it is not known."""
+        return self.raw_line(name, number).strip()
+
+    def raw_line(self, name: str, number: int | None) -> str:
+        """Return one line as it was sent, so that a column counts in it."""
+        lines = self._texts.get(name)
+        if lines is None or number is None or not 0 < number <= len(lines):
+            return ""
+        return lines[number - 1]
+
+    def has(self, name: str) -> bool:
+        """Say whether the file name is one of ours."""
+        return name in self._texts
+
+    def _drop(self, name: str) -> None:
+        self._size -= sum(map(len, self._texts.pop(name))) + _EACH
+        self._published().pop(name, None)
+
+    def _publish(self, name: str, text: str, lines: list[str]) -> None:
+        self._published()[name] = (len(text), None, lines, name)
+
+    @staticmethod
+    def _published() -> dict[str, object]:
+        cache = getattr(linecache, "cache", None)
+        return cache if type(cache) is dict else {}
+
+
+class Cautions:
+    """The warnings of the evaluation under way."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._found: list[dict[str, object]] = []
+        self._original = warnings.showwarning
+
+    def begin(self, space: dict[str, object]) -> None:
+        """Start collecting; a line that warned in an earlier evaluation may warn again."""
+        self._found = []
+        space.pop("__warningregistry__", None)
+        if getattr(warnings, "showwarning", None) is self._original:
+            warnings.showwarning = self._show  # type: ignore[assignment]  # takes more than it must
+
+    def end(self) -> list[dict[str, object]]:
+        """Return what was collected."""
+        found, self._found = self._found, []
+        return found
+
+    def add(self, kind: str, name: str, message: str, **place: object) -> None:
+        """Collect one record with its form, line and file; without a file the line counts in the code."""
+        if len(self._found) < _KEPT_WARNINGS:
+            record = {"kind": kind, "type": name, "message": shorten(message, 1000)}
+            self._found.append({**record, **place, "form": shorten(str(place.get("form", "")), 200)})
+
+    def _show(self, message: object, category: type, filename: str, lineno: int, *_rest: object) -> None:
+        kind = "style-warning" if any(id(base) in _STYLE for base in mro_of(category)) else "warning"
+        if self._sources.has(filename):
+            place: dict[str, object] = {"form": self._sources.line(filename, lineno)}
+        else:
+            place = {"form": _line_of(filename, lineno).strip(), "file": filename}
+        self.add(kind, class_name(category), str(message), line=lineno, **place)
 
 
 def failure(error: BaseException, index: int, sources: Sources) -> dict[str, object]:

@@ -1,4 +1,7 @@
-"""`gramercy doctor`: try for real all that live images and the server need, and say what to do."""
+"""`gramercy doctor`: try for real all that live images and the server need, and say what to do.
+
+With `--project`: what was found for the images of that project, and what they answer when they are started.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,23 @@ import click
 
 from gramercy.errors import GramercyError, ImageError
 from gramercy.images.cores import cache_directory, core_name, find_core
-from gramercy.images.escapes import Arena, not_confined, run_escapes
 from gramercy.images.findings import Finding, Status
 from gramercy.images.live import LiveImage
-from gramercy.images.opening import ImageSettings
+from gramercy.images.opening import FINDINGS, LANGUAGES, ImageSettings, open_image
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
 from gramercy.images.sbcl import INSTALL, find_sbcl, sbcl_version
 from gramercy.ui.cli.display import json_text, visible
-from gramercy.ui.cli.handshake import ERAS, Conversation, HandshakeError, converse
 from gramercy.ui.cli.options import add_environment_options, timeout_option, told_settings
 from gramercy.ui.clients.launch import own_command
+from gramercy.ui.doctor.escapes import Arena, not_confined, run_escapes
+from gramercy.ui.doctor.handshake import ERAS, Conversation, HandshakeError, converse
+from gramercy.workbench.configuration import read_configuration, user_file
 from gramercy.workbench.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from gramercy.workbench.configuration import Configuration
 
 # No image is begun with after this; what was begun is bounded by the time of each call.
 LATEST_START_SECONDS = 20.0
@@ -87,8 +93,6 @@ def doctor(*, project: Path | None, as_json: bool, **options: Any) -> int:
 def _chosen(project: Path | None, options: dict[str, Any]) -> Iterator[Finding]:
     told = told_settings(options)
     if project is not None:
-        from gramercy.ui.cli.survey import survey
-
         return survey(project.resolve(), told)
     if told != Settings():
         raise click.UsageError("options about an image need the project it is for: --project DIR")
@@ -240,3 +244,59 @@ def _server(era: str) -> Finding:
             advice = f"see what it says: {' '.join(command[:-2])} </dev/null"
             return Finding(name, Status.FAILED, str(error), advice)
     return Finding(name, Status.OK, f"started, has {count} tools and ran one, within {spent:.0f} ms")
+
+
+QUESTIONS = {
+    "python": "import sys; print(f'Python {sys.version.split()[0]}, sys.prefix {sys.prefix}')",
+    "sbcl": '(format t "SBCL ~a, ~a" (lisp-implementation-version) *default-pathname-defaults*)',
+}
+
+
+def survey(project: Path, told: Settings) -> Iterator[Finding]:
+    """Tell what files and environment of a project give to its images, then start one of each language."""
+    configuration = read_configuration(project, told)
+    yield from _configured(configuration)
+    for language in LANGUAGES:
+        if language == "sbcl" and shutil.which("sbcl") is None:
+            continue
+        told_by = FINDINGS.get(language)
+        for finding in told_by(project, configuration.environment) if told_by else ():
+            yield Finding(f"{language} {finding.name}", finding.status, finding.detail, finding.advice)
+        yield _asked(language, project, configuration)
+
+
+def _configured(configuration: Configuration) -> Iterator[Finding]:
+    files = ", ".join(map(str, configuration.files))
+    none = f"no file: neither gramercy.toml or [tool.gramercy] in the project, nor {user_file()}"
+    yield Finding("configuration", Status.OK, files or none)
+    for remark in configuration.remarks:
+        yield Finding("configuration", Status.WARNING, remark)
+    environment = configuration.environment
+    memory = "the default" if environment.memory_mb is None else f"{environment.memory_mb} MB"
+    parts = [f"timeout {configuration.timeout:g} s", f"memory {memory}", f"network {environment.network}"]
+    parts += [f"published {port.outer}:{port.inner}" for port in environment.publish]
+    parts += [f"variable {name}" for name in environment.variables]
+    parts += [f"init {environment.init}"] if environment.init is not None else []
+    yield Finding("limits", Status.OK, ", ".join(parts))
+
+
+def _asked(language: str, project: Path, configuration: Configuration) -> Finding:
+    """Start an image of the project and let it say what it is."""
+    name = f"{language} image"
+    image = None
+    try:
+        image = open_image(
+            language,
+            project=project,
+            timeout=configuration.timeout,
+            environment=configuration.environment,
+        )
+        reply = image.evaluate(QUESTIONS[language])
+    except GramercyError as error:
+        return Finding(name, Status.FAILED, str(error))
+    finally:
+        if image is not None:
+            image.close()
+    if not reply.ok:
+        return Finding(name, Status.FAILED, reply.error.message if reply.error else "it does not evaluate")
+    return Finding(name, Status.OK, f"started: {reply.stdout.strip()}")

@@ -1,6 +1,6 @@
 """Describe Python annotations as JSON Schema: scalars, containers, unions, enums and classes.
 
-Functions are the business of `annotations`, which is also where this module is imported from.
+Knows nothing of functions; those are the business of `functions`.
 """
 
 from __future__ import annotations

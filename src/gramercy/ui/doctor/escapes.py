@@ -19,11 +19,11 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any, Self
 
-from gramercy.images.attempts import ATTEMPTS, LISP_PRELUDE, PYTHON_PRELUDE, Attempt, Freely
 from gramercy.images.confine.calls import MACHINES, NUMBERS
 from gramercy.images.confine.landlock import SCOPES_SINCE, landlock_version
 from gramercy.images.cores import cache_directory
 from gramercy.images.sandbox import Confinement
+from gramercy.ui.doctor.attempts import ATTEMPTS, LISP_PRELUDE, PYTHON_PRELUDE, Attempt, Freely
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,15 +7,14 @@ import logging
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gramercy.errors import ExecutionError, InvalidArgumentsError
-from gramercy.execution.calls import ToolResult
-from gramercy.execution.output import error_text
-from gramercy.execution.waiting import BLOCKING, Limit, drive, is_async, must_pass
+from gramercy.execution.callers import BLOCKING, Limit, drive, is_async, must_pass
+from gramercy.execution.calls import ToolResult, error_text
 from gramercy.tools.values import copy_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from gramercy.execution.attempt import Attempt
+    from gramercy.execution.results import Attempt
     from gramercy.tools.tool import Tool
 
     Hook: TypeAlias = Callable[["Phase", Tool, dict[str, Any], ToolResult | None], Any]

@@ -1,7 +1,7 @@
 """Call handlers, approvers and hooks, plain or async, within a deadline, from plain or async code.
 
-The executor's pipeline is written once as a coroutine and given one of two callers. With the blocking one it
-never suspends, so plain code can drive it without an event loop.
+The waiting road of the executor is written once as a coroutine and given one of two callers. With the
+blocking one it never suspends, so plain code can drive it without an event loop. Nothing here knows tools.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gramercy.errors import DeadlineExceededError, ExecutionError
-from gramercy.execution.loops import GRACE, abandon, run_loop
 from gramercy.execution.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
+# How long a cancelled coroutine may take to clean up before it is left behind.
+GRACE = 0.25
 T = TypeVar("T")
 
 
@@ -194,6 +195,49 @@ def on_a_loop(awaitable: Awaitable[Any], limit: Limit) -> Any:
         return run_loop(main())
     # On a worker the deadline holds even for async code that blocks instead of awaiting.
     return _wait(Worker(run_loop, (main(),)).start(), limit, grace=4 * GRACE)
+
+
+async def abandon(task: asyncio.Future[Any]) -> None:
+    """Cancel a task and give it a moment to clean up."""
+    task.cancel()
+    task.add_done_callback(_forget)
+    await asyncio.wait({task}, timeout=GRACE)
+
+
+def _forget(task: asyncio.Future[Any]) -> None:
+    """Look at the outcome so that asyncio does not complain that nobody did."""
+    if not task.cancelled():
+        task.exception()
+
+
+def run_loop(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine to its end on a new loop."""
+    # Not asyncio.run: it waits without limit for what the coroutine leaves behind.
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        loop.set_exception_handler(lambda *_: None)
+        try:
+            loop.run_until_complete(_tidy(loop))
+        finally:
+            loop.close()
+
+
+async def _tidy(loop: asyncio.AbstractEventLoop) -> None:
+    # Those that were told to stop before have had their time.
+    left = [
+        task
+        for task in asyncio.all_tasks(loop)
+        if not task.cancelling() and task is not asyncio.current_task()
+    ]
+    for task in left:
+        task.cancel()
+        task.add_done_callback(_forget)
+    if left:
+        await asyncio.wait(left, timeout=GRACE)
+    generators = asyncio.ensure_future(loop.shutdown_asyncgens())
+    await asyncio.wait({generators}, timeout=GRACE)
 
 
 def _is_looping() -> bool:

@@ -1,1 +1,0 @@
-"""Python functions as a source of schemas: annotations, defaults, docstrings."""

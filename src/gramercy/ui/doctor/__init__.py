@@ -1,0 +1,1 @@
+"""`gramercy doctor`: does everything that live images and the server need work on this machine?"""
