@@ -17,6 +17,14 @@ GramercyError
 │   ├── InvalidPolicyError      a rule is refused
 │   └── DeadlineExceededError   a handler, hook or approver took too long
 ├── SourceError                 a file or module with tools cannot be loaded
+│   └── ForeignError            another MCP server, or the file of its pins, cannot be used
+│       ├── ServerGoneError     the connection to it has ended
+│       ├── SessionLostError    it has dropped our session; the request was not carried out
+│       ├── RemoteError         it answered with an error of the protocol
+│       └── ChangedError        a tool of it is no longer what a person accepted
+├── ServingError                a server cannot be started as asked
+│   └── KeysUnavailableError    the keys of an authorization server cannot be read now
+├── HttpError                   the HTTP transport answers a request itself
 ├── WorkspaceError              a file of the project cannot be read or written
 └── ImageError                  a live image cannot be used
     ├── ImageStartError         its processes do not come up
@@ -192,6 +200,59 @@ class DeadlineExceededError(ExecutionError):
 
 class SourceError(GramercyError):
     """A file or module that should define tools cannot be loaded."""
+
+
+class ForeignError(SourceError):
+    """Another MCP server, or the file with the pins of its tools, cannot be used as asked."""
+
+
+class ServerGoneError(ForeignError):
+    """The connection to another server has ended."""
+
+
+class SessionLostError(ForeignError):
+    """A server over HTTP has dropped our session; the request was not carried out."""
+
+
+class RemoteError(ForeignError):
+    """Another server has answered with an error of the protocol."""
+
+    def __init__(self, message: str, code: int, data: object = None) -> None:
+        self.code = code
+        self.data = data
+        super().__init__(message)
+
+
+class ChangedError(ForeignError):
+    """A tool is no longer what a person accepted."""
+
+
+class ServingError(GramercyError):
+    """A server cannot be started as asked; the message says what to change."""
+
+
+class KeysUnavailableError(ServingError):
+    """The keys of an authorization server cannot be read now, and none are left from before."""
+
+
+class HttpError(GramercyError):
+    """The HTTP transport answers a request itself: a status, a JSON-RPC error and headers."""
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        *,
+        code: int = -32600,  # JSON-RPC's Invalid Request
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        data: object = None,
+    ) -> None:
+        self.status = status
+        self.reason = reason
+        self.code = code
+        self.headers = headers
+        self.data = data
+        super().__init__(reason)
 
 
 class WorkspaceError(GramercyError):

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from gramercy.mcp.foreign.contents import read_result
+from gramercy.mcp.foreign.registration import read_result
 from gramercy.tools.content import AudioBlock, ImageBlock, ResourceBlock, ResourceLink, TextBlock
 
 

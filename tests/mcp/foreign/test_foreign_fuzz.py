@@ -10,12 +10,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gramercy.mcp.foreign.contents import read_result
-from gramercy.mcp.foreign.definitions import read_listing
-from gramercy.mcp.foreign.events import EventReader
+from gramercy.mcp.foreign.definitions import read_listing, review_tools
 from gramercy.mcp.foreign.invisibles import is_hidden
 from gramercy.mcp.foreign.pipe import PipeLink
-from gramercy.mcp.foreign.review import review_tools
+from gramercy.mcp.foreign.registration import read_result
+from gramercy.mcp.foreign.web import EventReader
 from gramercy.tools.outcome import ToolOutput
 
 JSON = st.recursive(

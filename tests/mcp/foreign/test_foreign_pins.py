@@ -10,8 +10,7 @@ import pytest
 
 from gramercy import Registry
 from gramercy.mcp.foreign import ForeignError, PinFile, Standing, default_pins, register_foreign
-from gramercy.mcp.foreign.definitions import read_definition, read_listing
-from gramercy.mcp.foreign.review import review_tools
+from gramercy.mcp.foreign.definitions import read_definition, read_listing, review_tools
 
 
 def definition(name, description="Do it."):

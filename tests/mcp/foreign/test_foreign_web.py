@@ -208,7 +208,7 @@ def test_a_stream_that_ends_early_is_resumed_where_it_ended(host):
 def test_marked_arguments_are_repeated_in_headers():
     """MCP server: x-mcp-header in a schema, newer era."""
     from gramercy.mcp.foreign.definitions import read_definition
-    from gramercy.mcp.foreign.repeats import repeated_arguments
+    from gramercy.mcp.foreign.web import repeated_arguments
 
     properties = {
         "region": {"type": "string", "x-mcp-header": "Region"},

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from gramercy.mcp.http.mirrors import find_mirrors
+from gramercy.mcp.http.headers import find_repeated
 
 SCHEMA = {
     "type": "object",
@@ -173,7 +173,7 @@ def test_mirrored_arguments_that_differ_are_a_mismatch(mirrored, arguments, head
 
 def test_only_properties_reached_by_properties_are_mirrored():
     """2026-07-28, Schema Extension."""
-    found = {(mirror.header, mirror.path) for mirror in find_mirrors(SCHEMA)}
+    found = {(one.header, one.path) for one in find_repeated(SCHEMA)}
     assert found == {
         (b"mcp-param-region", ("region",)),
         (b"mcp-param-count", ("count",)),

@@ -9,10 +9,10 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
+from gramercy.errors import HttpError
 from gramercy.mcp.http import Caller, HttpApp, HttpSettings, TokenGate
+from gramercy.mcp.http.app import REMEMBERED_CALLERS, Load, Rate
 from gramercy.mcp.http.connections import bounded_by
-from gramercy.mcp.http.limits import REMEMBERED, Load, Rate
-from gramercy.mcp.http.refusals import RefusedError
 
 ALICE, BOB = "alice" * 5, "bob" * 8
 HEAD = b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -25,22 +25,22 @@ def test_requests_beyond_the_rate_are_told_to_wait():
     rate = Rate(2.0, 3, lambda: now[0])
     for _ in range(3):
         rate.take("alice")
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(HttpError) as refusal:
         rate.take("alice")
     assert (refusal.value.status, refusal.value.headers) == (429, ((b"retry-after", b"1"),))
     rate.take("bob")
     now[0] = 0.5
     rate.take("alice")
-    with pytest.raises(RefusedError):
+    with pytest.raises(HttpError):
         rate.take("alice")
 
 
 def test_principals_that_come_once_do_not_fill_the_memory():
     """Buckets are bounded too."""
     rate = Rate(1.0, 1, lambda: 0.0)
-    for number in range(REMEMBERED + 100):
+    for number in range(REMEMBERED_CALLERS + 100):
         rate.take(str(number))
-    assert len(rate._buckets) == REMEMBERED
+    assert len(rate._buckets) == REMEMBERED_CALLERS
 
 
 def test_the_rate_holds_over_http_for_each_caller(start):
@@ -58,10 +58,10 @@ def test_load_is_counted_by_principal_and_in_all():
     load = Load(2, 3)
     load.enter("alice")
     load.enter("alice")
-    with pytest.raises(RefusedError) as mine:
+    with pytest.raises(HttpError) as mine:
         load.enter("alice")
     load.enter("bob")
-    with pytest.raises(RefusedError) as all_of_us:
+    with pytest.raises(HttpError) as all_of_us:
         load.enter("carol")
     assert (mine.value.status, all_of_us.value.status) == (429, 503)
     load.leave("alice")

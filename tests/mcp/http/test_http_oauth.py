@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from gramercy.mcp.http import OAuthGate, OAuthSettings, ServingError
-from gramercy.mcp.http.callers import Caller
+from gramercy.mcp.http.auth import Caller
 from gramercy.tools.safety import Safety
 
 RESOURCE = "https://tools.example.com/mcp"

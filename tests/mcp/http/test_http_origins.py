@@ -2,9 +2,9 @@
 
 import pytest
 
+from gramercy.errors import HttpError
 from gramercy.mcp.http import HttpSettings, OpenGate
-from gramercy.mcp.http.origins import Origins
-from gramercy.mcp.http.refusals import RefusedError
+from gramercy.mcp.http.auth import Origins
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def origins():
 )
 def test_foreign_hosts_are_refused(origins, host):
     """Streamable HTTP, Security Warning: DNS rebinding."""
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(HttpError) as refusal:
         origins.check({b"host": host.encode()})
     assert refusal.value.status == 403
 
@@ -78,7 +78,7 @@ def test_names_of_this_machine_and_configured_ones_pass(origins, host):
 )
 def test_foreign_origins_are_refused(origins, origin):
     """Streamable HTTP, Security Warning 1."""
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(HttpError) as refusal:
         origins.check({b"host": b"localhost", b"origin": origin.encode()})
     assert refusal.value.status == 403
 

@@ -8,9 +8,9 @@ import tracemalloc
 
 import pytest
 
+from gramercy.errors import HttpError
 from gramercy.mcp.base import Peer
 from gramercy.mcp.http import Caller, HttpApp, HttpSettings, OpenGate, TokenGate
-from gramercy.mcp.http.refusals import RefusedError
 from gramercy.mcp.http.sessions import Sessions
 
 ALICE, BOB = "alice" * 5, "bob" * 8
@@ -92,7 +92,7 @@ def test_a_session_that_is_used_lives_on(sessions):
         found.find(name, "a")
     watch.now += 101
     found.sweep()
-    with pytest.raises(RefusedError):
+    with pytest.raises(HttpError):
         found.find(name, "a")
     assert [peer.principal for peer in watch.closed] == ["a"]
 
@@ -118,7 +118,7 @@ def test_too_many_sessions_push_out_the_one_unused_for_longest(sessions):
     found.find(first, "a")
     found.open(Peer(principal="d"))
     assert (len(found), watch.closed[0].principal) == (3, "b")
-    with pytest.raises(RefusedError):
+    with pytest.raises(HttpError):
         found.find(second, "b")
 
 

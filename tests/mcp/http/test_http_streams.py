@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from gramercy.mcp.http.sse import encode_event, split_event_id
+from gramercy.mcp.http.streams import encode_event, split_event_id
 
 
 def events(response):

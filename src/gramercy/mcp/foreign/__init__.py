@@ -3,13 +3,11 @@
 The rest of the package does not need this room, and nothing here is imported before it is used.
 """
 
-from gramercy.mcp.foreign.connecting import connect_server
-from gramercy.mcp.foreign.definitions import Definition, Listing
-from gramercy.mcp.foreign.failures import ChangedError, ForeignError, RemoteError, ServerGoneError
+from gramercy.errors import ChangedError, ForeignError, RemoteError, ServerGoneError
+from gramercy.mcp.foreign.definitions import Definition, Listing, Review, Standing, review_tools
 from gramercy.mcp.foreign.pins import PinFile, default_pins
 from gramercy.mcp.foreign.registration import Registration, register_foreign, registered_name
-from gramercy.mcp.foreign.review import Review, Standing, review_tools
-from gramercy.mcp.foreign.server import ForeignServer
+from gramercy.mcp.foreign.server import ForeignServer, connect_server
 
 __all__ = [
     "ChangedError",

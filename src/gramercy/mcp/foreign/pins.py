@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gramercy.errors import ForeignError
 from gramercy.mcp.foreign.definitions import PARTS, Definition, read_definition
-from gramercy.mcp.foreign.failures import ForeignError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

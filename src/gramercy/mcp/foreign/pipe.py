@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from gramercy.mcp.foreign.failures import ForeignError, ServerGoneError
+from gramercy.errors import ForeignError, ServerGoneError
 from gramercy.mcp.foreign.invisibles import reveal
 from gramercy.mcp.jsonrpc import InvalidFrameError, Message, SilentFrameError, read_message
 from gramercy.mcp.pipes import LARGEST_FRAME, Splitter

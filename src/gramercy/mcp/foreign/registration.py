@@ -1,25 +1,37 @@
-"""Let the accepted tools of another server into a registry, guarded like any other tool.
+"""Let the accepted tools of another server into a registry, guarded like any other tool; read their results.
 
-What the server says of itself decides nothing: the level is ours, and only accepted definitions are shown.
+What the server says of itself decides nothing: the safety level is ours, only accepted definitions are
+shown, and results are checked, bounded and cannot steer a terminal.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import InvalidToolError
-from gramercy.mcp.foreign.contents import read_result
-from gramercy.mcp.foreign.definitions import Listing
-from gramercy.mcp.foreign.failures import ForeignError
-from gramercy.mcp.foreign.invisibles import reveal
+import msgspec
+
+from gramercy.errors import ForeignError, InvalidToolError
+from gramercy.mcp.foreign.definitions import Listing, Review, Standing, review_tools
+from gramercy.mcp.foreign.invisibles import reveal, tame
 from gramercy.mcp.foreign.pins import PinFile
-from gramercy.mcp.foreign.review import Review, Standing, review_tools
 from gramercy.mcp.foreign.server import LISTING, STARTING
+from gramercy.tools.content import (
+    AudioBlock,
+    Block,
+    ImageBlock,
+    ResourceBlock,
+    ResourceLink,
+    TextBlock,
+    blocks_text,
+)
 from gramercy.tools.context import current_call
 from gramercy.tools.definition import create_tool
+from gramercy.tools.outcome import ToolOutput
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
@@ -28,7 +40,6 @@ if TYPE_CHECKING:
 
     from gramercy.mcp.foreign.definitions import Definition
     from gramercy.mcp.foreign.server import ForeignServer
-    from gramercy.tools.outcome import ToolOutput
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
 
@@ -181,3 +192,110 @@ def _is_same(tool: Tool, server: ForeignServer, definition: Definition) -> bool:
 def _some(names: list[str], most: int = 20) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+LONGEST_TEXT = 100_000
+MOST_BYTES = 8 * 1024 * 1024
+MOST_BLOCKS = 100
+LONGEST_LINE = 2_000
+LARGEST_STRUCTURE = 256 * 1024
+_MIME = re.compile(r"[\w.+-]{1,80}/[\w.+-]{1,80}", re.ASCII)
+
+
+def read_result(result: Mapping[str, Any]) -> ToolOutput:
+    """Return the output of a call; a result that says it is an error becomes one of ours."""
+    reader = _Reader()
+    items = result.get("content")
+    listed = items if isinstance(items, list) else []
+    blocks = [reader.block(item) for item in listed[:MOST_BLOCKS]]
+    if len(listed) > MOST_BLOCKS:
+        blocks.append(TextBlock(f"… [{len(listed) - MOST_BLOCKS:,} more pieces of content were left out]"))
+    structured = _structure(result.get("structuredContent"))
+    if not blocks and structured is not None:
+        blocks = [reader.text(msgspec.json.encode(structured).decode())]
+    text = blocks_text(tuple(blocks))
+    is_rich = any(not isinstance(block, TextBlock) for block in blocks)
+    shown = tuple(blocks) if is_rich else ()
+    if result.get("isError") is True:
+        return ToolOutput(None, error=text or "the remote tool failed and gave no reason", blocks=shown)
+    return ToolOutput(None if is_rich else text, blocks=shown, structured=structured)
+
+
+def _structure(value: object) -> Any:
+    """Return structured content that is not too large; the text says the same."""
+    if not isinstance(value, dict) or len(msgspec.json.encode(value)) > LARGEST_STRUCTURE:
+        return None
+    return value
+
+
+class _Reader:
+    """Reads pieces of content as long as there is room."""
+
+    def __init__(self) -> None:
+        self._characters = LONGEST_TEXT
+        self._bytes = MOST_BYTES
+
+    def block(self, item: object) -> Block:
+        """Return one piece; what cannot be used becomes a line that says so."""
+        if not isinstance(item, dict):
+            return TextBlock("[a piece of content that is no object]")
+        kind = item.get("type")
+        if kind == "text":
+            return self.text(item.get("text"))
+        if kind in ("image", "audio"):
+            return self._media(item, ImageBlock if kind == "image" else AudioBlock)
+        if kind == "resource_link":
+            name, description = _line(item.get("name")), _line(item.get("description"))
+            return ResourceLink(_line(item.get("uri")), name, description, _mime(item.get("mimeType"), None))
+        if kind == "resource" and isinstance(item.get("resource"), dict):
+            return self._resource(item["resource"])
+        return TextBlock(f"[a piece of content of an unknown kind, {_line(kind)[:60]!r}]")
+
+    def text(self, text: object) -> TextBlock:
+        """Return a text, cut where there is no more room."""
+        return TextBlock(self._cut(text))
+
+    def _cut(self, text: object) -> str:
+        if not isinstance(text, str):
+            return "[a text that is no text]"
+        kept = text[: self._characters]
+        self._characters -= len(kept)
+        if len(kept) == len(text):
+            return tame(text)
+        return f"{tame(kept)}\n… [output cut: {len(kept):,} of {len(text):,} characters shown]"
+
+    def _media(self, item: Mapping[str, Any], block: type[ImageBlock | AudioBlock]) -> Block:
+        data = self._decoded(item.get("data"))
+        if isinstance(data, str):
+            return TextBlock(f"[{data}]")
+        return block(data, _mime(item.get("mimeType"), "application/octet-stream"))
+
+    def _resource(self, resource: Mapping[str, Any]) -> Block:
+        uri, mime = _line(resource.get("uri")), _mime(resource.get("mimeType"), None)
+        if "text" in resource:
+            return ResourceBlock(uri, self._cut(resource["text"]), mime)
+        data = self._decoded(resource.get("blob"))
+        return (
+            TextBlock(f"[resource {uri}: {data}]")
+            if isinstance(data, str)
+            else ResourceBlock(uri, data, mime)
+        )
+
+    def _decoded(self, text: object) -> bytes | str:
+        """Return bytes, or what is wrong with them."""
+        try:
+            data = base64.b64decode(text if isinstance(text, str) else "!", validate=True)
+        except (binascii.Error, ValueError):
+            return "data that is not Base64"
+        if len(data) > self._bytes:
+            return f"{len(data):,} bytes were left out: a result may have {MOST_BYTES:,}"
+        self._bytes -= len(data)
+        return data
+
+
+def _line(text: object) -> str:
+    return tame(text)[:LONGEST_LINE] if isinstance(text, str) else ""
+
+
+def _mime(text: object, otherwise: Any) -> Any:
+    return text if isinstance(text, str) and _MIME.fullmatch(text) else otherwise

@@ -1,26 +1,99 @@
 """Another MCP server as seen from here: connect when needed, list its tools, call them, start it again.
 
-A call is never repeated: whoever asked learns that it is not known what became of it.
+A call is never repeated: its caller learns that it is not known whether it took effect.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
-from gramercy.errors import DeadlineExceededError
-from gramercy.mcp.foreign.failures import ChangedError, ForeignError, ForgottenError, ServerGoneError
+from gramercy.errors import (
+    ChangedError,
+    DeadlineExceededError,
+    ForeignError,
+    ServerGoneError,
+    SessionLostError,
+)
 from gramercy.mcp.foreign.invisibles import reveal
-from gramercy.mcp.foreign.keeper import KEEPER
-from gramercy.mcp.foreign.session import Era, Session
+from gramercy.mcp.foreign.link import KEEPER
+from gramercy.mcp.foreign.session import Era, ForeignSession
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from gramercy.mcp.foreign.definitions import Definition, Listing
     from gramercy.mcp.foreign.link import Link
     from gramercy.mcp.foreign.session import Progress
+
+SERVER_NAME = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
+LONGEST_SERVER_NAME = 24
+
+
+def connect_server(  # noqa: PLR0913 - the ways to reach a server are its arguments
+    command: Sequence[str] | None = None,
+    url: str | None = None,
+    *,
+    name: str,
+    env: Mapping[str, str] | None = None,
+    folder: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 60.0,
+    restarts: int = 3,
+    era: Era = "auto",
+    defer: bool = False,
+) -> ForeignServer:
+    """Connect to another MCP server: a program of this machine, or an address.
+
+    The program gets `env` and hardly more of our own environment. `timeout` bounds each call, in seconds;
+    `restarts` how often the program is started again after it has ended. With `defer` the server is not
+    touched before it is needed.
+    """
+    _check_name(name)
+    if era not in get_args(Era):
+        raise ForeignError(f"there is no era {era!r:.60}: expected {', '.join(get_args(Era))}")
+    link = _link_maker(command, url, dict(env or {}), folder, dict(headers or {}))
+    server = ForeignServer(name, link, timeout=timeout, restarts=restarts if command else None, era=era)
+    if not defer:
+        try:
+            server.listing()
+        except BaseException:
+            server.close()
+            raise
+    return server
+
+
+def _check_name(name: str) -> None:
+    if not SERVER_NAME.fullmatch(name) or len(name) > LONGEST_SERVER_NAME:
+        raise ForeignError(
+            f"{name!r:.60} cannot name a server: expected small letters and digits in words joined by "
+            f"single - or _, at most {LONGEST_SERVER_NAME} characters, such as 'files'"
+        )
+
+
+def _link_maker(
+    command: Sequence[str] | None,
+    url: str | None,
+    env: dict[str, str],
+    folder: str | None,
+    headers: dict[str, str],
+) -> Callable[[], Link]:
+    if (command is None) is (url is None):
+        raise ForeignError("say how to reach the server: either command=[…] or url=…")
+    if url is not None:
+        if not url.startswith(("http://", "https://")):
+            raise ForeignError(f"{url!r:.100} is no address: expected http://… or https://…")
+        from gramercy.mcp.foreign.web import WebLink
+
+        return lambda: WebLink(url, headers)
+    if isinstance(command, str) or not command or not all(isinstance(word, str) for word in command):
+        raise ForeignError('a command is a list of words, such as ["python", "server.py"]')
+    from gramercy.mcp.foreign.pipe import PipeLink
+
+    return lambda: PipeLink(command, env, folder)
+
 
 T = TypeVar("T")
 STARTING = 30.0
@@ -44,8 +117,8 @@ class ForeignServer:
         self._restarts = restarts
         self._starts = 0
         self._is_closed = False
-        self._session: Session | None = None
-        self._begun: Session | None = None
+        self._session: ForeignSession | None = None
+        self._begun: ForeignSession | None = None
         self._listing: Listing | None = None
         self._listed_at = 0.0
         self._lock: asyncio.Lock | None = None
@@ -113,7 +186,7 @@ class ForeignServer:
             future.cancel()
             raise
 
-    async def _ready(self) -> Session:
+    async def _ready(self) -> ForeignSession:
         """Return an open conversation, beginning one if there is none."""
         if self._lock is None:
             self._lock = asyncio.Lock()
@@ -133,7 +206,7 @@ class ForeignServer:
             KEEPER.at_exit(id(self), lambda: self._ended(CLOSING / 4))
             return session
 
-    def _check_may_start(self, last: Session | None) -> None:
+    def _check_may_start(self, last: ForeignSession | None) -> None:
         if self._is_closed:
             raise ForeignError(f"the server {self.name} was closed: connect to it again")
         if self._restarts is not None and self._starts > self._restarts:
@@ -143,9 +216,9 @@ class ForeignServer:
                 f"why, then connect to it anew{remarks}"
             )
 
-    async def _begin(self, era: Era) -> Session:
+    async def _begin(self, era: Era) -> ForeignSession:
         # Known from the first moment, so that it can be ended while it still starts.
-        session = self._begun = Session(self._link(), era)
+        session = self._begun = ForeignSession(self._link(), era)
         try:
             await self._within(STARTING, "the start of", session.start(), session)
         except ServerGoneError as error:
@@ -162,7 +235,7 @@ class ForeignServer:
             raise
         return session
 
-    async def _listed(self, *, afresh: bool = False) -> tuple[Session, Listing]:
+    async def _listed(self, *, afresh: bool = False) -> tuple[ForeignSession, Listing]:
         """Return what is offered now, and the conversation in which it was said."""
         session = await self._ready()
         known = self._listing
@@ -186,7 +259,7 @@ class ForeignServer:
         """Try again, once, when the server has forgotten our session: the request was refused unseen."""
         try:
             return await attempt()
-        except ForgottenError:
+        except SessionLostError:
             await self._dropped()
         return await attempt()
 
@@ -204,17 +277,17 @@ class ForeignServer:
         return definition
 
     async def _asked(
-        self, session: Session, seconds: float, what: str, awaitable: Awaitable[T], *, doubt: str = ""
+        self, session: ForeignSession, seconds: float, what: str, awaitable: Awaitable[T], *, doubt: str = ""
     ) -> T:
         try:
             return await self._within(seconds, what, awaitable, session)
         except ServerGoneError as error:
             raise self._explained(error, session, doubt) from None
 
-    def _explained(self, error: ServerGoneError, session: Session, doubt: str = "") -> ServerGoneError:
+    def _explained(self, error: ServerGoneError, session: ForeignSession, doubt: str = "") -> ServerGoneError:
         return ServerGoneError(f"the server {self.name} has gone: {error}{doubt}{session.link.remarks()}")
 
-    async def _within(self, seconds: float, what: str, awaitable: Awaitable[T], session: Session) -> T:
+    async def _within(self, seconds: float, what: str, awaitable: Awaitable[T], session: ForeignSession) -> T:
         try:
             async with asyncio.timeout(seconds) as limit:
                 return await awaitable

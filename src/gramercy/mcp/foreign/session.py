@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec import UNSET
 
 from gramercy import __version__
+from gramercy.errors import ForeignError, RemoteError, ServerGoneError
 from gramercy.mcp.foreign.definitions import Definition, Listing, read_listing
-from gramercy.mcp.foreign.failures import ForeignError, RemoteError, ServerGoneError
 from gramercy.mcp.foreign.invisibles import reveal, tame
 from gramercy.mcp.foreign.link import Outgoing
-from gramercy.mcp.foreign.repeats import repeated_arguments
+from gramercy.mcp.foreign.web import repeated_arguments
 from gramercy.mcp.jsonrpc import (
     METHOD_NOT_FOUND,
     Message,
@@ -43,7 +43,7 @@ LONGEST_MESSAGE = 1_000
 PROGRESS_PAUSE = 0.1
 
 
-class Session:
+class ForeignSession:
     """A conversation over one link. It asks for nothing that the server could turn against us."""
 
     def __init__(self, link: Link, era: Era = "auto") -> None:

@@ -1,6 +1,6 @@
 """A server that is reached over HTTP: one POST for each message, answered by JSON or a stream of events.
 
-Redirects are not followed and bodies are not decompressed: a stranger decides neither where our headers go
+Redirects are not followed and bodies are not decompressed: the server decides neither where our headers go
 nor how much memory an answer takes.
 """
 
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from gramercy.mcp.foreign.events import EventReader
-from gramercy.mcp.foreign.failures import ForeignError, ForgottenError, RemoteError, ServerGoneError
+from gramercy.errors import ForeignError, RemoteError, ServerGoneError, SessionLostError
 from gramercy.mcp.foreign.invisibles import reveal
 from gramercy.mcp.jsonrpc import InvalidFrameError, Message, SilentFrameError, read_message
 from gramercy.mcp.pipes import LARGEST_FRAME
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from gramercy.mcp.foreign.definitions import Definition
     from gramercy.mcp.foreign.link import Hear, Outgoing
 
 CONNECTING = 10.0
@@ -134,7 +135,7 @@ class WebLink:
         status = response.status_code
         if status == NOT_FOUND and self._session is not None:
             self._session = None
-            raise ForgottenError(f"{self._url} has forgotten the session")
+            raise SessionLostError(f"{self._url} has forgotten the session")
         if status in (UNAUTHORIZED, FORBIDDEN):
             raise ForeignError(
                 f"{self._url} lets us not in (status {status}): give a header such as Authorization: Bearer …"
@@ -225,3 +226,83 @@ async def _bounded_body(response: httpx.Response) -> bytes:
         if len(body) > LARGEST_FRAME:
             raise ServerGoneError(f"it sent a message of more than {LARGEST_FRAME:,} bytes")
     return bytes(body)
+
+
+def header_value(value: str) -> str:
+    """Return a text as the value of a header: plain where that is possible, else in Base64."""
+    is_plain = (
+        value.isascii() and value.isprintable() and value == value.strip() and not value.startswith("=?")
+    )
+    return value if is_plain else f"=?base64?{b64encode(value.encode()).decode()}?="
+
+
+def repeated_arguments(definition: Definition, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return the name of the tool and the arguments that its schema marks, as headers."""
+    from gramercy.mcp.http.headers import find_repeated
+
+    headers = {"mcp-name": header_value(definition.name)}
+    for repeated in find_repeated(definition.parts["inputSchema"]):
+        value: Any = arguments
+        for step in repeated.path:
+            value = value.get(step) if isinstance(value, dict) else None
+        title = repeated.header.decode("latin-1")
+        # A name that is no token would let the server write headers of its choice into our request.
+        if value is not None and title.replace("-", "").isalnum() and title.isascii():
+            headers[title] = header_value(_as_text(value))
+    return headers
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+class EventReader:
+    """Collects the data of events; remembers the last id and how soon the server wants to be asked again."""
+
+    def __init__(self) -> None:
+        self.last_id: str | None = None
+        self.retry_ms = 1_000
+        self._begun = bytearray()
+        self._data: list[bytes] = []
+        self._size = 0
+
+    async def read(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Give the data of each event that has any."""
+        async for chunk in chunks:
+            self._begun += chunk
+            if b"\n" not in chunk and b"\r" not in chunk:
+                self._check(len(self._begun))
+                continue
+            # A carriage return at the end may be half of a line's end, and alone it is a whole one.
+            held = b"\r" if self._begun.endswith(b"\r") else b""
+            whole = self._begun.removesuffix(held) if held else self._begun
+            *lines, rest = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+            self._begun = rest + held
+            for line in lines:
+                event = self._take(bytes(line))
+                if event:
+                    yield event
+
+    def _take(self, line: bytes) -> bytes:
+        """Take one line; return the data of the event that it ends."""
+        if not line:
+            event, self._data, self._size = b"\n".join(self._data), [], 0
+            return event
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._size += len(value) + 1
+            self._check(self._size)
+            self._data.append(value)
+        elif field == b"id" and len(value) <= 1_000 and b"\0" not in value:  # noqa: PLR2004 - longer is abuse
+            self.last_id = value.decode("utf-8", "replace")
+        elif field == b"retry" and value.isdigit():
+            self.retry_ms = min(int(value[:6]), 30_000)
+        return b""
+
+    @staticmethod
+    def _check(size: int) -> None:
+        if size > LARGEST_FRAME:
+            raise ServerGoneError(f"it sent a message of more than {LARGEST_FRAME:,} bytes")

@@ -1,4 +1,4 @@
-"""The transport as an ASGI application: who may come in, and which part answers.
+"""The transport as an ASGI application: which requests it lets in, how many, and which part answers.
 
 Runs in any ASGI server; what only the server can bound (slow senders and readers) is in connections.py.
 """
@@ -6,36 +6,45 @@ Runs in any ASGI server; what only the server can bound (slow senders and reader
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from gramercy.mcp.http.callers import Refusal
-from gramercy.mcp.http.delivery import Delivery
-from gramercy.mcp.http.envelope import read_envelope
-from gramercy.mcp.http.exchange import Exchange
+from gramercy.errors import HttpError
+from gramercy.mcp.http.auth import Origins, Refusal
 from gramercy.mcp.http.headers import (
+    RepeatedArguments,
     check_accept,
     check_content,
     check_handshake_version,
     collect,
     is_stateless,
 )
-from gramercy.mcp.http.limits import Load, Rate
-from gramercy.mcp.http.mirrors import Mirrors
-from gramercy.mcp.http.origins import Origins
 from gramercy.mcp.http.posts import Posts
-from gramercy.mcp.http.refusals import BUSY, DENIED, RefusedError, internal_error
-from gramercy.mcp.http.responses import send_empty, send_json, send_refusal, with_headers
+from gramercy.mcp.http.requests import Exchange, read_envelope
+from gramercy.mcp.http.responses import (
+    BUSY,
+    DENIED,
+    internal_error,
+    send_empty,
+    send_json,
+    send_refusal,
+    with_headers,
+)
 from gramercy.mcp.http.sessions import Sessions
-from gramercy.mcp.http.streams import Ground
+from gramercy.mcp.http.streams import Delivery, Ground
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gramercy.mcp.base import Receiver
-    from gramercy.mcp.http.mirrors import SchemaSource
+    from gramercy.mcp.http.headers import SchemaSource
     from gramercy.mcp.http.responses import Receive, Scope, Send
     from gramercy.mcp.http.settings import HttpSettings
 
 METHODS = (b"allow", b"POST, GET, DELETE, OPTIONS")
+# Callers whose rate is counted; one that was dropped starts anew with a full bucket. About 500 kB.
+REMEMBERED_CALLERS = 4096
 
 
 class HttpApp:
@@ -48,7 +57,7 @@ class HttpApp:
         self._settings = settings
         self._gate = settings.gate
         self._origins = Origins(settings)
-        self._mirrors = Mirrors(schema_of)
+        self._repeated = RepeatedArguments(schema_of)
         self._load = Load(settings.concurrency, settings.total_concurrency)
         self._documents = settings.gate.documents
         self._parts: _Parts | None = None
@@ -86,7 +95,7 @@ class HttpApp:
                 return
             exchange = await self._admit(headers, receive, send)
             await self._count(scope["method"], exchange)
-        except RefusedError as refusal:
+        except HttpError as refusal:
             await send_refusal(send, refusal, None if exchange is None else exchange.request_id)
         except Exception:  # noqa: BLE001 - one of the doors: whatever happens inside is an answer without details
             await send_refusal(send, internal_error(), None if exchange is None else exchange.request_id)
@@ -95,9 +104,9 @@ class HttpApp:
         caller = await self._gate.admit(headers.get(b"authorization"))
         if isinstance(caller, Refusal):
             challenge = (b"www-authenticate", caller.challenge.encode("latin-1", "replace"))
-            raise RefusedError(caller.status, caller.reason, code=DENIED, headers=(challenge,))
+            raise HttpError(caller.status, caller.reason, code=DENIED, headers=(challenge,))
         if self._is_closed:
-            raise RefusedError(503, "the server is being stopped", code=BUSY)
+            raise HttpError(503, "the server is being stopped", code=BUSY)
         return Exchange(headers, receive, send, caller)
 
     async def _count(self, method: str, exchange: Exchange) -> None:
@@ -119,7 +128,7 @@ class HttpApp:
                 await parts.posts.answer(exchange)
         elif method not in {"GET", "DELETE"} or _is_newer(exchange):
             allow = (b"allow", b"POST") if _is_newer(exchange) else METHODS
-            raise RefusedError(405, f"{method:.20} is not part of this protocol here", headers=(allow,))
+            raise HttpError(405, f"{method:.20} is not part of this protocol here", headers=(allow,))
         elif method == "GET":
             await self._listen(exchange, parts)
         else:
@@ -154,10 +163,10 @@ class HttpApp:
         elif document is not None and scope["method"] == "GET":
             await send_json(send, 200, document)
         else:
-            raise RefusedError(404, f"nothing is here: the endpoint is {self._settings.path}")
+            raise HttpError(404, f"nothing is here: the endpoint is {self._settings.path}")
 
     def _start(self) -> _Parts:
-        self._parts = _Parts(self._engine, self._settings, self._mirrors)
+        self._parts = _Parts(self._engine, self._settings, self._repeated)
         return self._parts
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -171,12 +180,12 @@ class HttpApp:
 class _Parts:
     """What needs a running event loop, made with the first request."""
 
-    def __init__(self, engine: Receiver, settings: HttpSettings, mirrors: Mirrors) -> None:
+    def __init__(self, engine: Receiver, settings: HttpSettings, repeated: RepeatedArguments) -> None:
         loop = asyncio.get_running_loop()
         self.ground = Ground(settings)
         self.sessions = Sessions(engine, settings, loop.time)
         self.rate = Rate(settings.rate or 0.0, settings.burst, loop.time)
-        self.posts = Posts(engine, settings, self.sessions, mirrors, self.ground)
+        self.posts = Posts(engine, settings, self.sessions, repeated, self.ground)
         self._pause = min(5.0, max(0.02, min(settings.session_seconds, settings.resume_seconds) / 4))
         self._timer = loop.call_later(self._pause, self._sweep)
 
@@ -194,3 +203,71 @@ class _Parts:
 
 def _is_newer(exchange: Exchange) -> bool:
     return is_stateless(exchange.headers, None)
+
+
+class Rate:
+    """A bucket of requests per principal, refilled at a steady rate."""
+
+    def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:
+        self._per_second = per_second
+        self._burst = float(burst)
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, principal: str) -> None:
+        """Count one request; raise HttpError (429) with the time to wait when there were too many."""
+        if self._per_second <= 0:
+            return
+        now = self._clock()
+        left, since = self._buckets.get(principal, (self._burst, now))
+        left = min(self._burst, left + (now - since) * self._per_second)
+        if left < 1.0:
+            wait = max(1, round((1.0 - left) / self._per_second + 0.5))
+            raise HttpError(
+                429,
+                f"more than {self._per_second:g} requests per second: wait {wait} s and go slower",
+                code=BUSY,
+                headers=((b"retry-after", str(wait).encode()),),
+            )
+        self._buckets[principal] = (left - 1.0, now)
+        self._buckets.move_to_end(principal)
+        if len(self._buckets) > REMEMBERED_CALLERS:
+            self._buckets.popitem(last=False)
+
+
+class Load:
+    """How many requests are being answered, of one principal and of all."""
+
+    def __init__(self, each: int, total: int) -> None:
+        self._each = each
+        self._total = total
+        self._running: dict[str, int] = {}
+        self.count = 0
+
+    def enter(self, principal: str) -> None:
+        """Count a request that begins; raise HttpError when too many are running (429, 503 for all)."""
+        mine = self._running.get(principal, 0)
+        if mine >= self._each:
+            raise _refusal(429, f"{mine} requests of yours are running")
+        if self.count >= self._total:
+            raise _refusal(503, f"the server is answering {self.count} requests")
+        self._running[principal] = mine + 1
+        self.count += 1
+
+    def leave(self, principal: str) -> None:
+        """Count a request that ended."""
+        self.count -= 1
+        mine = self._running[principal] - 1
+        if mine:
+            self._running[principal] = mine
+        else:
+            del self._running[principal]
+
+
+def _refusal(status: int, reason: str) -> HttpError:
+    return HttpError(
+        status,
+        f"{reason}, which is the limit: wait for one to end, or end a stream",
+        code=BUSY,
+        headers=((b"retry-after", b"1"),),
+    )

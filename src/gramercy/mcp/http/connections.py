@@ -1,20 +1,28 @@
-"""Connections that do not wait for ever: for requests that do not arrive, for readers that do not read.
+"""What only the HTTP server can bound: heads without end, requests that do not arrive, readers that stall.
 
-The one place that knows the insides of uvicorn; what an application cannot see is bounded here.
+The one module that knows uvicorn, and its insides; imported when a server is made.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 if TYPE_CHECKING:
-    import asyncio
+    import socket
 
+    from gramercy.mcp.http.app import HttpApp
     from gramercy.mcp.http.settings import HttpSettings
 
+# As nginx (4 x 8 KiB) and Apache (100 x 8 KiB) do, the head is bounded: httptools has no limit of its own.
 LONGEST_HEAD = 64 << 10
+# Longer than the pause between two calls of a model, so that a client needs one connection.
+IDLE_CONNECTION_SECONDS = 60
+# uvicorn ticks ten times a second.
+TICKS_PER_CHECK = 10
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -95,3 +103,45 @@ def bounded_by(limits: HttpSettings) -> type[BoundedConnection]:
         settings = limits
 
     return Connection
+
+
+class BoundedServer(uvicorn.Server):
+    """A uvicorn server that ends streams before it waits for connections, and swallows the ending signal."""
+
+    def __init__(self, app: HttpApp, settings: HttpSettings) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=bounded_by(settings),
+                loop="auto",
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                # Malformed requests must not fill the log; failures inside are answers.
+                log_config=None,
+                log_level="critical",
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=IDLE_CONNECTION_SECONDS,
+                timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
+            )
+        )
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 - given by signal
+        """End at a signal, at once at the second one; uvicorn would raise it again afterwards."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look after the connections."""
+        if counter % TICKS_PER_CHECK == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                connection.check(now)  # type: ignore[union-attr]
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, then the connections."""
+        self._app.close()
+        await super().shutdown(sockets)

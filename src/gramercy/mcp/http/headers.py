@@ -1,7 +1,8 @@
 """The header rules of both eras: what must be there, what must be acceptable, what must agree with the body.
 
-Components between client and server route by headers; a request whose headers and body tell different
-stories is refused, so that nobody can be let through by one and served by the other.
+Proxies between client and server route by headers; a request whose headers and body disagree is refused, so
+that it cannot pass a proxy as one thing and be served as another. Arguments of tools may be repeated in
+headers too (`x-mcp-header` in a tool's schema, `Mcp-Param-*`).
 """
 
 from __future__ import annotations
@@ -9,17 +10,22 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections import OrderedDict
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gramercy.mcp.http.refusals import RefusedError
+import msgspec
+
+from gramercy.errors import HttpError
 from gramercy.mcp.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_VERSION
 from gramercy.mcp.versions import LEGACY, MODERN, SUPPORTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from gramercy.mcp.http.envelope import Envelope
+    from gramercy.mcp.http.requests import Envelope
+
+    SchemaSource = Callable[[str], "Mapping[str, Any] | None"]
 
 # The field of the parameters that Mcp-Name repeats, by method.
 NAMED_BY = {
@@ -32,12 +38,17 @@ NAMED_BY = {
 }
 NEWER = MODERN.encode()
 PLAIN = re.compile(rb"[\t\x20-\x7e]*")
-# Headers that may come several times; of all others a second value could be meant for somebody else.
+# Headers that may come several times; of any other, a proxy might read one value and this server another.
 LISTS = frozenset({b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"cookie", b"via"})
+MARK = "x-mcp-header"
+# Tools whose schemas were searched for marks: more than a client can keep apart, a few kilobytes.
+REMEMBERED_TOOLS = 256
+# How deep marks are searched in a schema; a schema that refers to itself in memory must not hang a request.
+DEEPEST = 16
 
 
 def collect(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Return headers by lower-case name; raise RefusedError for one that comes twice and must not."""
+    """Return headers by lower-case name; raise HttpError for one that comes twice and must not."""
     pairs = raw if isinstance(raw, list) else list(raw)
     found = dict(pairs)
     return found if len(found) == len(pairs) else _join(pairs)
@@ -51,7 +62,7 @@ def _join(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         elif name in LISTS or name.startswith(b"x-"):
             found[name] += b", " + value
         else:
-            raise RefusedError(400, f"the header {name.decode('latin-1')!r:.60} comes twice: send it once")
+            raise HttpError(400, f"the header {name.decode('latin-1')!r:.60} comes twice: send it once")
     return found
 
 
@@ -73,7 +84,7 @@ def _admits(ranges: set[bytes], kind: bytes, subtype: bytes) -> bool:
 
 
 def check_accept(headers: Mapping[bytes, bytes], *, stream_only: bool = False) -> None:
-    """Raise RefusedError (406) unless the client reads what it may get; no header means anything goes."""
+    """Raise HttpError (406) unless the client reads what it may get; no header means anything goes."""
     accept = headers.get(b"accept")
     if accept is None:
         return
@@ -81,7 +92,7 @@ def check_accept(headers: Mapping[bytes, bytes], *, stream_only: bool = False) -
     if stream and (json or stream_only):
         return
     wanted = "text/event-stream" if stream_only else "application/json, text/event-stream"
-    raise RefusedError(406, f"send the header Accept: {wanted} (it was {_shown(accept)})")
+    raise HttpError(406, f"send the header Accept: {wanted} (it was {_shown(accept)})")
 
 
 @lru_cache(maxsize=64)
@@ -92,13 +103,13 @@ def _is_json(content_type: bytes) -> bool:
 
 
 def check_content(headers: Mapping[bytes, bytes]) -> None:
-    """Raise RefusedError (415) unless the body is plain JSON."""
+    """Raise HttpError (415) unless the body is plain JSON."""
     kind = headers.get(b"content-type", b"")
     if not _is_json(kind[:200]):
-        raise RefusedError(415, f"send the header Content-Type: application/json (it was {_shown(kind)})")
+        raise HttpError(415, f"send the header Content-Type: application/json (it was {_shown(kind)})")
     coding = headers.get(b"content-encoding")
     if coding is not None and coding.lower() != b"identity":
-        raise RefusedError(415, f"send the body without Content-Encoding (it was {_shown(coding)})")
+        raise HttpError(415, f"send the body without Content-Encoding (it was {_shown(coding)})")
 
 
 def is_stateless(headers: Mapping[bytes, bytes], envelope: Envelope | None) -> bool:
@@ -109,10 +120,10 @@ def is_stateless(headers: Mapping[bytes, bytes], envelope: Envelope | None) -> b
 
 
 def check_handshake_version(headers: Mapping[bytes, bytes]) -> None:
-    """Raise RefusedError (400) for a revision that is not spoken; an older client sends no header at all."""
+    """Raise HttpError (400) for a revision that is not spoken; an older client sends no header at all."""
     version = headers.get(b"mcp-protocol-version")
     if version is not None and version.decode("latin-1") not in LEGACY:
-        raise RefusedError(
+        raise HttpError(
             400,
             f"Unsupported protocol version {_shown(version)}",
             code=UNSUPPORTED_VERSION,
@@ -121,7 +132,7 @@ def check_handshake_version(headers: Mapping[bytes, bytes]) -> None:
 
 
 def check_stateless(headers: Mapping[bytes, bytes], envelope: Envelope) -> None:
-    """Raise RefusedError (400) unless version, method and name are in the headers and agree with the body."""
+    """Raise HttpError (400) unless version, method and name are in the headers and agree with the body."""
     if envelope.version is None:
         # The engine says what is missing.
         return
@@ -152,7 +163,7 @@ def _is_plain(value: bytes) -> bool:
 
 
 def decode_value(value: bytes) -> str:
-    """Return the text of a header value, plain or in the =?base64?...?= form; raise RefusedError if bad."""
+    """Return the text of a header value, plain or in the =?base64?...?= form; raise HttpError if bad."""
     if value.startswith(b"=?base64?") and value.endswith(b"?=") and len(value) >= len(b"=?base64??="):
         try:
             return base64.b64decode(value[9:-2], validate=True).decode()
@@ -163,16 +174,122 @@ def decode_value(value: bytes) -> str:
     return value.decode("ascii")
 
 
-def mismatch(reason: str) -> RefusedError:
+def mismatch(reason: str) -> HttpError:
     """Return the refusal for headers that do not agree with the body."""
-    return RefusedError(400, f"Header mismatch: {reason}", code=HEADER_MISMATCH)
+    return HttpError(400, f"Header mismatch: {reason}", code=HEADER_MISMATCH)
 
 
 def require_single(envelope: object) -> None:
-    """Raise RefusedError (400) for a batch, which the newer era does not have."""
+    """Raise HttpError (400) for a batch, which the newer era does not have."""
     if isinstance(envelope, list):
-        raise RefusedError(400, "batches are not part of this revision: send one message")
+        raise HttpError(400, "batches are not part of this revision: send one message")
 
 
 def _shown(value: bytes) -> str:
     return f"{value.decode('latin-1')!r:.80}"
+
+
+class RepeatedArgument(msgspec.Struct, frozen=True):
+    """One argument, by its path in the arguments, and the header that repeats it."""
+
+    header: bytes
+    path: tuple[str, ...]
+
+
+class _Arguments(msgspec.Struct):
+    arguments: Any = None
+
+
+class _Call(msgspec.Struct):
+    params: _Arguments | None = None
+
+
+_calls = msgspec.json.Decoder(_Call)
+
+
+class RepeatedArguments:
+    """Checks calls against the schemas of the tools they call."""
+
+    def __init__(self, schema_of: SchemaSource | None) -> None:
+        self._schema_of = schema_of
+        # By name; the schema is kept with it, so that a replaced tool is seen by identity.
+        self._known: OrderedDict[str, tuple[Mapping[str, Any], tuple[RepeatedArgument, ...]]] = OrderedDict()
+
+    def check(self, tool: object, headers: Mapping[bytes, bytes], frame: bytes) -> None:
+        """Raise HttpError (400) when a repeated argument and its header do not agree."""
+        if self._schema_of is None or not isinstance(tool, str):
+            return
+        schema = self._schema_of(tool)
+        if schema is None:
+            return
+        repeated = self._of(tool, schema)
+        if repeated:
+            _compare(repeated, headers, frame)
+
+    def _of(self, tool: str, schema: Mapping[str, Any]) -> tuple[RepeatedArgument, ...]:
+        known = self._known.get(tool)
+        if known is not None and known[0] is schema:
+            return known[1]
+        repeated = tuple(find_repeated(schema))
+        self._known[tool] = (schema, repeated)
+        if len(self._known) > REMEMBERED_TOOLS:
+            self._known.popitem(last=False)
+        return repeated
+
+
+def find_repeated(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[RepeatedArgument]:
+    """Find the marked properties that are reached by `properties` alone."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or len(path) >= DEEPEST:
+        return
+    for name, part in properties.items():
+        if not isinstance(part, dict):
+            continue
+        title = part.get(MARK)
+        if isinstance(title, str) and title:
+            yield RepeatedArgument(b"mcp-param-" + title.lower().encode("latin-1", "replace"), (*path, name))
+        yield from find_repeated(part, (*path, name))
+
+
+def _compare(repeated: tuple[RepeatedArgument, ...], headers: Mapping[bytes, bytes], frame: bytes) -> None:
+    try:
+        call = _calls.decode(frame)
+    except msgspec.DecodeError:
+        # The engine says what is wrong with such a call.
+        return
+    arguments = None if call.params is None else call.params.arguments
+    for one in repeated:
+        _compare_one(one, headers.get(one.header), _value_at(arguments, one.path))
+
+
+def _compare_one(one: RepeatedArgument, header: bytes | None, value: object) -> None:
+    title = one.header.decode("latin-1")
+    argument = ".".join(one.path)
+    if header is None:
+        if value is not None:
+            raise mismatch(f"the header {title} is missing, which repeats the argument {argument}")
+        return
+    found = decode_value(header.strip(b" \t"))
+    if value is None:
+        raise mismatch(f"the header {title} is there, but the argument {argument} is not")
+    if not _is_same(found, value):
+        raise mismatch(f"the header {title} is {found!r:.80}, the argument {argument} is {value!r:.80}")
+
+
+def _value_at(arguments: Any, path: tuple[str, ...]) -> Any:
+    value = arguments
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _is_same(text: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return text == ("true" if value else "false")
+    if isinstance(value, int | float):
+        try:
+            # 42 and 42.0 are one number.
+            return float(text) == float(value)
+        except (ValueError, OverflowError):
+            return False
+    return text == value

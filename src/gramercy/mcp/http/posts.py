@@ -9,18 +9,24 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from gramercy.errors import HttpError
 from gramercy.mcp.base import Peer
-from gramercy.mcp.http.delivery import Delivery
-from gramercy.mcp.http.envelope import Envelope, lacks_metadata
 from gramercy.mcp.http.headers import (
     check_handshake_version,
     check_stateless,
     is_stateless,
     require_single,
 )
-from gramercy.mcp.http.refusals import RefusedError, internal_error
-from gramercy.mcp.http.responses import end_stream, send_empty, send_json, start_stream
-from gramercy.mcp.http.streams import Stream
+from gramercy.mcp.http.requests import Envelope, lacks_metadata
+from gramercy.mcp.http.responses import (
+    end_stream,
+    internal_error,
+    refusal_body,
+    send_empty,
+    send_json,
+    start_stream,
+)
+from gramercy.mcp.http.streams import Delivery, Stream
 from gramercy.mcp.jsonrpc import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -35,9 +41,9 @@ from gramercy.mcp.versions import MODERN
 
 if TYPE_CHECKING:
     from gramercy.mcp.base import Answer, Receiver
-    from gramercy.mcp.http.exchange import Exchange
-    from gramercy.mcp.http.mirrors import Mirrors
-    from gramercy.mcp.http.sessions import Session, Sessions
+    from gramercy.mcp.http.headers import RepeatedArguments
+    from gramercy.mcp.http.requests import Exchange
+    from gramercy.mcp.http.sessions import HttpSession, Sessions
     from gramercy.mcp.http.settings import HttpSettings
     from gramercy.mcp.http.streams import Ground
 
@@ -60,12 +66,17 @@ class Posts:
     """Hands messages to the engine and brings back what it says."""
 
     def __init__(
-        self, engine: Receiver, settings: HttpSettings, sessions: Sessions, mirrors: Mirrors, ground: Ground
+        self,
+        engine: Receiver,
+        settings: HttpSettings,
+        sessions: Sessions,
+        repeated: RepeatedArguments,
+        ground: Ground,
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._sessions = sessions
-        self._mirrors = mirrors
+        self._repeated = repeated
         self._ground = ground
         self.deliveries: set[Delivery] = set()
 
@@ -87,9 +98,9 @@ class Posts:
         if envelope.is_request:
             check_stateless(exchange.headers, envelope)
             if envelope.method == "tools/call" and envelope.params is not None:
-                self._mirrors.check(envelope.params.name, exchange.headers, exchange.frame)
+                self._repeated.check(envelope.params.name, exchange.headers, exchange.frame)
         elif envelope.method is None:
-            raise RefusedError(400, "clients send requests and notifications in this revision, no responses")
+            raise HttpError(400, "clients send requests and notifications in this revision, no responses")
 
     async def _answer_alone(self, exchange: Exchange) -> None:
         caller = exchange.caller
@@ -124,23 +135,21 @@ class Posts:
 
     async def _open_session(self, exchange: Exchange) -> None:
         if len(exchange.frame) > LONGEST_HANDSHAKE:
-            raise RefusedError(
-                413, f"this initialize is too long: at most {LONGEST_HANDSHAKE} bytes are read"
-            )
+            raise HttpError(413, f"this initialize is too long: at most {LONGEST_HANDSHAKE} bytes are read")
         peer = Peer(principal=exchange.caller.principal, ceiling=exchange.caller.ceiling)
         answer = self._engine.handle(peer, exchange.frame)
         if answer is not None and not isinstance(answer, bytes):
             answer = await answer
         if answer is None or peer.version is None:
             self._engine.close(peer)
-            body = answer or internal_error().body(exchange.request_id)
+            body = answer or refusal_body(internal_error(), exchange.request_id)
             await send_json(exchange.send, 400 if error_code(body) == INVALID_REQUEST else 200, body)
             return
         name = self._sessions.open(peer)
         await send_json(exchange.send, 200, answer, ((b"mcp-session-id", name.encode()),))
 
     async def _deliver(
-        self, exchange: Exchange, answer: Answer, stream: Stream, session: Session | None
+        self, exchange: Exchange, answer: Answer, stream: Stream, session: HttpSession | None
     ) -> None:
         if isinstance(answer, bytes):
             if not stream.place:
@@ -151,11 +160,11 @@ class Posts:
             await send_empty(exchange.send, 202)
             return
         else:
-            failure = internal_error().body(exchange.request_id)
+            failure = refusal_body(internal_error(), exchange.request_id)
             stream.run(asyncio.ensure_future(answer), failure)
         await self._deliver_later(exchange, stream, session)
 
-    async def _deliver_later(self, exchange: Exchange, stream: Stream, session: Session | None) -> None:
+    async def _deliver_later(self, exchange: Exchange, stream: Stream, session: HttpSession | None) -> None:
         delivery = Delivery(stream, exchange.receive, self.deliveries)
         is_kept = False
         try:
@@ -174,7 +183,7 @@ class Posts:
                 stream.abandon()
 
 
-async def _send_whole(exchange: Exchange, stream: Stream, session: Session | None) -> None:
+async def _send_whole(exchange: Exchange, stream: Stream, session: HttpSession | None) -> None:
     if stream.answer is None:
         # A request that was cancelled has no answer, yet its response has to be one of the two kinds.
         await start_stream(exchange.send)
@@ -183,7 +192,7 @@ async def _send_whole(exchange: Exchange, stream: Stream, session: Session | Non
         await send_json(exchange.send, _status(stream.answer, session), stream.answer)
 
 
-def _status(answer: bytes, session: Session | None) -> int:
+def _status(answer: bytes, session: HttpSession | None) -> int:
     code = error_code(answer)
     if code is None:
         return 200

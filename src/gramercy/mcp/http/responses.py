@@ -1,22 +1,33 @@
-"""Answers as ASGI messages: JSON, nothing, a refusal, the beginning and the pieces of a stream."""
+"""Answers as ASGI messages: JSON, an empty body, a refusal, the beginning and the pieces of a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from gramercy.mcp.http import sse
+from msgspec import UNSET
 
-if TYPE_CHECKING:
-    from gramercy.mcp.http.refusals import Header, RefusedError
+from gramercy.errors import HttpError
+from gramercy.mcp.jsonrpc import INTERNAL_ERROR, ProtocolError, failure
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
+Header: TypeAlias = tuple[bytes, bytes]
+
+# Codes from here upwards are free for what the protocol has no code for.
+DENIED: Final = -32000
+BUSY: Final = -32001
+
 JSON = (b"content-type", b"application/json")
+EVENT_STREAM = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
 
 
 async def send_json(send: Send, status: int, body: bytes, extra: tuple[Header, ...] = ()) -> None:
@@ -35,14 +46,14 @@ async def send_empty(send: Send, status: int, extra: tuple[Header, ...] = ()) ->
     await send({"type": "http.response.body", "body": b""})
 
 
-async def send_refusal(send: Send, refusal: RefusedError, request_id: object = None) -> None:
+async def send_refusal(send: Send, refusal: HttpError, request_id: object = None) -> None:
     """Send what the transport itself answers."""
-    await send_json(send, refusal.status, refusal.body(request_id), refusal.headers)
+    await send_json(send, refusal.status, refusal_body(refusal, request_id), refusal.headers)
 
 
 async def start_stream(send: Send) -> None:
     """Begin a response of events."""
-    await send({"type": "http.response.start", "status": 200, "headers": sse.HEADERS})
+    await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
 
 
 async def send_piece(send: Send, piece: bytes) -> None:
@@ -64,3 +75,15 @@ def with_headers(send: Send, extra: list[Header]) -> Send:
         await send(message)
 
     return sending
+
+
+def refusal_body(refusal: HttpError, request_id: object = None) -> bytes:
+    """Return the JSON-RPC error of a refusal; an id that is not known is left out, as the protocol wants."""
+    named = UNSET if isinstance(request_id, bool) or not isinstance(request_id, str | int) else request_id
+    data = UNSET if refusal.data is None else refusal.data
+    return failure(ProtocolError(refusal.code, refusal.reason, data), named)
+
+
+def internal_error() -> HttpError:
+    """Return the answer for a fault of our own, which tells nothing of it."""
+    return HttpError(500, "Internal error", code=INTERNAL_ERROR)

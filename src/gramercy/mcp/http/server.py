@@ -1,25 +1,23 @@
-"""The transport on a socket: uvicorn, started, announced, and stopped within bounded time."""
+"""MCP on a socket: a server that is made, announced, run, and stopped within bounded time."""
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gramercy.errors import ServingError
 from gramercy.mcp.http.app import HttpApp
-from gramercy.mcp.http.callers import ServingError
 from gramercy.mcp.http.settings import HttpSettings
 
 if TYPE_CHECKING:
     import uvicorn
 
     from gramercy.mcp.base import Receiver
-    from gramercy.mcp.http.mirrors import SchemaSource
+    from gramercy.mcp.http.headers import SchemaSource
 
+# Connections that the kernel holds until they are accepted; uvicorn's default is 2048, asyncio's 100.
 BACKLOG = 512
-IDLE_CONNECTION_SECONDS = 60
-TICKS_PER_CHECK = 10
 
 
 class HttpServer:
@@ -77,49 +75,12 @@ def serve_http(
 
 def _make_server(app: HttpApp, settings: HttpSettings) -> uvicorn.Server:
     try:
-        import uvicorn
-
-        from gramercy.mcp.http.connections import bounded_by
+        from gramercy.mcp.http.connections import BoundedServer
     except ImportError:
         raise ServingError(
             "serving over HTTP needs uvicorn and httptools: pip install 'gramercy[http]'"
         ) from None
-
-    class Server(uvicorn.Server):
-        """Ends streams before it waits for connections, and does not repeat the signal that ended it."""
-
-        def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 - given by signal
-            self.force_exit = self.should_exit
-            self.should_exit = True
-
-        async def on_tick(self, counter: int) -> bool:
-            if counter % TICKS_PER_CHECK == 0:
-                now = asyncio.get_running_loop().time()
-                for connection in list(self.server_state.connections):
-                    connection.check(now)  # type: ignore[union-attr]
-            return await super().on_tick(counter)
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            app.close()
-            await super().shutdown(sockets)
-
-    return Server(
-        uvicorn.Config(
-            app,
-            http=bounded_by(settings),
-            loop="auto",
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            # Whoever sends nonsense shall not write the log; failures inside are answers.
-            log_config=None,
-            log_level="critical",
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=IDLE_CONNECTION_SECONDS,
-            timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
-        )
-    )
+    return BoundedServer(app, settings)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -10,9 +10,8 @@ import secrets
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from gramercy.mcp.http.refusals import RefusedError
-from gramercy.mcp.http.sse import split_event_id
-from gramercy.mcp.http.streams import Stream
+from gramercy.errors import HttpError
+from gramercy.mcp.http.streams import Stream, split_event_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +26,7 @@ MOST_STREAMS = 64
 STANDALONE = 0
 
 
-class Session:
+class HttpSession:
     """One client between its handshake and its end."""
 
     __slots__ = ("_count", "_streams", "busy", "peer", "used")
@@ -63,11 +62,11 @@ class Session:
         return stream
 
     def resume(self, event_id: bytes) -> tuple[Stream, int]:
-        """Return the stream of an event and the event's place, or raise RefusedError (400)."""
+        """Return the stream of an event and the event's place, or raise HttpError (400)."""
         found = split_event_id(event_id)
         stream = None if found is None or self._streams is None else self._streams.get(found[0])
         if found is None or stream is None or not stream.holds(found[1]):
-            raise RefusedError(
+            raise HttpError(
                 400,
                 "nothing can be resumed after this Last-Event-ID: its stream is unknown or too old. Repeat "
                 "the request, or listen without the header",
@@ -109,7 +108,7 @@ class Sessions:
         self._engine = engine
         self._settings = settings
         self._clock = clock
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions: OrderedDict[str, HttpSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -119,24 +118,24 @@ class Sessions:
         while len(self._sessions) >= self._settings.sessions:
             self._end(next(iter(self._sessions)))
         name = secrets.token_urlsafe(24)
-        self._sessions[name] = Session(peer, self._clock())
+        self._sessions[name] = HttpSession(peer, self._clock())
         return name
 
-    def find(self, name: bytes | None, principal: str) -> Session:
-        """Return the caller's session, or raise RefusedError: 400 without an id, 404 for one that is not."""
+    def find(self, name: bytes | None, principal: str) -> HttpSession:
+        """Return the caller's session, or raise HttpError: 400 without an id, 404 for one that is not."""
         if name is None:
-            raise RefusedError(400, "the header Mcp-Session-Id is missing: initialize first, then send it")
+            raise HttpError(400, "the header Mcp-Session-Id is missing: initialize first, then send it")
         key = name.decode("latin-1")
         session = self._sessions.get(key)
         # The session of somebody else is not told from one that never was.
         if session is None or session.peer.principal != principal:
-            raise RefusedError(404, "Session not found: it has ended or never was. Initialize a new one")
+            raise HttpError(404, "Session not found: it has ended or never was. Initialize a new one")
         session.used = self._clock()
         self._sessions.move_to_end(key)
         return session
 
     def close(self, name: bytes | None, principal: str) -> None:
-        """End the caller's session, or raise RefusedError as `find` does."""
+        """End the caller's session, or raise HttpError as `find` does."""
         self.find(name, principal)
         self._end((name or b"").decode("latin-1"))
 

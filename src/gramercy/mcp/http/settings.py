@@ -5,7 +5,8 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field, replace
 
-from gramercy.mcp.http.callers import Gate, ServingError, TokenGate
+from gramercy.errors import ServingError
+from gramercy.mcp.http.auth import Gate, TokenGate
 
 MEGABYTE = 1 << 20
 PUBLIC_RATE = 200.0

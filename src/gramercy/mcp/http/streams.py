@@ -1,7 +1,7 @@
-"""A stream of events to one client: what a request or a session says besides its answers.
+"""Streams of events to one client, as server-sent events, and the connections that read them.
 
-Bounded in what it keeps; with a number it can be resumed after the last event that arrived, without one it
-forgets what was sent. Knows nothing of HTTP: connections come, read, and go.
+A stream is bounded in what it keeps; with a number it can be resumed after the last event that arrived,
+without one it forgets what was sent. Nothing here knows what the messages mean.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from gramercy.mcp.http.sse import encode_event, encode_priming
+from gramercy.mcp.http.responses import end_stream, send_piece, start_stream
 
 if TYPE_CHECKING:
+    from gramercy.mcp.http.responses import Receive, Send
     from gramercy.mcp.http.settings import HttpSettings
 
 RETRY_MS = 500
@@ -214,3 +215,90 @@ class Stream:
         except RuntimeError:
             # The server has ended.
             return
+
+
+class Delivery:
+    """Reads one stream for one connection; `end` must be called, whatever happens."""
+
+    __slots__ = ("_attachment", "_open", "_stream", "_watch", "is_gone")
+
+    def __init__(self, stream: Stream, receive: Receive, is_open: set[Delivery]) -> None:
+        self.is_gone = False
+        self._stream = stream
+        self._attachment = stream.attach()
+        self._watch = asyncio.get_running_loop().create_task(self._watch_connection(receive))
+        self._open = is_open
+        is_open.add(self)
+
+    def stop(self) -> None:
+        """Let the connection end as if its client had gone."""
+        self.is_gone = True
+        self._stream.wake()
+
+    def end(self) -> None:
+        """Leave the stream."""
+        self._open.discard(self)
+        self._watch.cancel()
+        self._stream.detach(self._attachment)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until there is something to tell, the client has gone, or the time is over."""
+        stream = self._stream
+        while not (stream.place or stream.is_finished or stream.is_released or self.is_gone):
+            if not await stream.stir(seconds):
+                return
+
+    async def pump(self, send: Send, cursor: int, keepalive: float) -> None:
+        """Write the events after a place as they come, until the stream or the connection ends."""
+        stream = self._stream
+        await start_stream(send)
+        while not self._is_over():
+            events, cursor = stream.take(cursor)
+            if events:
+                await send_piece(send, events)
+            elif stream.is_finished:
+                break
+            elif stream.is_released:
+                await send_piece(send, encode_retry(RETRY_MS))
+                break
+            elif not await stream.stir(keepalive) and not self._is_over():
+                await send_piece(send, KEEPALIVE)
+        await end_stream(send)
+
+    def _is_over(self) -> bool:
+        return self.is_gone or not self._stream.is_read_by(self._attachment)
+
+    async def _watch_connection(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.stop()
+
+
+KEEPALIVE = b": still here\n\n"
+
+
+def encode_event(message: bytes, event_id: str | None = None) -> bytes:
+    """Return a message as one event."""
+    head = f"id: {event_id}\n".encode() if event_id is not None else b""
+    if b"\n" in message or b"\r" in message:
+        # JSON needs no line breaks, so those that are there are spaces between tokens.
+        message = message.replace(b"\r", b" ").replace(b"\n", b" ")
+    return head + b"data: " + message + b"\n\n"
+
+
+def encode_priming(event_id: str, retry_ms: int) -> bytes:
+    """Return the empty event that tells a client from where, and how soon, to resume."""
+    return f"id: {event_id}\nretry: {retry_ms}\ndata: \n\n".encode()
+
+
+def encode_retry(retry_ms: int) -> bytes:
+    """Return the field that tells a client how soon to come back."""
+    return f"retry: {retry_ms}\n\n".encode()
+
+
+def split_event_id(text: bytes) -> tuple[int, int] | None:
+    """Return stream and place of an event id, or None for one that was never given."""
+    stream, dash, place = text.partition(b"-")
+    if not (dash and stream.isdigit() and place.isdigit() and len(text) <= 40):  # noqa: PLR2004 - two numbers
+        return None
+    return int(stream), int(place)

@@ -1,6 +1,7 @@
-"""Who calls over HTTP, and the gates that find out: no gate at all, or bearer tokens.
+"""Who may call over HTTP: which Host and Origin headers pass, and the gates that name a caller by a token.
 
-Nothing here knows MCP or a socket: a gate sees the Authorization header and names a caller or refuses.
+A page under a foreign name can be made to resolve to this machine (DNS rebinding); its requests carry that
+name, so only names of this machine and configured ones pass. Nothing here knows MCP's messages or a socket.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
 
-from gramercy.errors import GramercyError
+from gramercy.errors import HttpError, ServingError
+from gramercy.mcp.http.responses import DENIED
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gramercy.mcp.http.settings import HttpSettings
+
 SHORTEST_TOKEN = 16
-
-
-class ServingError(GramercyError):
-    """The server cannot be started as asked; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +145,84 @@ def _check_token(token: str) -> None:
             f"a token of {len(token)} characters can be guessed: take at least {SHORTEST_TOKEN}, for example "
             'from python -c "import secrets; print(secrets.token_urlsafe(32))"'
         )
+
+
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+REMEMBERED_HOSTS = 64
+
+
+class Origins:
+    """Decides by the Host and Origin headers, and says what browsers may read."""
+
+    def __init__(self, settings: HttpSettings) -> None:
+        self._hosts = frozenset(host.lower() for host in settings.hosts)
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.origins)
+        # Nearly all callers send the same few values.
+        self._known: set[bytes] = set()
+
+    def check(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raise HttpError (403) for a foreign Host or Origin."""
+        host = headers.get(b"host", b"")
+        if host not in self._known:
+            self._check_host(host)
+        origin = headers.get(b"origin")
+        if origin is not None:
+            self._check_origin(origin)
+
+    def readable_by(self, origin: bytes | None) -> list[tuple[bytes, bytes]]:
+        """Return the CORS headers that let a page of a configured origin read an answer."""
+        if origin is None or origin.decode("latin-1").lower() not in self._origins:
+            return []
+        return [
+            (b"access-control-allow-origin", origin),
+            (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate"),
+            (b"vary", b"Origin"),
+        ]
+
+    def preflight(self, origin: bytes | None) -> list[tuple[bytes, bytes]]:
+        """Return what answers a browser's question before a request, besides the headers of `readable_by`."""
+        if not self.readable_by(origin):
+            return []
+        return [
+            (b"access-control-allow-methods", b"POST, GET, DELETE"),
+            (b"access-control-allow-headers", b"*, Authorization"),
+            (b"access-control-max-age", b"600"),
+        ]
+
+    def _check_host(self, host: bytes) -> None:
+        name = host.decode("latin-1").lower()
+        if not self._is_allowed(name):
+            raise HttpError(
+                403,
+                f"the Host header {name!r:.80} is not one of this server's names: call it as localhost, or "
+                "have the name added to its allowed hosts",
+                code=DENIED,
+            )
+        if len(self._known) < REMEMBERED_HOSTS:
+            self._known.add(host)
+
+    def _check_origin(self, origin: bytes) -> None:
+        text = origin.decode("latin-1").lower()
+        if text in self._origins:
+            return
+        scheme, _, host = text.partition("://")
+        if scheme not in {"http", "https"} or not self._is_allowed(host):
+            raise HttpError(
+                403,
+                f"pages of the origin {text!r:.80} may not call this server: have the origin added to its "
+                "allowed origins",
+                code=DENIED,
+            )
+
+    def _is_allowed(self, host: str) -> bool:
+        if host in self._hosts:
+            return True
+        try:
+            parts = urlsplit(f"//{host}")
+            name, _ = parts.hostname or "", parts.port
+        except ValueError:
+            return False
+        # What is left besides name and port (a user, a path) is not a host.
+        if parts.netloc != host or "@" in host:
+            return False
+        return name in LOCAL_NAMES or name in self._hosts

@@ -1,16 +1,82 @@
-"""The little of a frame that the transport looks at: which method, about what, for which revision.
+"""One HTTP request as the transport passes it along: caller, headers, body, and the outside of its message.
 
-What a frame means is the engine's business; a frame that is not even JSON is handed to it unseen.
+Of a message only method, subject and revision are looked at; what it means is the engine's business, and a
+body that is not even JSON is handed to the engine unread.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
 
+from gramercy.errors import HttpError
 from gramercy.mcp.versions import VERSION_KEY
+
+if TYPE_CHECKING:
+    from gramercy.mcp.http.auth import Caller
+    from gramercy.mcp.http.responses import Receive, Send
+
+LONGEST_NUMBER = 18
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """A request with its caller; frame and envelope come with the body."""
+
+    headers: dict[bytes, bytes]
+    receive: Receive
+    send: Send
+    caller: Caller
+    frame: bytes = b""
+    envelope: Envelope | list[Envelope] | None = None
+
+    @property
+    def request_id(self) -> object:
+        """The id to answer to, None when it is not known or nothing was asked."""
+        envelope = self.envelope
+        if envelope is None or isinstance(envelope, list) or not envelope.is_request:
+            return None
+        return envelope.id
+
+    async def read_body(self, limit: int) -> bool:
+        """Read the body into `frame`; return False when the client went. Too long a one is refused (413)."""
+        self._check_length(limit)
+        message = await self.receive()
+        body: bytes = message.get("body", b"")
+        if message["type"] == "http.request" and not message.get("more_body"):
+            if len(body) > limit:
+                raise _too_long(limit)
+            self.frame = bytes(body)
+            return True
+        return message["type"] == "http.request" and await self._read_pieces(body, limit)
+
+    async def _read_pieces(self, first: bytes, limit: int) -> bool:
+        pieces = bytearray(first)
+        while len(pieces) <= limit:
+            message = await self.receive()
+            if message["type"] != "http.request":
+                return False
+            pieces += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        if len(pieces) > limit:
+            raise _too_long(limit)
+        self.frame = bytes(pieces)
+        return True
+
+    def _check_length(self, limit: int) -> None:
+        length = self.headers.get(b"content-length", b"0")
+        if not length.isdigit():
+            raise HttpError(400, f"Content-Length is {length.decode('latin-1')!r:.40}: expected a number")
+        if len(length) > LONGEST_NUMBER or int(length) > limit:
+            raise _too_long(limit)
+
+
+def _too_long(limit: int) -> HttpError:
+    return HttpError(413, f"the body is too long: at most {limit} bytes are read")
 
 
 class Meta(msgspec.Struct):
