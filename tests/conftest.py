@@ -7,8 +7,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 MANIFEST = Path(__file__).parent / "contracts" / "manifest"
+
+# Chosen by scripts/test with --hypothesis-profile: a try in passing, and the search of scripts/test --all.
+settings.register_profile("quick", max_examples=25)
+settings.register_profile("thorough", max_examples=300)
 
 
 def read_requirements() -> list[dict[str, str]]:

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from gramercy.gram.specification import create_tool_specification as create_tool_specification
     from gramercy.images.opening import open_image as open_image
     from gramercy.tools.arguments import validate_tool_args as validate_tool_args
+    from gramercy.tools.content import ToolOutput as ToolOutput
     from gramercy.tools.definition import create_tool as create_tool
     from gramercy.tools.definition import define_tool as define_tool
     from gramercy.tools.definition import tool as tool
     from gramercy.tools.formatting import format_tool_result as format_tool_result
     from gramercy.tools.library import ToolLibrary as ToolLibrary
-    from gramercy.tools.outcome import ToolOutput as ToolOutput
     from gramercy.tools.registry import Registry as Registry
     from gramercy.tools.registry import default_registry as default_registry
     from gramercy.tools.safety import Safety as Safety
@@ -51,10 +51,10 @@ _HOMES = {
     "gram.signatures.signature": ("parse_type_signature", "type_signature_to_json_schema"),
     "gram.specification": ("ToolSpecification", "create_tool_specification"),
     "tools.arguments": ("validate_tool_args",),
+    "tools.content": ("ToolOutput",),
     "tools.definition": ("create_tool", "define_tool", "tool"),
     "tools.formatting": ("format_tool_result",),
     "tools.library": ("ToolLibrary",),
-    "tools.outcome": ("ToolOutput",),
     "tools.registry": ("Registry", "default_registry"),
     "tools.safety": ("Safety",),
     "tools.tool": ("Tool", "tools_to_schema"),

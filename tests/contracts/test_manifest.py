@@ -7,6 +7,7 @@ so that the answer is the same when only a part of them is run.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from pathlib import Path
@@ -38,21 +39,22 @@ def ids_in(source: str) -> set[str]:
     return {ast.literal_eval(argument) for mark in marks for argument in mark.args}
 
 
-def named_ids() -> set[str]:
+@functools.cache
+def named_ids() -> frozenset[str]:
     """Collect the ids that all tests name."""
     files = TESTS.rglob("test_*.py")
-    return {name for file in files for name in ids_in(file.read_text("utf-8"))}
+    return frozenset(name for file in files for name in ids_in(file.read_text("utf-8")))
 
 
-def untested(requirements: Requirements, named: set[str]) -> set[str]:
+def untested(requirements: Requirements, named: frozenset[str]) -> set[str]:
     return {entry["id"] for entry in requirements if "pending" not in entry} - named
 
 
-def unknown(requirements: Requirements, named: set[str]) -> set[str]:
+def unknown(requirements: Requirements, named: frozenset[str]) -> frozenset[str]:
     return named - {entry["id"] for entry in requirements}
 
 
-def pending_but_tested(requirements: Requirements, named: set[str]) -> set[str]:
+def pending_but_tested(requirements: Requirements, named: frozenset[str]) -> set[str]:
     return {entry["id"] for entry in requirements if "pending" in entry} & named
 
 
@@ -114,9 +116,9 @@ WAITING = {"id": "000.b", "source": "000 tool protocol: B", "says": "It will.", 
 def test_the_checks_find_each_kind_of_fault() -> None:
     """The manifest can only be trusted when its checks can fail."""
     both = [PROVEN, WAITING]
-    assert untested(both, set()) == {"000.a"}
-    assert unknown(both, {"000.a", "000.c"}) == {"000.c"}
-    assert pending_but_tested(both, {"000.a", "000.b"}) == {"000.b"}
+    assert untested(both, frozenset()) == {"000.a"}
+    assert unknown(both, frozenset({"000.a", "000.c"})) == {"000.c"}
+    assert pending_but_tested(both, frozenset({"000.a", "000.b"})) == {"000.b"}
     assert repeated([PROVEN, PROVEN, WAITING]) == {"000.a"}
     assert incomplete(both) == set()
 

@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gramercy import Approved, Denied, Executor, Modified, Policy, Registry, ToolOutput, define_tool
@@ -190,7 +190,6 @@ def check(case, calls, results):
 
 
 @given(CASES, CALLS)
-@settings(max_examples=120)
 def test_the_five_invariants_hold_in_plain_code(case, calls):
     """Seed 002, Invariants; 5: anything raised here would fail the test."""
     try:
@@ -200,7 +199,6 @@ def test_the_five_invariants_hold_in_plain_code(case, calls):
 
 
 @given(CASES, CALLS)
-@settings(max_examples=120)
 def test_the_five_invariants_hold_in_async_code(case, calls):
     """Seed 002, Invariants; 5: anything raised here would fail the test."""
     try:

@@ -133,6 +133,7 @@ def test_lines_are_too_wide_only_where_no_break_is_possible(make_scribe: Any) ->
         assert max(map(len, format_gram(text).splitlines())) <= WIDTH, text
 
 
+@pytest.mark.slow
 def test_formatting_keeps_meaning_style_and_comments_and_is_idempotent(make_scribe: Any) -> None:
     """`fmt` preserves comments and style, is idempotent."""
     for wide in (False, True):

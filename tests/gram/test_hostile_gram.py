@@ -245,6 +245,7 @@ def test_any_bytes_decoded_anyhow_give_a_document_or_a_syntax_error(
     check(data.decode(encoding, "surrogateescape"), strict=strict)
 
 
+@pytest.mark.slow
 def test_random_signs_give_a_document_or_a_syntax_error(make_scribe: Any) -> None:
     """Fuzz: signs of the grammar in any order, and spoilt documents, in bounded time."""
     scribe = make_scribe("fuzz", wide=True)

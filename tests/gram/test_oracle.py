@@ -73,6 +73,7 @@ def accepts(text: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_every_generated_document_is_accepted_by_both(oracle: tree_sitter.Parser, make_scribe: Any) -> None:
     """Gram layer: strict is exactly the language of the official parser."""
     scribe = make_scribe("documents")
@@ -82,6 +83,7 @@ def test_every_generated_document_is_accepted_by_both(oracle: tree_sitter.Parser
         assert accepts(text), repr(text)
 
 
+@pytest.mark.slow
 def test_no_mutant_divides_the_reader_and_the_oracle(oracle: tree_sitter.Parser, make_scribe: Any) -> None:
     """Gram layer: 100 % agreement; the mutants are mixed enough to be refused and accepted often."""
     scribe = make_scribe("mutants")
@@ -96,6 +98,7 @@ def test_no_mutant_divides_the_reader_and_the_oracle(oracle: tree_sitter.Parser,
     assert 0.1 < accepted / (DOCUMENTS * MUTANTS_EACH) < 0.9
 
 
+@pytest.mark.slow
 def test_no_salad_of_signs_divides_the_reader_and_the_oracle(
     oracle: tree_sitter.Parser, make_scribe: Any
 ) -> None:
@@ -120,6 +123,7 @@ def test_the_strict_language_is_read_by_default_as_well(make_scribe: Any) -> Non
         assert document == read(text, strict=True), repr(text)
 
 
+@pytest.mark.slow
 def test_spans_of_all_parts_agree_with_the_oracle(oracle: tree_sitter.Parser, make_scribe: Any) -> None:
     """Not only the verdict: nodes, brackets, records, properties and references stand at the same places."""
     scribe = make_scribe("spans")

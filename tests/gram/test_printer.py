@@ -145,6 +145,7 @@ def test_any_value_reads_back_with_its_type(value: Any) -> None:
     assert is_same_value(record["v"], value)
 
 
+@pytest.mark.slow
 def test_texts_of_authors_read_back_equal_and_print_the_same_again(make_scribe: Any) -> None:
     """The author's style is printed, and is stable."""
     for wide in (False, True):

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gramercy import InvalidArgumentsError, create_tool
@@ -168,7 +168,6 @@ def check_error(schema, error):
 
 
 @given(SCHEMAS, st.dictionaries(NAMES, JSON, max_size=4))
-@settings(max_examples=300)
 def test_json_arguments_are_checked_or_explained_with_an_example_that_fits(schema, arguments):
     """Decision 8: faults with paths and a corrected example that really is correct."""
     before = json.dumps(arguments)
@@ -183,7 +182,6 @@ def test_json_arguments_are_checked_or_explained_with_an_example_that_fits(schem
 
 
 @given(SCHEMAS, PYTHON | st.dictionaries(NAMES, PYTHON, max_size=4))
-@settings(max_examples=300)
 @example({"type": "object", "properties": {}}, {"a": Strange()})
 @example({"type": "object", "properties": {}}, endless())
 def test_any_python_value_is_checked_or_explained(schema, arguments):
@@ -216,7 +214,6 @@ PLAIN_VALUES = st.sampled_from(["a", "é", "\ud800", 0, -1, 10**12, 10**10, True
 
 
 @given(PLAIN_SCHEMAS | SCHEMAS, st.dictionaries(NAMES | st.integers(0, 1), PLAIN_VALUES, max_size=4))
-@settings(max_examples=400)
 def test_the_quick_check_agrees_with_the_thorough_one(schema, arguments):
     """Performance design: the validator decides; whoever decides faster must decide the same."""
     checker = create_tool("it", "It.", schema, dict).checker
@@ -228,7 +225,6 @@ def test_the_quick_check_agrees_with_the_thorough_one(schema, arguments):
 
 
 @given(SCHEMAS)
-@settings(max_examples=100)
 def test_a_missing_argument_always_names_itself(schema):
     """Decision 8: every fault."""
     result = outcome(schema, {})

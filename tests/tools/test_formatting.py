@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gramercy import format_tool_result
@@ -209,14 +209,12 @@ JSON = st.recursive(
 
 
 @given(ANY)
-@settings(max_examples=200)
 def test_every_value_becomes_text(value):
     """Seed 002, Invariant 3: content is a string."""
     assert type(format_tool_result(value)) is str
 
 
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=5))
-@settings(max_examples=100)
 def test_plain_mappings_can_be_read_back(value):
     """Decision 7: mapping becomes JSON."""
     assert json.loads(format_tool_result(value)) == value

@@ -30,9 +30,8 @@ from gramercy.execution.journal import Journal, MemoryJournal
 from gramercy.execution.metrics import Metrics, ToolMetrics, metrics_table
 from gramercy.execution.policy import Action, Policy, Verdict
 from gramercy.execution.results import Attempt, Recorder
-from gramercy.tools.problems import is_duration
 from gramercy.tools.safety import Safety
-from gramercy.tools.values import SCALARS, PlainCopy
+from gramercy.tools.values import SCALARS, PlainCopy, is_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,7 @@ from gramercy.execution.calls import ToolResult, error_text, text_for_model
 from gramercy.execution.hooks import notify
 from gramercy.execution.journal import State
 from gramercy.execution.seal import canonical_text
-from gramercy.tools.content import blocks_text
-from gramercy.tools.outcome import ToolOutput
+from gramercy.tools.content import ToolOutput, blocks_text
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
 

@@ -50,7 +50,7 @@ def result_to_schema(function: Callable[..., Any]) -> Schema:
         return (
             {}
             if annotation is inspect.Signature.empty
-            else annotation_to_schema(_resolve(function, annotation))
+            else annotation_to_schema(resolve_annotation(function, annotation))
         )
     except SpecificationError:
         return {}
@@ -72,7 +72,7 @@ def _parameter_schema(function: Callable[..., Any], parameter: inspect.Parameter
     if parameter.annotation is inspect.Parameter.empty:
         raise SpecificationError(f"{which} has no annotation: write {parameter.name}: str, or another type")
     try:
-        return field_schema(_resolve(function, parameter.annotation), parameter.default)
+        return field_schema(resolve_annotation(function, parameter.annotation), parameter.default)
     except SpecificationError as error:
         raise SpecificationError(f"{which}: {error}") from None
 
@@ -87,7 +87,7 @@ def _with_description(schema: Schema, description: str) -> Schema:
     return described
 
 
-def _resolve(function: Callable[..., Any], annotation: Any) -> Any:
+def resolve_annotation(function: Callable[..., Any], annotation: Any) -> Any:
     """Evaluate one annotation; the others of the function may be unresolvable without harm."""
     holder = SimpleNamespace(__annotations__={"annotation": annotation})
     namespace = getattr(_innermost(function), "__globals__", {})

@@ -1,4 +1,7 @@
-"""Kinds of content beside text that a tool, a resource or a prompt can give. They know no wire format."""
+"""What a handler may return: a plain value, or a ToolOutput with blocks of other content beside the text.
+
+Resources and prompts give the same blocks. Nothing here knows a wire format.
+"""
 
 from __future__ import annotations
 
@@ -72,3 +75,18 @@ def _block_text(block: Block) -> str:
     if isinstance(block.content, str):
         return f"[resource {block.uri}]\n{block.content}"
     return f"[resource {block.uri}: {len(block.content):,} bytes]"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """A value together with an error, or with more than text.
+
+    The text of `value` is always there and sufficient. `blocks` are shown after it (instead of it when it is
+    None) by callers who can show pictures, sounds and resources; `structured` is the same as JSON, for those
+    who compute with it: give it only when it is complete without the text.
+    """
+
+    value: Any
+    error: str | None = None
+    blocks: tuple[Block, ...] = ()
+    structured: Any = None

@@ -1,30 +1,41 @@
-"""Make tools: from a parameter list, from an annotated function, a JSON Schema; refuse the faulty ones."""
+"""Make tools: from a parameter list, from an annotated function, from a JSON Schema; refuse the faulty ones.
+
+Every check adds to one list of problems, so that one refusal says everything that is wrong.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Iterable, Mapping
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from gramercy.errors import GramercyError, InvalidToolError
-from gramercy.tools.parameters import read_parameters, read_required
-from gramercy.tools.problems import (
-    GRAM_SYMBOL,
-    SNAKE_CASE,
-    check_categories,
-    check_description,
-    check_handler,
-    check_level,
-    check_name,
-    check_options,
-    check_schema,
-)
+from gramercy.gram.suggestion import suggest
+from gramercy.tools.arguments import check_definition
 from gramercy.tools.safety import Safety
 from gramercy.tools.tool import Handler, Tool
+from gramercy.tools.values import copy_plain, is_duration, is_unicode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+Problems: TypeAlias = "list[str]"
+
+SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*")
+GRAM_SYMBOL = re.compile(r"[a-zA-Z_][0-9a-zA-Z_.\-@]*")
+# Deeper schemas only serve to exhaust the stack of the compiler.
+DEEPEST_SCHEMA = 100
+OPTIONS = ("deadline", "inline", "idempotent", "target_state", "effect", "async_handler")
+PARAMETER_TYPES = ("string", "boolean", "number", "integer", "object", "array")
+PARAMETER_KEYS = frozenset({
+    *("name", "type", "description", "default", "enum", "examples", "title"),
+    *("items", "minItems", "maxItems", "uniqueItems"),
+    *("properties", "required", "additionalProperties"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "pattern", "format"),
+})  # fmt: skip
 SNAKE_EXAMPLE = "snake_case such as 'read_file'"
 # A section of a docstring that the schema already carries, in the Google, NumPy or reST style.
 _SECTION = re.compile(
@@ -115,14 +126,15 @@ def tool(
 
 def _from_function(function: Callable[..., Any], name: str | None, about: dict[str, Any]) -> Tool:
     # Imported here: programs that define tools without annotations do not pay for reading them.
-    from gramercy.tools.functions import describe_function, keyword_handler
+    from gramercy.gram.functions import function_to_schema
+    from gramercy.tools.functions import keyword_handler
 
     problems: list[str] = []
     called = getattr(function, "__name__", "") if name is None else name
     check_name(called, SNAKE_CASE, SNAKE_EXAMPLE, problems)
     schema: dict[str, Any] = {}
     try:
-        schema = {**describe_function(function), "additionalProperties": False}
+        schema = {**function_to_schema(function), "additionalProperties": False}
     except GramercyError as error:
         problems.append(str(error))
     return _make(called, schema, keyword_handler(function), problems, about, function)
@@ -163,3 +175,155 @@ def _make(  # noqa: PLR0913, PLR0917 - the one place where a definition's parts 
         function=function,
         **about["options"],
     )
+
+
+def read_parameters(parameters: object, problems: Problems) -> dict[str, Any]:
+    """Return the properties that a list of parameters describes."""
+    if isinstance(parameters, str | bytes | Mapping) or not isinstance(parameters, Iterable):
+        problems.append('parameters must be a list such as [{"name": "path", "type": "string"}]')
+        return {}
+    properties: dict[str, Any] = {}
+    for position, parameter in enumerate(parameters, 1):
+        name = parameter.get("name") if isinstance(parameter, Mapping) else None
+        if not isinstance(name, str) or not name:
+            problems.append(f'parameter {position} has no name: expected an object with "name" and "type"')
+        elif name in properties:
+            problems.append(f"parameter {name!r} is there twice: remove or rename one")
+        else:
+            properties[name] = _property(name, parameter, problems)
+    return properties
+
+
+def _property(name: str, parameter: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+    for key in parameter:
+        if key not in PARAMETER_KEYS:
+            problems.append(f"parameter {name!r} has an unknown key {key!r}{hint(key, PARAMETER_KEYS)}")
+    if isinstance(parameter.get("required"), bool):
+        problems.append(
+            f"parameter {name!r} says 'required' itself: pass required=[{name!r}] to the tool instead"
+        )
+    kind = parameter.get("type")
+    word = kind.removeprefix(":").lower() if isinstance(kind, str) else kind
+    if word not in PARAMETER_TYPES:
+        listed = f"expected {', '.join(PARAMETER_TYPES)}{hint(word, PARAMETER_TYPES)}"
+        problems.append(f"parameter {name!r} has the unknown type {kind!r:.50}: {listed}")
+    return {**{key: value for key, value in parameter.items() if key != "name"}, "type": word}
+
+
+def read_required(required: object, properties: Mapping[str, Any], problems: Problems) -> list[str]:
+    """Return the names of required parameters, each once; all must be parameters."""
+    if isinstance(required, str | Mapping) or not isinstance(required, Iterable):
+        problems.append(f'required must be a list of names, such as ["path"], not {required!r:.50}')
+        return []
+    names: list[str] = []
+    for name in required:
+        if not isinstance(name, str):
+            problems.append(f"required names {name!r:.50}, which is no text")
+        elif name not in properties:
+            known = f"; the parameters are {', '.join(properties) or 'none'}"
+            problems.append(f"required names {name!r}, which is no parameter{hint(name, properties, known)}")
+        elif name not in names:
+            names.append(name)
+    return names
+
+
+def hint(word: object, candidates: Iterable[str], otherwise: str = "") -> str:
+    """Return `; did you mean …?` when a candidate resembles the word."""
+    close = suggest(word, candidates) if isinstance(word, str) else []
+    return f"; did you mean {close[0]!r}?" if close else otherwise
+
+
+def check_name(name: object, form: re.Pattern[str], example: str, problems: Problems) -> None:
+    """Require a name of the given form."""
+    if not isinstance(name, str):
+        problems.append(f"the name is {type(name).__name__}: expected text in {example}")
+    elif not name:
+        problems.append(f"the name is empty: expected {example}")
+    elif not form.fullmatch(name):
+        snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[:100]).replace("-", "_").replace(" ", "_").lower()
+        better = f"; try {snake!r}" if SNAKE_CASE.fullmatch(snake) else ""
+        problems.append(f"the name {name[:100]!r} has the wrong form: expected {example}{better}")
+
+
+def check_description(description: object, problems: Problems) -> None:
+    """Require a description that says something and can be sent."""
+    if not isinstance(description, str) or not description.strip():
+        problems.append("the description is empty: tell the model what the tool does and when to use it")
+    elif not is_unicode(description):
+        problems.append("the description has a lone surrogate: expected valid Unicode text")
+
+
+def check_level(word: object, problems: Problems) -> Safety:
+    """Require one of the three safety levels."""
+    try:
+        return Safety.parse(word)
+    except InvalidToolError as error:
+        problems.append(str(error))
+        return Safety.DANGEROUS
+
+
+def check_handler(handler: object, problems: Problems) -> None:
+    """Require a function of one argument."""
+    if handler is None:
+        problems.append("there is no handler: pass a function that takes one dictionary of arguments")
+    elif not callable(handler):
+        problems.append(f"the handler is {type(handler).__name__}: expected a function of one dictionary")
+    elif not _takes_one(handler):
+        problems.append(
+            "the handler must take exactly one argument, the dictionary of arguments (or use @tool)"
+        )
+
+
+def _takes_one(function: Any) -> bool:
+    if type(function) is FunctionType:
+        # The usual case, told without the price of a whole signature.
+        code = function.__code__
+        if code.co_argcount == 1 and not code.co_kwonlyargcount:
+            return True
+    try:
+        inspect.signature(function).bind({})
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # a builtin without a signature; the call itself will tell
+    return True
+
+
+def check_categories(categories: object, problems: Problems) -> tuple[str, ...]:
+    """Require a list of words; the seeds' leading colons are taken off."""
+    if isinstance(categories, str | Mapping) or not isinstance(categories, Iterable):
+        problems.append(f'categories must be a list of words, such as ["files"], not {categories!r:.50}')
+        return ()
+    words = [c.removeprefix(":") if isinstance(c, str) else c for c in categories]
+    if not all(isinstance(word, str) and word for word in words):
+        problems.append("every category must be a word")
+        return ()
+    return tuple(dict.fromkeys(words))
+
+
+def check_options(options: Mapping[str, Any], problems: Problems) -> None:
+    """Require options that exist, with values that make sense."""
+    known = f": expected {', '.join(OPTIONS)}"
+    problems += [
+        f"unknown option {key!r}{hint(key, OPTIONS, known)}" for key in options if key not in OPTIONS
+    ]
+    deadline = options.get("deadline")
+    if deadline is not None and not is_duration(deadline):
+        problems.append(f"the deadline is {deadline!r:.50}: expected a positive number of seconds or None")
+    for key in ("inline", "idempotent"):
+        if not isinstance(options.get(key, False), bool):
+            problems.append(f"{key} is {options[key]!r:.50}: expected True or False")
+    for key in ("target_state", "effect", "async_handler"):
+        function = options.get(key)
+        if function is not None and not (callable(function) and _takes_one(function)):
+            problems.append(f"{key} must be a function of one argument, the dictionary of arguments")
+
+
+def check_schema(schema: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+    """Require a usable JSON Schema; return a copy in plain JSON that shares nothing with it."""
+    plain = copy_plain(schema, deepest=DEEPEST_SCHEMA, tuples=True)
+    if plain.faults:
+        problems.extend(f"the schema is not JSON at {fault}" for fault in plain.faults)
+        return {}
+    problems.extend(check_definition(plain.value))
+    return plain.value  # type: ignore[no-any-return]

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import Fault, InvalidArgumentsError
 from gramercy.gram.suggestion import suggest
-from gramercy.tools.example import corrected_arguments
-from gramercy.tools.keywords import expected_of, expected_text
-from gramercy.tools.printing import describe_value, json_type, shown
-from gramercy.tools.values import MOST_FAULTS, WHOLE, PlainCopy, join_path
+from gramercy.tools.examples import corrected_arguments
+from gramercy.tools.values import (
+    LONGEST_SHOWN,
+    MOST_FAULTS,
+    WHOLE,
+    PlainCopy,
+    describe_value,
+    join_path,
+    json_type,
+    shown,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from jsonschema_rs import Draft202012Validator
 
@@ -23,10 +30,14 @@ if TYPE_CHECKING:
 # The validator makes an object for every fault before it gives the first. Beyond this many values that would
 # take seconds and gigabytes, so only the first fault is asked for.
 MOST_VALUES_EXPLAINED = 5_000
+# Beyond this many the message says "possibly more" instead of a number: counting costs a Fault each.
 MOST_COUNTED = 1_000
-MOST_STRANGERS = 200
+# Unknown names compared with a missing one; each comparison is a few microseconds.
+MOST_UNKNOWN = 200
+# Longer examples and patterns would bury the faults.
 LONGEST_EXAMPLE = 2_000
-STRANGE_NAMES = frozenset({"additionalProperties", "unevaluatedProperties"})
+LONGEST_PATTERN = 200
+UNKNOWN_NAMES = frozenset({"additionalProperties", "unevaluatedProperties"})
 
 
 def explain_faults(
@@ -49,8 +60,8 @@ def _validation_faults(validator: Draft202012Validator, schema: Schema, argument
         first = _first_error(validator, arguments.value)
         faults = list(_faults_of(first, schema)) if first else []
         return [*faults[:MOST_FAULTS], *_more(max(0, len(faults) - MOST_FAULTS), or_more=True)]
-    # Strange names last: there may be thousands, and what is missing explains them.
-    errors = sorted(validator.iter_errors(arguments.value), key=lambda e: e.kind.name in STRANGE_NAMES)
+    # Unknown names last: there may be thousands, and what is missing explains them.
+    errors = sorted(validator.iter_errors(arguments.value), key=lambda e: e.kind.name in UNKNOWN_NAMES)
     found = (fault for error in errors for fault in _faults_of(error, schema))
     unique = list(dict.fromkeys(islice(found, MOST_COUNTED)))
     unlisted = len(unique) - MOST_FAULTS
@@ -99,7 +110,7 @@ def _faults_of(error: Any, schema: Schema) -> Iterator[Fault]:
     name, detail = error.kind.name, error.kind.as_dict()
     if name == "required":
         yield _missing(error, detail["property"], schema)
-    elif name in STRANGE_NAMES:
+    elif name in UNKNOWN_NAMES:
         yield from _unexpected(error, detail["unexpected"], schema)
     elif name in {"anyOf", "oneOf"} and all(detail["context"]):
         yield from _alternatives(error, detail["context"], schema)
@@ -117,8 +128,8 @@ def _faults_of(error: Any, schema: Schema) -> Iterator[Fault]:
 def _missing(error: Any, missing: str, schema: Schema) -> Fault:
     given = error.instance
     known = _properties_at(schema, error.instance_path)
-    strangers = [name for name in given if name not in known][:MOST_STRANGERS]
-    close = suggest(missing, strangers)
+    unknown = [name for name in given if name not in known][:MOST_UNKNOWN]
+    close = suggest(missing, unknown)
     received = f"nothing: it is required{f', but {json.dumps(close[0])} was given' if close else ''}"
     return Fault(join_path(_path_of(error), missing), expected_of(known.get(missing)), received)
 
@@ -188,3 +199,59 @@ def _properties_at(schema: Schema, path: Sequence[str | int]) -> dict[str, Any]:
         here = here.get("items") if isinstance(step, int) else here.get("properties", {}).get(step)
     properties = here.get("properties") if isinstance(here, dict) else None
     return properties if isinstance(properties, dict) else {}
+
+
+_WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "const": lambda d: f"exactly {shown(d['expected_value'])}",
+    "minimum": lambda d: f"at least {shown(d['limit'])}",
+    "maximum": lambda d: f"at most {shown(d['limit'])}",
+    "exclusiveMinimum": lambda d: f"more than {shown(d['limit'])}",
+    "exclusiveMaximum": lambda d: f"less than {shown(d['limit'])}",
+    "multipleOf": lambda d: f"a multiple of {shown(d['multiple_of'])}",
+    "minLength": lambda d: f"at least {d['limit']} characters",
+    "maxLength": lambda d: f"at most {d['limit']} characters",
+    "pattern": lambda d: f"text that matches {_pattern(d)}",
+    "format": lambda d: f"text in the format {d['format'][:LONGEST_SHOWN]}",
+    "minItems": lambda d: f"at least {d['limit']} items",
+    "maxItems": lambda d: f"at most {d['limit']} items",
+    "uniqueItems": lambda _: "items that are all different",
+    "contains": lambda _: "another number of items of the kind that the schema asks for",
+    "unevaluatedItems": lambda _: "fewer items",
+    "minProperties": lambda d: f"at least {d['limit']} names",
+    "maxProperties": lambda d: f"at most {d['limit']} names",
+    "propertyNames": lambda d: f"other names ({_inner(d['error'].kind)})",
+    "not": lambda d: f"something that does not fit {shown(d['schema'])}",
+    "falseSchema": lambda _: "nothing here",
+    "oneOf": lambda _: "a value that fits exactly one alternative (this one fits several)",
+    "type": lambda d: " or ".join(d["types"]),
+    "enum": lambda d: expected_of({"enum": d["options"]}),
+}
+
+
+def _pattern(detail: dict[str, Any]) -> str:
+    # Where matching took too many steps, the validator gives an error instead of the pattern.
+    return str(detail.get("pattern", "the schema's pattern within reasonable time"))[:LONGEST_PATTERN]
+
+
+def _inner(kind: Any) -> str:
+    return expected_text(kind.name, kind.as_dict())
+
+
+def expected_text(keyword: str, detail: dict[str, Any]) -> str:
+    """Say what a keyword wanted that was not met."""
+    describe = _WORDS.get(keyword)
+    return describe(detail) if describe else f"a value that satisfies {keyword}"
+
+
+def expected_of(schema: Any) -> str:
+    """Say what a schema wants."""
+    if not isinstance(schema, dict):
+        return "a value"
+    if "enum" in schema:
+        options = schema["enum"]
+        more = f" and {len(options) - MOST_FAULTS} more" if len(options) > MOST_FAULTS else ""
+        return f"one of {', '.join(map(shown, options[:MOST_FAULTS]))}{more}"
+    kind = schema.get("type", "a value")
+    text = kind if isinstance(kind, str) else " or ".join(kind)
+    about = schema.get("description")
+    return f"{text} ({about[:LONGEST_SHOWN]})" if about else text

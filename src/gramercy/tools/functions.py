@@ -1,28 +1,38 @@
-"""Call an annotated Python function with JSON arguments."""
+"""Call an annotated Python function with JSON arguments, converted to what its annotations promise.
+
+The arguments fit the schema that `gram.annotations` makes of the same annotations. A value that still cannot
+be converted (a date that does not exist) is a fault of the call.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 import functools
 import inspect
+import pathlib
+import types
 import typing
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+import uuid
+from collections import abc
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
 
 from gramercy.errors import Fault, InvalidArgumentsError
-from gramercy.gram.functions import function_to_schema
-from gramercy.tools.conversion import conversion_of
-from gramercy.tools.printing import describe_value
+from gramercy.gram.functions import resolve_annotation
+from gramercy.tools.values import describe_value
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gramercy.gram.json_schema import Schema
-    from gramercy.tools.conversion import Converter
-
-
-def describe_function(function: Callable[..., Any]) -> Schema:
-    """Return the JSON Schema of a function's parameters."""
-    return function_to_schema(function)
+_NUMBERS: Final = (int, float)
+_SCALARS: Final = (str, bool, int, float, types.NoneType)
+_LISTS: Final = (list, abc.Sequence, abc.MutableSequence, abc.Iterable, abc.Collection)
+_SETS: Final = {set: set, abc.Set: set, abc.MutableSet: set, frozenset: frozenset}
+_MAPS: Final = (dict, abc.Mapping, abc.MutableMapping)
+_UNIONS: Final = (typing.Union, types.UnionType)
+_WRAPPERS: Final = (typing.Annotated, typing.Required, typing.NotRequired, typing.Final)
+_DATES: Final = (dt.datetime, dt.date, dt.time, dt.timedelta, uuid.UUID)
 
 
 def keyword_handler(function: Callable[..., Any]) -> Callable[[dict[str, Any]], Any]:
@@ -57,30 +67,14 @@ def _converters(function: Callable[..., Any]) -> dict[str, Converter]:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return {}
-    names = getattr(_innermost(function), "__globals__", {})
     for parameter in parameters:
         try:
-            convert = conversion_of(_resolved(parameter.annotation, names)).convert
+            convert = conversion_of(resolve_annotation(function, parameter.annotation)).convert
         except Exception:  # noqa: BLE001, S112 - annotations are code; the schema says what is wrong with them
             continue
         if convert is not None:
             found[parameter.name] = convert
     return found
-
-
-def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
-    # One at a time: an annotation that cannot be resolved must not hide the others.
-    holder = SimpleNamespace(__annotations__={"it": annotation})
-    return typing.get_type_hints(holder, names, include_extras=True)["it"]
-
-
-def _innermost(function: Any) -> Any:
-    while isinstance(function, functools.partial):
-        function = function.func
-    function = inspect.unwrap(function)
-    if not inspect.isroutine(function):
-        function = type(function).__call__
-    return inspect.unwrap(getattr(function, "__func__", function))
 
 
 def _converted(arguments: dict[str, Any], converters: dict[str, Converter]) -> dict[str, Any]:
@@ -97,3 +91,128 @@ def _converted(arguments: dict[str, Any], converters: dict[str, Converter]) -> d
     if faults:
         raise InvalidArgumentsError(faults)
     return converted
+
+
+Converter: TypeAlias = Callable[[Any], Any]
+
+
+class Conversion(NamedTuple):
+    """Which types JSON gives for an annotation, and how to convert them; None: they are right as they are."""
+
+    accepts: tuple[type, ...]
+    convert: Converter | None = None
+
+
+def conversion_of(hint: Any) -> Conversion:
+    """Prepare the conversion for an annotation."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in _WRAPPERS:
+        return conversion_of(inner[0])
+    if origin is typing.Literal:
+        return _choice({item.value: item for item in inner if isinstance(item, Enum)})
+    if origin in _UNIONS:
+        return _union([conversion_of(member) for member in inner])
+    return _scalar(hint) or _container(origin or hint, inner) or _class(hint)
+
+
+def _scalar(hint: Any) -> Conversion | None:
+    if hint is int:
+        # JSON's 3.0 is a whole number; a function that asks for int should not meet a float.
+        return Conversion(_NUMBERS, _whole)
+    if hint in _DATES:
+        return Conversion((str,), lambda value: msgspec.convert(value, hint))
+    if hint is pathlib.Path:
+        return Conversion((str,), pathlib.Path)
+    if hint is float:
+        return Conversion(_NUMBERS)
+    if hint is None:
+        return Conversion((types.NoneType,))
+    return Conversion((hint,)) if hint in {str, bool, types.NoneType} else None
+
+
+def _whole(value: float) -> float:
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+def _container(kind: Any, inner: tuple[Any, ...]) -> Conversion | None:
+    if kind in _LISTS:
+        return Conversion((list,), _each(inner, list))
+    if kind in _SETS:
+        return Conversion((list,), _each(inner, _SETS[kind]) or _SETS[kind])
+    if kind is tuple:
+        return Conversion((list,), _tuple(inner))
+    return Conversion((dict,), _mapping(inner)) if kind in _MAPS else None
+
+
+def _each(inner: tuple[Any, ...], collect: Converter) -> Converter | None:
+    convert = conversion_of(inner[0]).convert if inner else None
+    return None if convert is None else lambda values: collect(map(convert, values))
+
+
+def _tuple(inner: tuple[Any, ...]) -> Converter:
+    if not inner or inner[-1] is Ellipsis:
+        return _each(inner, tuple) or tuple
+    places = [conversion_of(hint).convert or _unchanged for hint in inner if hint != ()]
+    return lambda values: tuple(convert(value) for convert, value in zip(places, values, strict=True))
+
+
+def _mapping(inner: tuple[Any, ...]) -> Converter | None:
+    key, value = (conversion_of(hint).convert for hint in inner) if inner else (None, None)
+    if key is None and value is None:
+        return None
+    names, items = key or _unchanged, value or _unchanged
+    return lambda values: {names(name): items(item) for name, item in values.items()}
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _choice(members: dict[Any, Any]) -> Conversion:
+    convert = (lambda value: members.get(value, value)) if members else None
+    return Conversion(_SCALARS, convert)
+
+
+def _union(members: list[Conversion]) -> Conversion:
+    accepted = tuple(kind for member in members for kind in member.accepts)
+    if all(member.convert is None for member in members):
+        return Conversion(accepted)
+
+    def convert(value: Any) -> Any:
+        for member in members:
+            if type(value) in member.accepts:
+                try:
+                    return value if member.convert is None else member.convert(value)
+                except (ValueError, TypeError):
+                    continue  # another member of the union may take it
+        return value
+
+    return Conversion(accepted, convert)
+
+
+def _class(hint: Any) -> Conversion:
+    if isinstance(hint, typing.NewType):
+        return conversion_of(hint.__supertype__)
+    if type(hint).__name__ == "TypeAliasType":
+        return conversion_of(hint.__value__)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return Conversion(_SCALARS, hint)
+    if typing.is_typeddict(hint):
+        return Conversion((dict,), _fields(hint, typing.get_type_hints(hint, include_extras=True), dict))
+    if dataclasses.is_dataclass(hint):
+        hints = typing.get_type_hints(hint, include_extras=True)
+        wanted = {item.name: hints[item.name] for item in dataclasses.fields(hint) if item.init}
+        return Conversion((dict,), _fields(hint, wanted, hint))
+    return Conversion((*_SCALARS, list, dict))
+
+
+def _fields(kind: Any, hints: dict[str, Any], build: Any) -> Converter:
+    converters = {name: conversion_of(hint).convert or _unchanged for name, hint in hints.items()}
+    # A TypedDict may carry more than it names; a dataclass cannot take it.
+    rest = typing.is_typeddict(kind)
+
+    def convert(values: dict[str, Any]) -> Any:
+        known = {name: converters[name](item) for name, item in values.items() if name in converters}
+        return build(**({**values, **known} if rest else known))
+
+    return convert

@@ -1,7 +1,7 @@
-"""Plain JSON values: copy them, and find what JSON cannot carry inside Python ones.
+"""What JSON can carry: copy Python values as plain JSON, list what in them is not, and show them in messages.
 
-NaN, lone surrogates, odd keys, objects, cycles and abysses are faults. The walk is bounded: values that
-share parts a thousandfold end it.
+NaN, lone surrogates, names that are not text, foreign objects, cycles and very deep nesting are faults. The
+walk is bounded, since values that share parts can be exponentially larger than they look.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from typing import Any, TypeAlias
 from gramercy.errors import Fault
 
 WHOLE = "(arguments)"
-# Deeper values are not arguments; they only serve to exhaust the stack of whoever walks them next.
+# Deeper values are not arguments; they only serve to exhaust the stack of the next function that walks them.
 DEEPEST = 64
+# Many times the largest file or table that a model sends, and still copied within a second.
 MOST_VALUES = 250_000
 # A million wrong items are one mistake: the first faults teach it, the rest would bury it.
 MOST_FAULTS = 20
-# Python cannot print integers of more than 4300 digits, so nobody could be shown such a call.
+# Python cannot print integers of more than 4300 digits, so such a call could not be shown for approval.
 HUGE = 10**4000
+# Names in paths and values in messages are cut here: enough to recognise, short enough for one line.
 LONGEST_STEP = 60
+LONGEST_SHOWN = 60
 # What a copy can share with its original.
 SCALARS = frozenset({str, int, float, bool, type(None)})
 
@@ -42,7 +45,7 @@ class PlainCopy:
 
 
 def copy_plain(value: Any, *, deepest: int = DEEPEST, tuples: bool = False) -> PlainCopy:
-    """Copy a value so that nobody else can change the copy, and list what in it is not JSON."""
+    """Copy a value so that the copy shares nothing with it, and list what in it is not JSON."""
     walk = _Walk(deepest, tuples=tuples)
     try:
         walk.result.value = walk.copy(value, None, 0)
@@ -73,6 +76,11 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def is_duration(value: object) -> bool:
+    """Tell whether a value is a usable number of seconds."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value > 0
 
 
 def join_path(path: str, step: str | int) -> str:
@@ -174,3 +182,48 @@ class _Walk:
         if len(self.result.faults) < MOST_FAULTS:
             self.result.faults.append(Fault(_text_of(path), expected, received))
         return None
+
+
+_encoder = json.JSONEncoder(ensure_ascii=False)
+
+
+def describe_value(value: Any) -> str:
+    """Name the JSON type of a value and show the value, cut when long."""
+    return "null" if value is None else f"{json_type(value)} {shown(value)}"
+
+
+def shown(value: Any) -> str:
+    """Write a value as JSON, cut when long; costs what is shown, and never fails."""
+    if isinstance(value, str):
+        value = value[: LONGEST_SHOWN + 1]
+    elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 4 * LONGEST_SHOWN:
+        return f"of about {value.bit_length() * 3 // 10} digits"
+    text = ""
+    try:
+        for piece in _encoder.iterencode(value):
+            text += piece[: LONGEST_SHOWN + 1]
+            if len(text) > LONGEST_SHOWN:
+                return text[:LONGEST_SHOWN] + "…"
+    except (TypeError, ValueError, RecursionError):
+        return f"(a {type(value).__name__} that JSON cannot show)"
+    return text
+
+
+def json_type(value: Any) -> str:
+    """Name the JSON type of a Python value."""
+    for kinds, name in _JSON_TYPES:
+        if isinstance(value, kinds):
+            return name
+    return f"Python {type(value).__name__}"
+
+
+# bool before int: Python's True is an int, JSON's true is not.
+_JSON_TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (type(None), "null"),
+    (bool, "boolean"),
+    (int, "integer"),
+    (float, "number"),
+    (str, "string"),
+    ((list, tuple), "array"),
+    (dict, "object"),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gramercy.tools.outcome import ToolOutput
+from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.rendering import evaluation_text, fault_text, output_sections
 from gramercy.toolsets.running import Running, dry_run
 from gramercy.toolsets.source import PACKAGE, text, whole

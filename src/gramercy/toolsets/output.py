@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gramercy.tools.outcome import ToolOutput
+from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.rendering import MOST_OUTPUT, STREAMS
 from gramercy.toolsets.source import text, whole
 

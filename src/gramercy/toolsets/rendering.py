@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from gramercy.tools.outcome import ToolOutput
+from gramercy.tools.content import ToolOutput
 
 if TYPE_CHECKING:
     from gramercy.images.base import Answer, Change, ImageFault, Notice, Reply

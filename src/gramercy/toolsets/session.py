@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
-from gramercy.tools.outcome import ToolOutput
+from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.rendering import HEADINGS, definitions_text, evaluated, fault_text, output_sections
 from gramercy.toolsets.running import Running, dry_run
 from gramercy.toolsets.source import PACKAGE, text

@@ -6,7 +6,7 @@ from time import localtime, strftime
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
-from gramercy.tools.outcome import ToolOutput
+from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.output import output_tool
 from gramercy.toolsets.rendering import answered, preview_text
 from gramercy.toolsets.source import PACKAGE, text, whole

@@ -14,8 +14,8 @@ from gramercy.gram.suggestion import suggest
 from gramercy.images.gallery import Gallery
 from gramercy.mcp.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from gramercy.mcp.tool_calls import without_controls
+from gramercy.tools.content import ToolOutput
 from gramercy.tools.context import current_call
-from gramercy.tools.outcome import ToolOutput
 from gramercy.tools.safety import Safety
 from gramercy.toolsets.evaluation import evaluation_tools
 from gramercy.toolsets.session import session_tools

@@ -233,7 +233,7 @@ def test_blocks_follow_the_text_in_the_words_of_each_revision(serve, desk, versi
 
 
 def test_a_value_of_none_leaves_only_the_blocks(serve, desk, version):
-    """gramercy.tools.outcome, ToolOutput."""
+    """gramercy.tools.content, ToolOutput."""
     output = ToolOutput(None, blocks=(ImageBlock(b"\x89PNG", "image/png"),))
     show = define_tool("show", "Show.", [], handler=lambda _: output, inline=True)
     result = desk(serve(show), version).now("tools/call", {"name": "show"})

@@ -15,7 +15,7 @@ from gramercy.mcp.foreign.invisibles import is_hidden
 from gramercy.mcp.foreign.pipe import PipeLink
 from gramercy.mcp.foreign.registration import read_result
 from gramercy.mcp.foreign.web import EventReader
-from gramercy.tools.outcome import ToolOutput
+from gramercy.tools.content import ToolOutput
 
 JSON = st.recursive(
     st.none()

@@ -27,11 +27,11 @@ from gramercy.tools.content import (
     ResourceBlock,
     ResourceLink,
     TextBlock,
+    ToolOutput,
     blocks_text,
 )
 from gramercy.tools.context import current_call
 from gramercy.tools.definition import create_tool
-from gramercy.tools.outcome import ToolOutput
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:

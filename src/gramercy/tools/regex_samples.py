@@ -1,6 +1,6 @@
-"""Make a text that matches a simple pattern: literals, classes, groups, alternatives, counts.
+"""Make a text that matches a simple regular expression: literals, classes, groups, alternatives, counts.
 
-Look-around, back-references and the like are not understood; whoever uses the text checks it.
+Look-around, back-references and the like are not understood; the caller checks the text with a real matcher.
 """
 
 from __future__ import annotations

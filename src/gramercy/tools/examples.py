@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from math import ceil, floor, isfinite
 from typing import TYPE_CHECKING, Any
 
+from gramercy.gram.json_schema import compile_cached
 from gramercy.gram.suggestion import suggest
-from gramercy.tools.samples import LONGEST_TEXT, MOST_ITEMS, NOTHING, SAMPLERS, shortened
+from gramercy.tools.regex_samples import text_matching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gramercy.gram.json_schema import Schema
 
+# The example is one line for a model to read, and making it must end however the schema refers to itself:
+# bounded are levels of nesting, values made in all, items added for minItems, unknown names looked at.
 DEEPEST = 12
-# Schemas can ask for trees that nobody could read, or that would never be finished.
 MOST_PARTS = 500
-MOST_STRANGERS = 50
 MOST_ADDED = 100
+MOST_UNKNOWN = 50
+# What is kept of the values that came, enough to recognise them.
+LONGEST_TEXT = 60
+MOST_ITEMS = 3
+MOST_NAMES = 20
+# minLength can ask for more text than anybody would read; past this the example is given up.
+MOST_PADDING = 10_000
 
 
 def corrected_arguments(schema: Schema, arguments: Any, fits: Callable[[Any], bool]) -> dict[str, Any] | None:
@@ -26,7 +36,7 @@ def corrected_arguments(schema: Schema, arguments: Any, fits: Callable[[Any], bo
             candidate = _Fixer(schema).fix(schema, start)
             if isinstance(candidate, dict) and fits(candidate):
                 return candidate
-        except Exception:  # noqa: BLE001, S112 - a stranger's schema; an example is a courtesy, its lack no failure
+        except Exception:  # noqa: BLE001, S112 - any schema comes here; without an example the faults still say what is wrong
             continue
     return None
 
@@ -107,7 +117,7 @@ class _Fixer:
                 fixed[name] = self.fix(properties.get(name, {}), NOTHING, depth + 1)
         others = schema.get("additionalProperties", True)
         if others is not False:
-            strange = [name for name in values if name not in properties][:MOST_STRANGERS]
+            strange = [name for name in values if name not in properties][:MOST_UNKNOWN]
             fixed |= {name: self.fix(others, values[name], depth + 1) for name in strange}
         return fixed
 
@@ -154,7 +164,7 @@ def _is_of_type(kind: Any, value: Any) -> bool:
 def _renamed(given: dict[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
     """Give misspelled names the spelling they were meant to have, unless that one is taken."""
     renamed = {name: value for name, value in given.items() if name in properties}
-    for name in [name for name in given if name not in properties][:MOST_STRANGERS]:
+    for name in [name for name in given if name not in properties][:MOST_UNKNOWN]:
         close = suggest(name, [p for p in properties if p not in renamed])
         renamed[close[0] if close else name] = given[name]
     return renamed
@@ -166,3 +176,130 @@ def _choice(options: list[Any], value: Any) -> Any:
     words = [option for option in options if isinstance(option, str)]
     close = suggest(value[:LONGEST_TEXT], words) if isinstance(value, str) else []
     return close[0] if close else options[0]
+
+
+class _Nothing:
+    """The absence of a value, where None would be JSON's null."""
+
+
+NOTHING = _Nothing()
+
+_BY_FORMAT = {
+    "date": "2026-01-31",
+    "date-time": "2026-01-31T12:00:00Z",
+    "time": "12:00:00Z",
+    "duration": "PT1H",
+    "email": "name@example.org",
+    "hostname": "example.org",
+    "ipv4": "127.0.0.1",
+    "ipv6": "::1",
+    "uri": "urn:example:one",
+    "uri-reference": "example",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+    "json-pointer": "/a",
+    "regex": ".*",
+}
+
+
+def shortened(value: Any, depth: int = 2) -> Any:
+    """Return a value that nothing is known about, small enough to be shown."""
+    if value is NOTHING:
+        return "…"
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        return value[: LONGEST_TEXT - 1] + "…"
+    if isinstance(value, list):
+        return [shortened(item, depth - 1) for item in value[:MOST_ITEMS]] if depth else []
+    if isinstance(value, dict):
+        few = list(value.items())[:MOST_NAMES] if depth else ()
+        return {name: shortened(item, depth - 1) for name, item in few}
+    return value
+
+
+def _any(schema: dict[str, Any], value: Any) -> Any:
+    del schema
+    return shortened(value)
+
+
+def _null(schema: dict[str, Any], value: Any) -> None:
+    del schema, value
+
+
+def _text(schema: dict[str, Any], value: Any) -> str:
+    sample: str = _BY_FORMAT.get(schema.get("format", ""), "…")
+    if "format" not in schema and isinstance(value, str | int | float) and not isinstance(value, bool):
+        sample = str(value)
+    if "pattern" in schema and not compile_cached({"pattern": schema["pattern"]}).is_valid(sample):
+        return text_matching(schema["pattern"])
+    least: int = schema.get("minLength", 0)
+    most: int = schema.get("maxLength", max(LONGEST_TEXT, least))
+    if len(sample) > most:
+        sample = sample[: most - 1] + "…" if most > 1 else sample[:most]
+    return sample + "x" * min(least - len(sample), MOST_PADDING)
+
+
+def _number(schema: dict[str, Any], value: Any) -> int | float:
+    for candidate in _numbers_near(schema, value):
+        if _is_allowed(schema, candidate):
+            return candidate
+    raise ValueError("no number near it fits")
+
+
+def _integer(schema: dict[str, Any], value: Any) -> int:
+    for candidate in _numbers_near(schema, value):
+        for whole in (floor(candidate), ceil(candidate)):
+            if _is_allowed(schema, whole):
+                return whole
+    raise ValueError("no whole number near it fits")
+
+
+def _numbers_near(schema: dict[str, Any], value: Any) -> Iterator[int | float]:
+    """Yield numbers that may do: the given one, the limits and what lies beside them."""
+    low = schema.get("minimum", schema.get("exclusiveMinimum"))
+    high = schema.get("maximum", schema.get("exclusiveMaximum"))
+    limits = [limit for limit in (low, high) if limit is not None]
+    beside = [limit + by for limit in limits for by in (1, -1)]
+    middle = [sum(limits) / 2] if len(limits) > 1 else []
+    step = schema.get("multipleOf")
+    given = _as_numbers(value)
+    near = sorted(limits, key=lambda limit: abs(limit - given[0])) if given else limits
+    for candidate in (*given, *near, *beside, *middle, 1):
+        if not step:
+            yield candidate
+        else:
+            yield from (floor(candidate / step) * step, ceil(candidate / step) * step)
+
+
+def _is_allowed(schema: dict[str, Any], number: float) -> bool:
+    return (
+        schema.get("minimum", number) <= number <= schema.get("maximum", number)
+        and ("exclusiveMinimum" not in schema or number > schema["exclusiveMinimum"])
+        and ("exclusiveMaximum" not in schema or number < schema["exclusiveMaximum"])
+    )
+
+
+def _as_numbers(value: Any) -> list[int | float]:
+    if isinstance(value, bool):
+        return []
+    if isinstance(value, int | float):
+        return [value]
+    if isinstance(value, str) and len(value) <= LONGEST_TEXT:
+        for read in (int, float):
+            with suppress(ValueError):
+                number = read(value)
+                return [number] if isfinite(number) else []
+    return []
+
+
+def _boolean(schema: dict[str, Any], value: Any) -> bool:
+    del schema
+    return value if isinstance(value, bool) else str(value)[:10].lower() not in {"false", "no", "0", "off"}
+
+
+SAMPLERS: dict[str, Callable[[dict[str, Any], Any], Any]] = {
+    "string": _text,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "null": _null,
+    "any": _any,
+}
