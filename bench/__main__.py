@@ -26,6 +26,7 @@ TABLES = {
     "mcp-stdio": "mcp_stdio",
     "mcp-http": "mcp_http",
     "mcp-images": "mcp_images",
+    "mcp-cold": "mcp_cold",
 }
 DOCUMENT = Path("docs/reference/benchmarks.md")
 HEAD = """# Benchmarks

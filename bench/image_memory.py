@@ -11,8 +11,8 @@ from time import perf_counter
 
 import msgspec
 
+from gramercy.images.checkpoints import private_bytes
 from gramercy.images.opening import open_image
-from gramercy.images.timeline import private_bytes
 
 SIX = "(+ 1 2 3)"
 OUTPUT_MB = 50

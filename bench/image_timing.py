@@ -16,7 +16,7 @@ import msgspec
 from bench.measure import Reading
 from bench.raw_loops import RawLoop
 from gramercy.images.base import Reply
-from gramercy.images.lineage import Thrift
+from gramercy.images.lifecycle import Thrift
 from gramercy.images.opening import ImageSettings, open_image
 from gramercy.images.processes import Family
 
@@ -94,7 +94,7 @@ def paced_calls(project: Path, effort: Effort) -> tuple[Pace, Pace, Pace]:
             image.evaluate(DEFINE)
         for image in images[1:]:
             # As thrifty as can be: no state is kept after the first.
-            image._lineage.thrift = Thrift(heavy_bytes=0, seconds=float("inf"))  # noqa: SLF001 - no setting
+            image._lifecycle.thrift = Thrift(heavy_bytes=0, seconds=float("inf"))  # noqa: SLF001 - no setting
         samples: list[list[Pace]] = [[] for _ in images]
         for turn in range(rounds):
             for index in _rotated(range(len(images)), turn):

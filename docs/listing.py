@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gramercy.images.gallery import Gallery
-from gramercy.images.opening import open_image
+from gramercy.images.opening import Gallery, open_image
 from gramercy.toolsets.core import core_tools
 from gramercy.toolsets.session import session_tools
 from gramercy.toolsets.source import Workshop

@@ -38,7 +38,7 @@ from gramercy.images.opening import open_image
 from gramercy.images.connection import as_json
 from gramercy.images.environment import Environment
 from gramercy.images.sandbox import Confinement
-from gramercy.images.timeline import Timeline
+from gramercy.images.checkpoints import Timeline
 from gramercy.toolsets.workspace import Workspace
 from gramercy.workbench.loading import load_tools
 

@@ -46,3 +46,13 @@ def test_evaluating_over_mcp_is_measured_beside_the_least_it_could_cost() -> Non
     targets = [target for target in section["targets"] if target["text"].startswith("evaluate-lisp")]
     assert len(targets) == 1
     assert targets[0]["met"] is not None or targets[0]["measured"] in section["notes"]
+
+
+def test_a_cold_call_is_measured_beside_what_could_answer_sooner() -> None:
+    """Benchmark: a call after a pause; without the peer its targets are not measured, with a reason."""
+    section = quick_run("mcp-cold")
+    told = {target["text"]: target for target in section["targets"]}
+    assert all(target["met"] is not None or target["measured"] for target in told.values())
+    if "not measured" not in section["rows"][0]:
+        assert float(section["rows"][0][1]) > 0
+        assert "changing calls back to back: at most 2 ms" in told

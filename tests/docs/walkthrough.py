@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.gram.lint.diagnostics import Severity
 from gramercy.gram.lint.linter import lint
-from gramercy.images.cores import cache_directory
+from gramercy.images.caches import cache_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

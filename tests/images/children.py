@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from gramercy.images.cores import find_core
+from gramercy.images.caches import find_core
 from gramercy.images.sbcl import sbcl_version
 
 PROGRAM = Path(__file__).parents[2] / "src/gramercy/images/python/__main__.py"

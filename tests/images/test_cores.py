@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gramercy.images.cores import BUILDING, cache_directory, find_core
+from gramercy.images.caches import BUILDING, cache_directory, find_core
 from gramercy.images.environment import Environment
 from gramercy.images.live import LiveImage
 from gramercy.images.sandbox import Confinement

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from gramercy.images.cpython import python_findings, python_program
-from gramercy.images.environment import Environment
-from gramercy.images.findings import Status
+from gramercy.images.environment import Environment, Status
 from gramercy.images.opening import open_image
 from gramercy.images.sandbox import Confinement
 

@@ -11,9 +11,8 @@ import pytest
 from gramercy.errors import ImageStartError
 from gramercy.images.confine.landlock import SCOPES_SINCE, landlock_version
 from gramercy.images.environment import Environment, Network
-from gramercy.images.equipment import LONGEST_VALUE, REFUSED
 from gramercy.images.live import LiveImage
-from gramercy.images.opening import ImageSettings
+from gramercy.images.opening import LONGEST_VALUE, REFUSED, ImageSettings
 from gramercy.images.processes import Family
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.ui.doctor.escapes import Arena, not_confined, run_escapes

@@ -13,13 +13,11 @@ import pytest
 
 from gramercy.errors import ImageStartError
 from gramercy.images.cpython import python_findings, python_program
-from gramercy.images.environment import Environment
-from gramercy.images.findings import Status
-from gramercy.images.interpreters import find_environment
+from gramercy.images.environment import Environment, Status
+from gramercy.images.interpreters import chosen_interpreter, find_environment
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement, why_not
-from gramercy.images.versions import chosen_interpreter
 
 BASE = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 NAME = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -405,7 +403,7 @@ def test_a_file_can_be_run_when_the_image_starts(project, opened):
     (project / "start.py").write_text("before = 1\nraise ValueError('not today')\n")
     failing = opened(project, init=project / "start.py")
     assert value(failing, "before") == "1"
-    assert "start.py failed: ValueError: not today" in failing._lineage.family.log.tail()
+    assert "start.py failed: ValueError: not today" in failing._lifecycle.family.log.tail()
 
 
 @pytest.mark.skipif(bool(why_not(Confinement.BUBBLEWRAP)), reason="needs bubblewrap")
@@ -413,7 +411,7 @@ def test_variables_reach_the_image_and_not_the_programs_that_start_it(project, o
     """What a user names for the image is not for the shell and the sandbox that start it."""
     image = opened(project, variables={"GARDEN": "rose"})
     assert value(image, "import os; os.environ['GARDEN']") == "'rose'"
-    starter = image._lineage.family._spawned._process.pid
+    starter = image._lifecycle.family._spawned._process.pid
     assert b"GARDEN" not in Path(f"/proc/{starter}/environ").read_bytes()
 
 
@@ -442,7 +440,7 @@ def test_each_process_says_which_environment_it_is_in(project, opened):
     make_environment(project / ".venv")
     image = opened(project)
     assert value(image, "1") == "1"
-    assert image._lineage.live.hello.prefix == str(project / ".venv")
+    assert image._lifecycle.live.hello.prefix == str(project / ".venv")
 
 
 @pytest.mark.slow
@@ -473,7 +471,9 @@ def test_an_environment_that_hangs_at_its_start_is_given_up_and_told(project, op
     (packages / "slow.pth").write_text("import time; time.sleep(300)\n")
     image = opened(project)
     assert value(image, "import gate; gate.key") == "'top'"
-    assert "could not be taken up: TooSlow: it takes more than 5 seconds" in image._lineage.family.log.tail()
+    assert (
+        "could not be taken up: TooSlow: it takes more than 5 seconds" in image._lifecycle.family.log.tail()
+    )
 
 
 @pytest.mark.slow
@@ -482,4 +482,4 @@ def test_a_file_that_hangs_at_the_start_is_given_up_and_told(project, opened):
     (project / "start.py").write_text("before = 1\nwhile True: pass\n")
     image = opened(project, init=project / "start.py")
     assert value(image, "before") == "1"
-    assert "start.py failed: TooSlow: it takes more than 30 seconds" in image._lineage.family.log.tail()
+    assert "start.py failed: TooSlow: it takes more than 30 seconds" in image._lifecycle.family.log.tail()

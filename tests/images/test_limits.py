@@ -11,8 +11,8 @@ import pytest
 
 from gramercy.errors import ImageStartError
 from gramercy.images.base import ImageFault
-from gramercy.images.environment import Environment
-from gramercy.images.limits import LISP_MB, PYTHON_MB, memory_hint, with_memory_hint
+from gramercy.images.deaths import memory_hint, with_memory_hint
+from gramercy.images.environment import LISP_MB, PYTHON_MB, Environment
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings, open_image
 from gramercy.images.processes import Family

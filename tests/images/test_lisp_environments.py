@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from gramercy.images.asdf import user_registry
-from gramercy.images.cores import find_core
-from gramercy.images.environment import Environment
-from gramercy.images.findings import Status
+from gramercy.images.caches import find_core
+from gramercy.images.environment import Environment, Status
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement, find_confinement, why_not
@@ -102,8 +101,8 @@ def failure(image, name):
 def start_notes(image):
     """Return what there is to tell of the start of an image: before it, and by the process itself."""
     assert image.evaluate("1").ok
-    assert image._lineage.live is not None
-    return [*image.program().notes, *image._lineage.live.hello.notes]
+    assert image._lifecycle.live is not None
+    return [*image.program().notes, *image._lifecycle.live.hello.notes]
 
 
 # ---- the project's own systems

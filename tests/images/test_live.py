@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 
 from gramercy.errors import CheckpointError
-from gramercy.images.lineage import Thrift
+from gramercy.images.lifecycle import Thrift
 from gramercy.images.opening import open_image
 
 
@@ -288,8 +288,8 @@ def test_a_big_image_keeps_fewer_states_and_says_which_calls_can_be_taken_back(i
     """Images, Forking: above a budget take checkpoints less often and report which calls can be undone."""
     image.evaluate(words.define)
     image.evaluate(words.change.format(1))
-    before = image._lineage.thrift
-    image._lineage.thrift = Thrift(heavy_bytes=1, seconds=1000.0)
+    before = image._lifecycle.thrift
+    image._lifecycle.thrift = Thrift(heavy_bytes=1, seconds=1000.0)
     try:
         kept = image.checkpoints()[-1]
         reply = image.evaluate(words.change.format(2))
@@ -309,7 +309,7 @@ def test_a_big_image_keeps_fewer_states_and_says_which_calls_can_be_taken_back(i
         assert "Also lost is 1 call after it, of which no state was kept" in died.notes[0]
         assert last(image.evaluate(words.look)) == ["4"]
     finally:
-        image._lineage.thrift = before
+        image._lifecycle.thrift = before
 
 
 def test_a_closed_image_does_not_come_back(words, tmp_path):
@@ -320,4 +320,4 @@ def test_a_closed_image_does_not_come_back(words, tmp_path):
     reply = made.evaluate(words.six)
     assert reply.error is not None
     assert reply.error.message == "the image is closed"
-    assert made._lineage.family is None
+    assert made._lifecycle.family is None

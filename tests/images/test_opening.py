@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from gramercy.errors import ImageError, ImageStartError, SandboxError
+from gramercy.images.caches import KEPT_SECONDS, cache_directory, find_core
 from gramercy.images.connection import as_json
-from gramercy.images.cores import KEPT_SECONDS, cache_directory, find_core
 from gramercy.images.cpython import python_program
 from gramercy.images.environment import Environment
 from gramercy.images.live import LiveImage
@@ -68,8 +68,8 @@ def test_nothing_is_left_when_an_image_is_closed(tmp_path, language, confinement
     """Images, Process model: no orphans."""
     image = LiveImage("test", ImageSettings(language, tmp_path, confinement).program)
     assert image.evaluate("1").ok
-    assert image._lineage.family is not None
-    directory = image._lineage.family.directory.path
+    assert image._lifecycle.family is not None
+    directory = image._lifecycle.family.directory.path
     assert processes_of(directory)
     image.close()
     assert left_after_a_while(directory) == []
@@ -92,7 +92,7 @@ threading.Thread(target=image.evaluate, args=(sys.argv[4],), daemon=True).start(
 until = time.monotonic() + 10
 while image._runner.wait is None and time.monotonic() < until:
     threading.Event().wait(0.001)
-print(image._lineage.family.directory.path, flush=True)
+print(image._lifecycle.family.directory.path, flush=True)
 sys.stdin.read()
 """
 
@@ -184,7 +184,7 @@ def test_a_long_temporary_directory_does_not_hinder_the_socket(tmp_path, monkeyp
 def test_an_image_starts_when_it_is_first_used(tmp_path):
     """Images: started lazily."""
     image = open_image("python", name="scratch", project=tmp_path, timeout=20)
-    assert (image.name, image.timeout, image._lineage.family) == ("scratch", 20, None)
+    assert (image.name, image.timeout, image._lifecycle.family) == ("scratch", 20, None)
     assert image.evaluate("6 * 7").values == ["42"]
     image.close()
 
@@ -274,7 +274,7 @@ def test_another_interpreter_can_be_chosen_and_a_wrong_one_is_told(tmp_path):
 def test_two_processes_build_a_core_once(tmp_path):
     """Images, Process model: the core is built at first use."""
     code = (
-        "from gramercy.images.cores import find_core; from gramercy.images.sbcl import *; "
+        "from gramercy.images.caches import find_core; from gramercy.images.sbcl import *; "
         "s = find_sbcl(); print(find_core(s, sbcl_version(s)))"
     )
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "XDG_CACHE_HOME": str(tmp_path)}

@@ -171,7 +171,7 @@ def test_many_connections_at_once_are_served_and_more_than_the_bound_wait(images
     image = images("python", port)
     run(image, QUEUE)
     clients = [socket.create_connection(("127.0.0.1", port), PATIENCE) for _ in range(MOST_CONNECTIONS + 1)]
-    pipes = image._lineage.family.relay._pipes
+    pipes = image._lifecycle.family.relay._pipes
     assert wait_for(lambda: len(pipes) == MOST_CONNECTIONS)
     assert run(image, f"taken = [queue.accept()[0] for _ in range({MOST_CONNECTIONS})]; len(taken)") == [
         str(MOST_CONNECTIONS)
@@ -247,7 +247,7 @@ def test_a_port_that_is_taken_is_told_and_the_image_starts(images):
         image = images("python", port)
         assert run(image, "6 * 7") == ["42"]
     told = f"Port 8000 of the image is not published: port {port} of this machine is taken by another program"
-    assert image._lineage.family.notes == [f"{told}. Choose another with --publish OUTER:8000."]
+    assert image._lifecycle.family.notes == [f"{told}. Choose another with --publish OUTER:8000."]
 
 
 def test_a_port_that_is_published_twice_is_told(tmp_path):
@@ -341,7 +341,7 @@ def test_without_its_dialer_an_image_has_no_ports_and_goes_on(images):
     image = images("python", port)
     run(image, PYTHON_SERVER)
     assert fetch(port, 3) == b"xxx"
-    (dialer,) = dialers(image._lineage.family.directory.path)
+    (dialer,) = dialers(image._lifecycle.family.directory.path)
     os.kill(dialer, signal.SIGSTOP)
     with socket.create_connection(("127.0.0.1", port), PATIENCE) as client:
         assert is_closed(client)
@@ -423,8 +423,8 @@ def test_without_published_ports_there_is_no_thread_for_them(tmp_path):
     try:
         assert image.evaluate("1").ok
         assert "gramercy-ports" not in names_of_threads()
-        assert image._lineage.family is not None
-        assert image._lineage.family.relay is None
+        assert image._lifecycle.family is not None
+        assert image._lifecycle.family.relay is None
     finally:
         image.close()
 

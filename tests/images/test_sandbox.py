@@ -16,7 +16,7 @@ from gramercy.images.confine.calls import MACHINES, NUMBERS
 from gramercy.images.confine.seccomp import build_filter
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
-from gramercy.images.protection import Placeholder, check_project, protected_paths
+from gramercy.images.project import Placeholder, check_project, protected_paths
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
 from gramercy.ui.doctor.attempts import ATTEMPTS
 from gramercy.ui.doctor.escapes import Arena, escapes_freely, not_confined, run_escapes
@@ -142,7 +142,7 @@ def test_only_the_project_and_a_bounded_tmp_can_be_written(images, project):
         "    try:\n        open(place + '/x', 'w').close()\n        return True\n"
         "    except OSError:\n        return False"
     )
-    places = ["/", "/usr", "/etc", "/dev", "/proc", str(image._lineage.family.directory.path), "/root"]
+    places = ["/", "/usr", "/etc", "/dev", "/proc", str(image._lifecycle.family.directory.path), "/root"]
     assert value(image, f"[p for p in {places} if writes(p)]") == "[]"
     assert (
         value(image, f"[writes(p) for p in ('/tmp', '/dev/shm', {str(project)!r})]") == "[True, True, True]"

@@ -182,7 +182,7 @@ def test_a_journal_that_grows_too_long_is_not_kept_and_saving_says_why(tmp_path)
         image.evaluate("x = 1")
         for _ in range(5):
             image.evaluate("y = '" + "a" * (4 * 1024 * 1024) + "'")
-        past = image._lineage.past
+        past = image._lifecycle.past
         assert past is not None
         assert (past.previous, past.step.code) == (None, "")
         assert max(len(entry.code) for entry in image.history()) <= 100_000

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 )
 
 from gramercy.errors import CheckpointError, ImageError
-from gramercy.images.lineage import Thrift
+from gramercy.images.lifecycle import Thrift
 from gramercy.images.opening import open_image
 
 
@@ -121,7 +121,7 @@ class TimeMachine(RuleBasedStateMachine):
         """Begin with a fresh image in a known state."""
         self.speech = SPEECH[self.language]
         self.image.reset()
-        self.image._lineage.thrift = Thrift(heavy_bytes=self.speech.heavy_bytes, seconds=1000.0)
+        self.image._lifecycle.thrift = Thrift(heavy_bytes=self.speech.heavy_bytes, seconds=1000.0)
         self.kept: list[Kept] = [Kept((), None)]
         self.standing = self.kept[0]
         self.way: tuple[Known, ...] = ()

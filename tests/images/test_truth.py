@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from gramercy.errors import CheckpointError
-from gramercy.images.lineage import Thrift
+from gramercy.images.lifecycle import Thrift
 
 
 @dataclass(frozen=True)
@@ -321,12 +321,12 @@ def test_keeping_the_state_that_is_left_does_not_drop_the_one_that_is_gone_to(im
     for number in range(20):
         image.evaluate(words.change.format(number))
     oldest = image.checkpoints()[0]
-    before, image._lineage.thrift = image._lineage.thrift, Thrift(heavy_bytes=1, seconds=1000.0)
+    before, image._lifecycle.thrift = image._lifecycle.thrift, Thrift(heavy_bytes=1, seconds=1000.0)
     try:
         assert image.evaluate(words.change.format(99)).unkept
         gone = image.rollback(oldest.id)
     finally:
-        image._lineage.thrift = before
+        image._lifecycle.thrift = before
     assert (gone.id, gone.is_current) == (oldest.id, True)
     assert "is kept as" in gone.notes[0]
     assert value(image, words) == "4"

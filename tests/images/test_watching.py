@@ -104,7 +104,7 @@ def test_the_status_is_known_also_after_the_checkpoint_it_came_from_is_gone(imag
     image.evaluate(words.define)
     image.undo()
     parent = image.checkpoints()[0]
-    image._lineage.timeline.forget(image._lineage.timeline.get(parent.id))
+    image._lifecycle.timeline.forget(image._lifecycle.timeline.get(parent.id))
     assert "status 3" in image.evaluate(words.leave).error.message
 
 

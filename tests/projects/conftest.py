@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gramercy.images.cores import find_core
+from gramercy.images.caches import find_core
 from gramercy.images.sbcl import find_sbcl, sbcl_version
 
 # Test folders are not packages; this module lies beside this one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gramercy.images.base import ImageFault, Reply
-from gramercy.images.gallery import Gallery
+from gramercy.images.opening import Gallery
 
 
 @pytest.mark.contract("003.evaluate-lisp.values")

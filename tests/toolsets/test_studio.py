@@ -9,8 +9,7 @@ import pytest
 from gramercy.errors import ImageError
 from gramercy.execution.calls import ToolCall
 from gramercy.execution.executor import Executor
-from gramercy.images.gallery import Gallery
-from gramercy.images.opening import open_image
+from gramercy.images.opening import Gallery, open_image
 from gramercy.tools.context import Call, enter_call, leave_call
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.evaluation import evaluation_tools
@@ -116,7 +115,7 @@ def test_an_image_that_nobody_uses_is_closed(studio, executor):
     refused = call(executor, "eval_form", form="1", image=handle)
     assert "not used for long is closed" in refused.content
     assert studio.opened() == ()
-    assert image._lineage.family is None
+    assert image._lifecycle.family is None
 
 
 def test_the_image_that_is_there_for_everybody_cannot_be_closed(studio, executor):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gramercy.images.findings import Finding, Status
+from gramercy.images.environment import Finding, Status
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.ui.doctor.checks import _expect, line
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gramercy import __version__
-from gramercy.images.cores import cache_directory
+from gramercy.images.caches import cache_directory
 from gramercy.ui.cli.serve import serve
 from gramercy.ui.clients.base import Machine, SettingsError
 from gramercy.ui.clients.known import CLIENTS

@@ -15,8 +15,7 @@ from gramercy.execution.executor import Executor
 from gramercy.execution.journal import State
 from gramercy.gram.specification import specifications_in
 from gramercy.gram.syntax.reader import read
-from gramercy.images.gallery import Gallery
-from gramercy.images.opening import open_image
+from gramercy.images.opening import Gallery, open_image
 from gramercy.mcp.catalogue import Catalog
 from gramercy.tools.context import Call, enter_call, leave_call
 from gramercy.tools.registry import Registry

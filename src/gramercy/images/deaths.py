@@ -1,12 +1,19 @@
-"""Say in words why an image ended: from its status, where that is known, and from what it left in the log."""
+"""Say in words why an evaluation ended early: its process died, its time was up, its memory was used up.
+
+The cause comes from the exit status, where that is known, and from what the process left in the log.
+"""
 
 from __future__ import annotations
 
 import signal
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gramercy.images.base import ImageFault
+
+if TYPE_CHECKING:
+    from gramercy.images.processes import Program
 
 _SIGNS = (
     ("Heap exhausted", "it ran out of heap"),
@@ -16,6 +23,13 @@ _SIGNS = (
     ("Segmentation fault", "it accessed memory that is not its own"),
     ("fatal error", "its runtime gave up"),
 )
+_TYPES = ("MemoryError", "HEAP-EXHAUSTED")
+# The second is what the loader says of a library whose data does not fit.
+_MESSAGES = ("Cannot allocate memory", "failed to map segment from shared object")
+# What runtimes print that cannot start: for lack of memory, or since a saved state is bigger than the limit.
+_AT_START = ("MemoryError", "Heap exhausted", "too small for core", "allocate", "out of memory")
+# As the reports of deaths put it.
+_DEATHS = ("it ran out of heap", "it ran out of memory")
 MORE_TIME = (
     "The limit is set by --timeout or, where the operator allows it, by the argument timeout of the call."
 )
@@ -81,3 +95,33 @@ def _status(fate: Fate) -> str:
         return signal.Signals(fate.signal).name
     except ValueError:
         return f"signal {fate.signal}"
+
+
+def memory_hint(program: Program) -> str:
+    """Say what an image may use and how to get more; nothing where it is not limited."""
+    if program.memory_mb is None:
+        return ""
+    return f"the image may use {program.memory_mb} MB: start it with --memory for more"
+
+
+def with_start_hint(told: str, program: Program) -> str:
+    """Add the hint to what an image said that did not start, if that tells of too little memory."""
+    is_about_memory = program.memory_mb is not None and any(word in told for word in _AT_START)
+    return f"{told}\n{memory_hint(program)}" if is_about_memory else told
+
+
+def with_memory_hint(fault: ImageFault, program: Program) -> ImageFault:
+    """Add the hint to a fault that tells of too little memory, also by a death; return others as they are."""
+    hint = memory_hint(program)
+    if not hint or hint in fault.message or not _is_about_memory(fault):
+        return fault
+    told = fault.message.rstrip()
+    if told:
+        told = f"{told}\n" if "\n" in told else f"{told.rstrip('.')}; "
+    return msgspec.structs.replace(fault, message=f"{told}{hint}")
+
+
+def _is_about_memory(fault: ImageFault) -> bool:
+    if fault.type == "IMAGE-DIED":
+        return any(words in fault.message for words in _DEATHS)
+    return any(word in fault.type for word in _TYPES) or any(word in fault.message for word in _MESSAGES)

@@ -1,7 +1,7 @@
-"""What an image has beside its project: interpreter, libraries, limits and network, as the user wants them.
+"""What the user wants for an image beside its project: interpreter, libraries, memory, variables, network.
 
-Only values: how they are found is the business of whoever makes one, what they mean to a language that of
-`cpython` and `sbcl`.
+Only values, their defaults, and the lines of a report about what was found. What they mean is the business of
+`cpython`, `sbcl` and `opening`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from gramercy.errors import ImageStartError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,3 +52,40 @@ class Environment:
     publish: tuple[PublishedPort, ...] = ()
     network: Network = Network.NONE
     notes: tuple[str, ...] = ()
+
+
+PYTHON_MB = 2048
+LISP_MB = 1024
+# Beside its heap, which counts as a whole, SBCL starts with 180 MB of tables; each thread takes 4 MB.
+BESIDE_HEAP_MB = 1024
+# Python comes up with 16 MB and SBCL with 48, but then there is no room left for the user's code.
+LEAST_MB = 64
+
+
+def memory_for(language: str, wanted_mb: int | None) -> int:
+    """Return what an image of the language may use; a limit under which it cannot start is refused."""
+    if wanted_mb is None:
+        return LISP_MB if language == "sbcl" else PYTHON_MB
+    if wanted_mb < LEAST_MB:
+        raise ImageStartError(
+            f"{wanted_mb} MB of memory are too little for a {language} image: give it {LEAST_MB} or more"
+        )
+    return wanted_mb
+
+
+class Status(StrEnum):
+    """How good it is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of a report. A warning leaves something out of use, a failure breaks a promise."""
+
+    name: str
+    status: Status
+    detail: str
+    advice: str = ""

@@ -1,7 +1,7 @@
 """One evaluation under way: its request, and the wait for its reply.
 
-The timeout is enforced here: at the deadline the process gets SIGINT, a second later SIGINT again, and
-one more second later it is killed.
+The timeout is enforced here: at the deadline the process gets SIGINT, a second later SIGINT again, and one
+more second later it is killed.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from gramercy.images.base import Progress, Reply
+from gramercy.images.checkpoints import Step, digest
 from gramercy.images.output import Printed
-from gramercy.images.replay import Step, digest
 
 if TYPE_CHECKING:
     from gramercy.images.base import Watcher
     from gramercy.images.connection import Connection
-    from gramercy.images.output import Mirror
+    from gramercy.images.output import OutputMirror
 
 # What a request names its text, where that is not code.
 FIELDS = {"load_system": "system"}
 
 
-class Call(msgspec.Struct, eq=False):
+class Evaluation(msgspec.Struct, eq=False):
     """A request that runs code of the user's."""
 
     op: str
@@ -79,7 +79,7 @@ class Wait(msgspec.Struct, eq=False):
     """The wait for one call that is under way in one process. Another thread may cut it short."""
 
     connection: Connection
-    mirror: Mirror | None = None
+    mirror: OutputMirror | None = None
     watch: Watcher | None = None
     seen: Printed = Printed()
     started: float = msgspec.field(default_factory=monotonic)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError, ImageGoneError
 from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
-from gramercy.images.evaluations import Call, EndedByForceError, Wait, with_output
-from gramercy.images.lineage import Lineage
-from gramercy.images.returning import (
+from gramercy.images.evaluations import EndedByForceError, Evaluation, Wait, with_output
+from gramercy.images.lifecycle import Lifecycle
+from gramercy.images.runner import Runner
+from gramercy.images.saving import restore_image, save_image
+from gramercy.images.undo import (
     go_back,
     keep_state,
     prepare_replay,
@@ -17,16 +19,14 @@ from gramercy.images.returning import (
     told_of_replay,
     undo_exactly,
 )
-from gramercy.images.runner import Runner
-from gramercy.images.saving import restore_image, save_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.images.base import UndoWay, Watcher
-    from gramercy.images.lineage import Thrift
+    from gramercy.images.checkpoints import Step
+    from gramercy.images.lifecycle import Thrift
     from gramercy.images.processes import Program
-    from gramercy.images.replay import Step
 
 DEFAULT_TIMEOUT = 60.0
 ANSWER_SECONDS = 20.0
@@ -49,8 +49,8 @@ class LiveImage:
         self.name = name
         self.timeout = timeout
         self._language = language
-        self._lineage = Lineage(program, thrift)
-        self._runner = Runner(self._lineage)
+        self._lifecycle = Lifecycle(program, thrift)
+        self._runner = Runner(self._lifecycle)
         self._lock = self._runner.lock
 
     @property
@@ -58,14 +58,14 @@ class LiveImage:
         """The language of the image; where it was not told, the image is started to find out."""
         if self._language is None:
             with self._lock:
-                self._language = self._lineage.started().program.language
+                self._language = self._lifecycle.started().program.language
         return self._language
 
     @property
     def capabilities(self) -> frozenset[str]:
         """What the image can do; starts it when it has not been."""
         with self._lock:
-            hello = self._lineage.started().zygote.hello
+            hello = self._lifecycle.started().zygote.hello
             return frozenset(hello.capabilities if hello else ())
 
     def evaluate(
@@ -77,7 +77,7 @@ class LiveImage:
         watch: Watcher | None = None,
     ) -> Reply:
         """Evaluate every form of the code, in order."""
-        return self._runner.run(Call("eval", code, self._seconds(timeout), package, watch))
+        return self._runner.run(Evaluation("eval", code, self._seconds(timeout), package, watch))
 
     async def aevaluate(
         self,
@@ -88,15 +88,15 @@ class LiveImage:
         watch: Watcher | None = None,
     ) -> Reply:
         """Evaluate without holding up the event loop; `watch` is called from another thread."""
-        return await self._runner.arun(Call("eval", code, self._seconds(timeout), package, watch))
+        return await self._runner.arun(Evaluation("eval", code, self._seconds(timeout), package, watch))
 
     def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Compile and load the code."""
-        return self._runner.run(Call("compile", code, self._seconds(timeout), package))
+        return self._runner.run(Evaluation("compile", code, self._seconds(timeout), package))
 
     def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
         """Load a system or import a package."""
-        return self._runner.run(Call("load_system", system, self._loading_seconds(timeout)))
+        return self._runner.run(Evaluation("load_system", system, self._loading_seconds(timeout)))
 
     async def acompile(
         self,
@@ -107,7 +107,7 @@ class LiveImage:
         watch: Watcher | None = None,
     ) -> Reply:
         """Compile without holding up the event loop."""
-        return await self._runner.arun(Call("compile", code, self._seconds(timeout), package, watch))
+        return await self._runner.arun(Evaluation("compile", code, self._seconds(timeout), package, watch))
 
     async def aload_system(
         self,
@@ -118,7 +118,7 @@ class LiveImage:
     ) -> Reply:
         """Load without holding up the event loop."""
         return await self._runner.arun(
-            Call("load_system", system, self._loading_seconds(timeout), None, watch)
+            Evaluation("load_system", system, self._loading_seconds(timeout), None, watch)
         )
 
     def history(self) -> list[HistoryEntry]:
@@ -134,7 +134,7 @@ class LiveImage:
     def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Evaluate in a throw-away copy that gave up all rights first."""
         with self._lock:
-            family, live = self._lineage.surely_ready()
+            family, live = self._lifecycle.surely_ready()
             copy = family.fork(live, "preview")
             copy.hold()
             try:
@@ -152,14 +152,14 @@ class LiveImage:
     def ask(self, question: str, **details: Any) -> Answer:
         """Look into the image."""
         with self._lock:
-            family, live = self._lineage.surely_ready()
+            family, live = self._lifecycle.surely_ready()
             live.send(question, **details)
             self._runner.wait = Wait(live)
             try:
                 return self._runner.wait.for_reply(Answer, ANSWER_SECONDS)
             except (ImageGoneError, EndedByForceError):
                 family.kill(live)
-                restored = self._lineage.restore(family)
+                restored = self._lifecycle.restore(family)
                 message = " ".join(["The image ended while it was asked.", *restored.notes])
                 return Answer(ok=False, error=ImageFault("IMAGE-DIED", message))
             finally:
@@ -168,39 +168,39 @@ class LiveImage:
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Keep the present state under a name, or say why it cannot be kept."""
         with self._lock:
-            return keep_state(self._lineage, label)
+            return keep_state(self._lifecycle, label)
 
     def checkpoints(self) -> list[CheckpointInfo]:
         """List the states that can be gone back to."""
         with self._lock:
-            self._lineage.surely_ready()
-            return self._lineage.timeline.infos(is_present=self._lineage.unkept == 0)
+            self._lifecycle.surely_ready()
+            return self._lifecycle.timeline.infos(is_present=self._lifecycle.unkept == 0)
 
     def rollback(self, checkpoint: str) -> CheckpointInfo:
         """Go back to a state, by its id or by a name that only it has."""
         with self._lock:
-            return go_back(self._lineage, checkpoint)
+            return go_back(self._lifecycle, checkpoint)
 
     def undo(self, by: UndoWay = "state") -> CheckpointInfo:
         """Take back the last call that may have changed something."""
         if by == "definitions":
-            reply = self._runner.run(Call("undo_definitions", "undo by definitions", self.timeout))
+            reply = self._runner.run(Evaluation("undo_definitions", "undo by definitions", self.timeout))
             with self._lock:
-                return told_of_definitions(self._lineage, reply)
+                return told_of_definitions(self._lifecycle, reply)
         with self._lock:
-            self._lineage.surely_ready()
+            self._lifecycle.surely_ready()
             if by == "state":
-                return undo_exactly(self._lineage)
-            replay = prepare_replay(self._lineage)
+                return undo_exactly(self._lifecycle)
+            replay = prepare_replay(self._lifecycle)
         replies = self._repeated_all(replay.steps)
         with self._lock:
-            return told_of_replay(self._lineage, replay, replies)
+            return told_of_replay(self._lifecycle, replay, replies)
 
     def reset(self) -> None:
         """Begin again with a fresh image."""
         with self._lock:
             self._runner.history.clear()
-            self._lineage.reset()
+            self._lifecycle.reset()
 
     def interrupt(self) -> bool:
         """Stop what is under way, by interrupts, and by the end of its process if it resists."""
@@ -213,8 +213,8 @@ class LiveImage:
     def save(self, path: str) -> str:
         """Write the state to disk: as a core where the language has such, else the forms that led to it."""
         with self._lock:
-            family, live = self._lineage.surely_ready()
-            return save_image(Path(path), family, live, self._lineage.past)
+            family, live = self._lifecycle.surely_ready()
+            return save_image(Path(path), family, live, self._lifecycle.past)
 
     def restore(self, path: str) -> str:
         """Take up a state that was written to disk."""
@@ -223,12 +223,12 @@ class LiveImage:
     def program(self) -> Program:
         """Return how the image was started."""
         with self._lock:
-            return self._lineage.started().program
+            return self._lifecycle.started().program
 
     def adopt(self, program: Callable[[], Program]) -> None:
         """Begin again with another program, until the next reset."""
         with self._lock:
-            self._lineage.adopt(program)
+            self._lifecycle.adopt(program)
             self._runner.history.clear()
 
     def repeat(self, steps: list[Step]) -> list[Reply | None]:
@@ -237,28 +237,28 @@ class LiveImage:
         Those that had been interrupted are left out: they might never end.
         """
         with self._lock:
-            self._lineage.start_over()
+            self._lifecycle.start_over()
         return self._repeated_all(steps)
 
     def _repeated_all(self, steps: list[Step]) -> list[Reply | None]:
         return [None if step.interrupted else self._repeated(step) for step in steps]
 
     def _repeated(self, step: Step) -> Reply:
-        return self._runner.run(Call(step.op, step.code, self.timeout, step.package))
+        return self._runner.run(Evaluation(step.op, step.code, self.timeout, step.package))
 
     def processes(self) -> dict[str, int]:
         """Return the pids of the processes by what they are: zygote, live, and the ids of the checkpoints."""
         with self._lock:
-            family, live = self._lineage.surely_ready()
+            family, live = self._lifecycle.surely_ready()
             pids = {"zygote": family.zygote.pid, "live": live.pid}
-            return pids | {each.id: each.connection.pid for each in self._lineage.timeline.all()}
+            return pids | {each.id: each.connection.pid for each in self._lifecycle.timeline.all()}
 
     def close(self) -> None:
         """End every process of the image."""
         with self._lock:
             # For good: a call that comes too late must not start processes that nobody will end.
-            self._lineage.is_closed = True
-            self._lineage.close()
+            self._lifecycle.is_closed = True
+            self._lifecycle.close()
 
 
 def _previewed(wait: Wait, seconds: float) -> Reply:

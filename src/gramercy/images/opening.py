@@ -1,25 +1,30 @@
-"""Open an image by the name of its language: find the program, the confinement and the project for it."""
+"""Open an image by its language: find its program, confine it, and give it the user's variables and network.
+
+What means something different to each language is in `cpython` and `sbcl`.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gramercy.errors import ImageError
+from gramercy.errors import ImageError, ImageStartError
 from gramercy.gram.suggestion import suggest
+from gramercy.images.confine import landlock
 from gramercy.images.cpython import python_findings, python_program
-from gramercy.images.environment import Environment
-from gramercy.images.equipment import equipped
+from gramercy.images.environment import Environment, Network
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
-from gramercy.images.protection import check_project, default_language, project_directory
-from gramercy.images.sandbox import Confinement, find_confinement
+from gramercy.images.project import check_project, default_language, project_directory
+from gramercy.images.sandbox import Confinement, find_confinement, inner_command, inner_places
 from gramercy.images.sbcl import lisp_findings, sbcl_program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Mapping
 
-    from gramercy.images.findings import Finding
+    from gramercy.images.base import Image
+    from gramercy.images.environment import Finding
     from gramercy.images.processes import Program
 
 LANGUAGES = ("sbcl", "python")
@@ -78,3 +83,145 @@ def open_image(  # noqa: PLR0913 - each has a default, and a caller names the on
     confinement = None if sandbox else Confinement.NONE
     settings = ImageSettings(chosen, place, confinement, environment or Environment(), tell)
     return LiveImage(name or chosen, settings.program, timeout=timeout, language=chosen)
+
+
+# The program that gives up abstract unix sockets, which come with the network of the machine.
+SOCKETS = Path(landlock.__file__)
+LONGEST_VALUE = 128 * 1024 - 256  # the kernel's limit for one variable with its name, 32 pages
+MOST_BYTES = 512 * 1024
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_OWN = "the image has its own"
+_LOADER = "it would load other code into the programs that start and confine the image"
+_SHELL = "it would change the shell that starts the image"
+# Names that are not passed on, with the reason and what to try.
+REFUSED = {
+    "PATH": f"{_OWN}; name programs by their full path",
+    "HOME": f"{_OWN}, since yours is out of its reach",
+    "TMPDIR": f"{_OWN}, since yours is out of its reach",
+    "PWD": f"{_OWN}, the project",
+    "PYTHONHOME": "a Python image does not read it; choose an interpreter with --python",
+    "SBCL_HOME": f"{_OWN}, where its SBCL is installed",
+    "SBCL_CORE": f"{_OWN}; begin with a saved state by --restore",
+    "GCONV_PATH": _LOADER,
+    "GLIBC_TUNABLES": _LOADER,
+    "ENV": _SHELL,
+    "BASH_ENV": _SHELL,
+    "BASHOPTS": _SHELL,
+    "SHELLOPTS": _SHELL,
+    "IFS": _SHELL,
+    "PS4": _SHELL,
+}
+REFUSED_PREFIXES = {"LD_": _LOADER}
+
+
+def equipped(program: Program, environment: Environment) -> Program:
+    """Return the program with what the user wants for it, also when it begins with a saved state."""
+    grants = replace(
+        program.grants,
+        # What the language has made of a variable, such as a list of registries, stands in for it.
+        environment={**_variables(environment.variables), **program.grants.environment},
+        network=environment.network,
+    )
+    saved = program.saved
+
+    def again(path: Path) -> Program:
+        assert saved is not None  # noqa: S101 - else it is not called
+        return equipped(saved(path), environment)
+
+    is_namespaced = program.confinement is Confinement.BUBBLEWRAP
+    is_relayed = is_namespaced and environment.network is Network.NONE
+    command = program.command
+    if is_namespaced and environment.network is Network.OPEN:
+        command = [*inner_command(SOCKETS), *command]
+        grants = replace(grants, readable=(*grants.readable, *inner_places(SOCKETS)))
+    return replace(
+        program,
+        command=command,
+        grants=grants,
+        saved=again if saved is not None else None,
+        publish=environment.publish if is_relayed else (),
+        notes=(*program.notes, *_network_notes(program.confinement, environment)),
+    )
+
+
+def _variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Check names and values, of which none is told: they may be secret."""
+    for name, value in variables.items():
+        reason = _why_refused(name, value)
+        if reason is not None:
+            raise ImageStartError(f"the variable {name!r:.60} cannot be given to the image: {reason}")
+    if (
+        sum(len(name) + len(value.encode("utf-8", "replace")) for name, value in variables.items())
+        > MOST_BYTES
+    ):
+        raise ImageStartError(f"the variables for the image are too long: {MOST_BYTES} bytes at most")
+    return dict(variables)
+
+
+def _why_refused(name: str, value: str) -> str | None:
+    if not _NAME.fullmatch(name):
+        return "a name has letters, digits and underscores, and no digit first"
+    for prefix, reason in REFUSED_PREFIXES.items():
+        if name.startswith(prefix):
+            return reason
+    if name in REFUSED:
+        return REFUSED[name]
+    if "\0" in value:
+        return "its value has a NUL character"
+    if len(value.encode("utf-8", "replace")) > LONGEST_VALUE:
+        return f"its value is longer than {LONGEST_VALUE} bytes"
+    return None
+
+
+def _network_notes(confinement: Confinement, environment: Environment) -> list[str]:
+    notes = []
+    if environment.network is Network.OPEN and confinement is not Confinement.NONE:
+        is_scoped = landlock.landlock_version() >= landlock.SCOPES_SINCE
+        sockets = "" if is_scoped else ", its abstract unix sockets"
+        notes.append(
+            f"The network is open: evaluated code can reach this machine's own servers{sockets} and "
+            "everything that this machine can reach."
+        )
+    if environment.publish:
+        notes += _publishing_notes(confinement, environment)
+    return notes
+
+
+def _publishing_notes(confinement: Confinement, environment: Environment) -> list[str]:
+    ports = ", ".join(str(port.inner) for port in environment.publish)
+    if confinement is Confinement.NONE or environment.network is Network.OPEN:
+        why = "without a sandbox" if confinement is Confinement.NONE else "with an open network"
+        return [f"Nothing is published: {why} a port of the image is this machine's own (here {ports})."]
+    if confinement is Confinement.LANDLOCK:
+        told = f"Port {ports} is not published: that needs bubblewrap, since the Landlock sandbox refuses TCP"
+        return [f"{told}. Install it with 'apt-get install bubblewrap'."]
+    return []
+
+
+class Gallery:
+    """Images by handle; the first is the default."""
+
+    def __init__(self, images: Iterable[Image]) -> None:
+        self._images = {image.name: image for image in images}
+        if not self._images:
+            raise ImageError("a gallery needs at least one image")
+
+    def get(self, handle: str | None = None) -> Image:
+        """Return the image of that handle; without one, the first."""
+        if handle is None:
+            return next(iter(self._images.values()))
+        found = self._images.get(handle)
+        if found is None:
+            close = suggest(handle, self._images)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self._images)}"
+            raise ImageError(f"there is no image {handle!r}: {hint}")
+        return found
+
+    def handles(self) -> list[str]:
+        """List the handles, the default first."""
+        return list(self._images)
+
+    def close(self) -> None:
+        """End every image."""
+        for image in self._images.values():
+            image.close()

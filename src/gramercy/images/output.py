@@ -36,7 +36,7 @@ class Printed(msgspec.Struct, frozen=True):
     truncated: dict[str, int] = {}
 
 
-class Mirror:
+class OutputMirror:
     """A piece of memory that all processes of an image share with this one; `fd` is what they inherit."""
 
     def __init__(self, fd: int) -> None:

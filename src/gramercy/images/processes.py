@@ -26,12 +26,10 @@ import msgspec
 
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError, ImageStartError
 from gramercy.images.connection import Connection
-from gramercy.images.deaths import Fate
-from gramercy.images.interpreter import inner_places
-from gramercy.images.limits import with_start_hint
-from gramercy.images.output import Log, Mirror
+from gramercy.images.deaths import Fate, with_start_hint
+from gramercy.images.output import Log, OutputMirror
 from gramercy.images.ports import DIALER, Relay
-from gramercy.images.sandbox import Confinement, Grants
+from gramercy.images.sandbox import Confinement, Grants, inner_places
 from gramercy.images.spawning import Spawned
 
 if TYPE_CHECKING:
@@ -103,7 +101,7 @@ class Family:
         self.notes = list(program.notes)
         self.relay: Relay | None = None
         self.log = Log()
-        self.mirror = Mirror.make()
+        self.mirror = OutputMirror.make()
         self.directory = PrivateDirectory()
         self._token = secrets.token_hex(16)
         self._tags: list[str] = []

@@ -1,7 +1,7 @@
-"""Write the state of an image to disk, and take it up again.
+"""Write the state of an image to a file, and take it up again.
 
-A core of SBCL holds everything; for a language without such a thing the forms that led to the state are
-written, and run again.
+For SBCL the file is a core, which holds everything. Python has no such thing: the steps that led to the state
+are written, and run again.
 """
 
 from __future__ import annotations
@@ -11,18 +11,23 @@ import secrets
 import shutil
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from gramercy.errors import ImageError
-from gramercy.images.replay import CORE_MAGIC, Past, differences, read_recording, write_recording
+from gramercy.images.checkpoints import LARGEST_JOURNAL, Past, Step, differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from gramercy.images.base import Reply
+    from gramercy.images.checkpoints import Step
     from gramercy.images.connection import Connection
     from gramercy.images.processes import Family, Program
-    from gramercy.images.replay import Step
 
+FORMAT = 1
+# The first bytes of a core of SBCL.
+CORE_MAGIC = b"LCBS"
 SAVE_SECONDS = 120.0
 MOST_DIFFERENCES = 10
 
@@ -113,3 +118,49 @@ def _check_core(path: Path) -> None:
         raise ImageError(f"{path} is not a saved image of SBCL: restore it into an image of python")
     if magic != CORE_MAGIC:
         raise ImageError(f"{path} is not a saved image of SBCL")
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """The journal as it stands in a file."""
+
+    gramercy_journal: int
+    language: str
+    steps: list[Step]
+
+
+def write_recording(path: Path, language: str, past: Past | None) -> int:
+    """Write the journal into a file, whole or not at all; return the number of steps."""
+    if past is not None and past.size > LARGEST_JOURNAL:
+        raise ImageError(
+            f"what led to this state is {past.size:,} characters of code, more than the "
+            f"{LARGEST_JOURNAL:,} that are run again: reset the image and load the code from files"
+        )
+    steps = past.steps() if past else []
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        partial.write_bytes(msgspec.json.encode(Recording(FORMAT, language, steps)))
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise ImageError(f"{path} cannot be written: {error.strerror}") from None
+    return len(steps)
+
+
+def read_recording(path: Path, language: str) -> list[Step]:
+    """Read a journal that was written for this language."""
+    try:
+        data = path.read_bytes()
+        if data[: len(CORE_MAGIC)] == CORE_MAGIC:
+            raise ImageError(f"{path} was saved by an image of sbcl, not of {language}")
+        recording = msgspec.json.decode(data, type=Recording)
+    except OSError as error:
+        raise ImageError(f"{path} cannot be read: {error.strerror}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ImageError(f"{path} is not a saved image: {error}") from None
+    if recording.gramercy_journal != FORMAT:
+        raise ImageError(
+            f"{path} has the format {recording.gramercy_journal}: this version reads format {FORMAT}"
+        )
+    if recording.language != language:
+        raise ImageError(f"{path} was saved by an image of {recording.language}, not of {language}")
+    return recording.steps

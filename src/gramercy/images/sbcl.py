@@ -1,27 +1,31 @@
-"""How an SBCL image is started: from a core out of the cache, or from source where that cannot be written."""
+"""How an SBCL image is started: from a core or from source, with its systems and its compile cache.
+
+Two environment variables tell ASDF where systems are and where compiled files go; the rest are options of the
+program inside.
+"""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageStartError
+from gramercy.images.asdf import VARIABLE, lisp_string
+from gramercy.images.caches import SOURCE, build_key, fasl_directory, find_core, open_cache, size_of
 from gramercy.images.connection import as_plist
-from gramercy.images.cores import SOURCE, find_core
-from gramercy.images.fasls import build_key
-from gramercy.images.libraries import findings, prepare_libraries
-from gramercy.images.limits import BESIDE_HEAP_MB, memory_for
+from gramercy.images.environment import BESIDE_HEAP_MB, Finding, Network, Status, memory_for
 from gramercy.images.processes import FORK_SECONDS, Program
 from gramercy.images.sandbox import Confinement, Grants
+from gramercy.images.systems import Systems, find_systems, why_unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.images.environment import Environment
-    from gramercy.images.findings import Finding
 
 VERSION_SECONDS = 10.0
 # A little more than the image itself gives to the user's init file.
@@ -116,13 +120,6 @@ def _command(sbcl: str, core: Path | None, heap_mb: int) -> list[str]:
     return [sbcl, *runtime, *toplevel, "--end-toplevel-options"]
 
 
-def lisp_findings(project: Path, environment: Environment) -> list[Finding]:
-    """Tell of the Lisp systems, registries and the cache that a confined image of the project would use."""
-    sbcl = find_sbcl()
-    build = build_key(sbcl, sbcl_version(sbcl))
-    return findings(project.resolve(), environment, confinement=Confinement.BUBBLEWRAP, build=build)
-
-
 def _installation(sbcl: str) -> tuple[Path, ...]:
     """Return the directories of an SBCL that does not belong to the system."""
     binary = Path(sbcl).resolve()
@@ -130,3 +127,100 @@ def _installation(sbcl: str) -> tuple[Path, ...]:
         return ()
     library = binary.parent.parent / "lib" / "sbcl"
     return (binary, library) if library.is_dir() else (binary,)
+
+
+@dataclass(frozen=True, slots=True)
+class Libraries:
+    """What to grant, what to say to the program, and what to tell the user."""
+
+    variables: dict[str, str]
+    options: list[str]
+    readable: tuple[Path, ...]
+    writable: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def prepare_libraries(
+    project: Path | None,
+    environment: Environment,
+    *,
+    confinement: Confinement,
+    build: str,
+    is_fresh: bool = True,
+) -> Libraries:
+    """Find what an image may load and make its compile cache ready. Nothing that is missing is fatal.
+
+    An image that is not fresh goes on with a state in which the init file was loaded already.
+    """
+    systems = find_systems(project, environment)
+    notes = [*systems.problems]
+    options = ["--quicklisp", str(systems.quicklisp)] if systems.quicklisp else []
+    variables = {VARIABLE: systems.registry()}
+    readable, writable = [*systems.readable], []
+    cache = compile_cache(systems, environment, confinement=confinement, build=build)
+    strange = why_unusable(cache)
+    reason = f"{cache}: {strange}" if strange else open_cache(cache, project)
+    if reason is None:
+        writable.append(cache)
+        variables["ASDF_OUTPUT_TRANSLATIONS"] = _translations(cache)
+    else:
+        notes.append(f"What is compiled is not kept for the next image: {reason}.")
+    init = _init(systems, environment, notes) if is_fresh else None
+    if init is not None:
+        options += ["--init", str(init)]
+        readable += [] if systems.is_inside(init) else [init]
+    return Libraries(variables, options, tuple(readable), tuple(writable), tuple(notes))
+
+
+def compile_cache(
+    systems: Systems, environment: Environment, *, confinement: Confinement, build: str
+) -> Path:
+    """Return where compiled files of an image with these systems and rights are kept."""
+    rights = "free" if confinement is Confinement.NONE else "confined"
+    if confinement is not Confinement.NONE and environment.network is not Network.NONE:
+        rights = f"{rights}-{environment.network}"
+    return fasl_directory(systems.project, build, rights, systems.outside())
+
+
+def _translations(cache: Path) -> str:
+    place = lisp_string(f"{cache}/")
+    return f"(:output-translations (t ({place} :**/ :*.*.*)) :ignore-inherited-configuration)"
+
+
+def _init(systems: Systems, environment: Environment, notes: list[str]) -> Path | None:
+    """Return the file to load at the start; one that is not there is told."""
+    if environment.init is None:
+        return None
+    init = environment.init.expanduser()
+    if not init.is_absolute() and systems.project is not None:
+        init = systems.project / init
+    init = init.resolve()
+    if not init.is_file():
+        notes.append(f"The init file {init} is not loaded: there is no such file.")
+        return None
+    return init
+
+
+def lisp_findings(project: Path, environment: Environment) -> list[Finding]:
+    """Tell of the Lisp systems, registries and the cache that a confined image of the project would use.
+
+    Makes and changes nothing.
+    """
+    sbcl = find_sbcl()
+    build = build_key(sbcl, sbcl_version(sbcl))
+    systems = find_systems(project.resolve(), environment)
+    found = [_well("system", file) for file in systems.definitions]
+    found += [
+        _well("registry", source.path, f"{source.origin}{', with all below it' if source.is_tree else ''}")
+        for source in systems.sources
+        if source.origin != "the project"
+    ]
+    if systems.quicklisp is not None:
+        found.append(_well("quicklisp", systems.quicklisp.parent))
+    cache = compile_cache(systems, environment, confinement=Confinement.BUBBLEWRAP, build=build)
+    found.append(_well("compile cache", cache, f"{size_of(cache) / 1e6:.1f} MB"))
+    return found + [Finding("systems", Status.WARNING, problem) for problem in systems.problems]
+
+
+def _well(name: str, path: Path, more: str = "") -> Finding:
+    return Finding(name, Status.OK, f"{path} ({more})" if more else str(path))

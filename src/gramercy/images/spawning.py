@@ -13,10 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gramercy.images.bubblewrap import environment_options
 from gramercy.images.confine.seccomp import build_filter
-from gramercy.images.protection import Placeholder
-from gramercy.images.sandbox import Confinement, Grants, child_environment, confined_command
+from gramercy.images.project import Placeholder
+from gramercy.images.sandbox import (
+    Confinement,
+    Grants,
+    child_environment,
+    confined_command,
+    environment_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy.images.asdf import VARIABLE, is_directory, lisp_string, user_registry
-from gramercy.images.protection import SYSTEM_DIRECTORIES
+from gramercy.images.project import SYSTEM_DIRECTORIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

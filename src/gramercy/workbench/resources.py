@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gramercy.errors import GramercyError
 from gramercy.gram.suggestion import suggest
-from gramercy.images.gallery import Gallery
+from gramercy.images.opening import Gallery
 from gramercy.mcp.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from gramercy.mcp.tool_calls import without_controls
 from gramercy.tools.content import ToolOutput

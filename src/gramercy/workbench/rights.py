@@ -68,7 +68,7 @@ def _words(value: object) -> list[str]:
 
 def _default_memory() -> int:
     """Return what every image has at least; only a file that names a number pays for these imports."""
-    from gramercy.images.limits import LISP_MB, PYTHON_MB
+    from gramercy.images.environment import LISP_MB, PYTHON_MB
 
     return min(LISP_MB, PYTHON_MB)
 

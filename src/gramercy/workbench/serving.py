@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gramercy import __version__
 from gramercy.errors import SourceError
-from gramercy.images.gallery import Gallery
+from gramercy.images.opening import Gallery
 from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
 from gramercy.workbench.deferral import (
@@ -117,7 +117,7 @@ def open_server(service: Service) -> Server:
 def _default_images(service: Service) -> tuple[str, ...]:
     if service.sources or service.fixtures or service.foreign:
         return ()
-    from gramercy.images.protection import default_language
+    from gramercy.images.project import default_language
 
     return (default_language(service.project or "."),)
 
@@ -144,7 +144,7 @@ def _start_teller() -> Callable[[str], None]:
     numbers = count(1)
 
     def tell(line: str) -> None:
-        from gramercy.images.cores import on_standard_error
+        from gramercy.images.caches import on_standard_error
 
         # Far below a second: the seconds of the evaluation follow, and progress must not go back.
         current_call().report(next(numbers) / 10_000, message=line)

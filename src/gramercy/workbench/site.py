@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ExecutionError, SandboxError
-from gramercy.images.protection import check_project, project_directory
+from gramercy.images.project import check_project, project_directory
 from gramercy.tools.context import current_call
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ class Wish:
             return self.client.user_file(machine)
         if self.client.project_file is None:
             raise click.UsageError(f"{self.client.title} has no settings for one project: use --scope user")
-        from gramercy.images.protection import project_directory
+        from gramercy.images.project import project_directory
 
         return project_directory(self.project or ".") / self.client.project_file
 
@@ -193,7 +193,7 @@ def _replace(path: Path, old: str | None, new: str) -> None:
 
 def _make_ready(wish: Wish) -> None:
     """Build now what the first call of an SBCL image would wait for; a lack of it is told then."""
-    from gramercy.images.protection import default_language
+    from gramercy.images.project import default_language
     from gramercy.workbench.deferral import read_image_names
 
     languages = (
@@ -213,7 +213,7 @@ def _make_ready(wish: Wish) -> None:
 
 def _checked(project: str) -> str:
     """Refuse now what the server would refuse whenever the client starts it."""
-    from gramercy.images.protection import check_project
+    from gramercy.images.project import check_project
 
     return str(check_project(project))
 

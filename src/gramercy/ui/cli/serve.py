@@ -147,7 +147,7 @@ def _serve_http(service: Service, address: tuple[str, int], about_http: dict[str
 
 def _check_chosen(service: Service) -> None:
     """Refuse a project that cannot be used: over HTTP a person starts the server, and sees why."""
-    from gramercy.images.protection import check_project, project_directory
+    from gramercy.images.project import check_project, project_directory
     from gramercy.workbench.site import HERE
 
     if service.project != HERE:

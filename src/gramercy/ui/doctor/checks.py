@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gramercy.errors import GramercyError, ImageError
-from gramercy.images.cores import cache_directory, core_name, find_core
-from gramercy.images.findings import Finding, Status
+from gramercy.images.caches import cache_directory, core_name, find_core
+from gramercy.images.environment import Finding, Status
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import FINDINGS, LANGUAGES, ImageSettings, open_image
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not

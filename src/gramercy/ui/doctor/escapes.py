@@ -19,9 +19,9 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any, Self
 
+from gramercy.images.caches import cache_directory
 from gramercy.images.confine.calls import MACHINES, NUMBERS
 from gramercy.images.confine.landlock import SCOPES_SINCE, landlock_version
-from gramercy.images.cores import cache_directory
 from gramercy.images.sandbox import Confinement
 from gramercy.ui.doctor.attempts import ATTEMPTS, LISP_PRELUDE, PYTHON_PRELUDE, Attempt, Freely
 

@@ -1,24 +1,27 @@
-"""Who is alive of an image, and the way back: its family, the process that evaluates, the states before."""
+"""The life of an image: started, live, kept after each call, restored after a death, closed.
+
+Holds the processes, the one that evaluates, and the checkpoints; decides which checkpoint a death falls back
+to.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
 from gramercy.images.base import Reply
-from gramercy.images.breaker import Breaker
+from gramercy.images.checkpoints import Checkpoint, Step, Timeline, depth, extended, steps_since
 from gramercy.images.processes import Family, Program
-from gramercy.images.replay import Step, depth, extended, steps_since
-from gramercy.images.timeline import Checkpoint, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gramercy.images.checkpoints import Past
     from gramercy.images.connection import Connection
-    from gramercy.images.evaluations import Call
-    from gramercy.images.replay import Past
+    from gramercy.images.evaluations import Evaluation
 
 MEETING_SECONDS = 2.0
 # A look has been answered before, and was brief.
@@ -44,7 +47,7 @@ class Restored:
     notes: list[str]
 
 
-class Lineage:
+class Lifecycle:
     """The processes of one image. Not safe for threads: its owner lets in one at a time."""
 
     def __init__(self, program: Callable[[], Program], thrift: Thrift | None = None) -> None:
@@ -149,29 +152,32 @@ class Lineage:
             return None
         return family.new_tag()
 
-    def looked(self, call: Call) -> None:
+    def looked(self, evaluation: Evaluation) -> None:
         """Note a call that changed nothing: the name of its checkpoint can be used again."""
-        self._spare_tag = call.tag
+        self._spare_tag = evaluation.tag
         standing = self.timeline.standing()
-        if standing is not None and standing.past is self.past and call.op == "eval":
-            standing.looked(Step(call.op, call.code, call.package))
+        if standing is not None and standing.past is self.past and evaluation.op == "eval":
+            standing.looked(Step(evaluation.op, evaluation.code, evaluation.package))
 
-    def changed(self, call: Call, reply: Reply) -> str | None:
+    def changed(self, evaluation: Evaluation, reply: Reply) -> str | None:
         """Note a call that may have changed something; return why no state is kept after it, if none is."""
         self._heap_bytes = reply.state.heap_bytes
-        is_kept = reply.unkept is None and call.tag is not None
+        is_kept = reply.unkept is None and evaluation.tag is not None
         # A look after which no state is kept counts as a change: nobody can tell that it was none.
-        self.past = extended(self.past, call.as_step(reply, look=reply.look and is_kept))
+        self.past = extended(self.past, evaluation.as_step(reply, look=reply.look and is_kept))
         if reply.unkept is not None:
-            self._spare_tag = call.tag
+            self._spare_tag = evaluation.tag
             self.unkept_reason = reply.unkept
-        elif call.tag is None:
+        elif evaluation.tag is None:
             size, seconds = f"{self._heap_bytes >> 20} MB", f"{self.thrift.seconds:g} s"
             self.unkept_reason = f"the image has {size}, so a state is kept once in {seconds}"
         else:
             self.unkept_reason = ""
             self._kept_at = monotonic()
-            self._pending = (call.tag, " ".join(call.code[: 4 * LONGEST_LABEL].split())[:LONGEST_LABEL])
+            self._pending = (
+                evaluation.tag,
+                " ".join(evaluation.code[: 4 * LONGEST_LABEL].split())[:LONGEST_LABEL],
+            )
             return None
         return self.unkept_reason
 
@@ -322,3 +328,32 @@ class Lineage:
             live.close()
         if family is not None:
             family.close()
+
+
+MOST_DEATHS = 3
+WITHIN_SECONDS = 300.0
+
+
+class Breaker:
+    """Counts deaths during start or restoration; a call whose state was restored never counts."""
+
+    def __init__(self) -> None:
+        self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
+        self._reason = ""
+
+    def record(self, reason: str) -> None:
+        """Note a death, with what the log said."""
+        self._deaths.append(monotonic())
+        self._reason = reason
+
+    def check(self) -> None:
+        """Refuse when there were too many deaths lately."""
+        if len(self._deaths) == MOST_DEATHS and monotonic() - self._deaths[0] < WITHIN_SECONDS:
+            raise ImageStartError(
+                f"the image died {MOST_DEATHS} times within {WITHIN_SECONDS:g} s while starting; it is not "
+                f"tried again until reset. The last time: {self._reason}"
+            )
+
+    def reset(self) -> None:
+        """Forget the past, because a person asked to try again."""
+        self._deaths.clear()

@@ -1,7 +1,7 @@
-"""Ways back to an earlier state of an image, each named for what it is.
+"""Ways back to an earlier state: keep one by name, rollback, undo by state, by replay or by definitions.
 
-A state is the present one or it is refused; a way that takes back more than was asked, or less, or runs
-something again, says so. All of them work on a lineage that its owner has locked.
+A way that takes back more or less than was asked, or runs calls again, says so; one that would lose a state
+without being told to is refused. All of them work on a lifecycle that the caller has locked.
 """
 
 from __future__ import annotations
@@ -10,91 +10,90 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gramercy.errors import CheckpointError, ImageError
-from gramercy.images.replay import depth, differences
+from gramercy.images.checkpoints import depth, differences
 
 if TYPE_CHECKING:
     from gramercy.images.base import CheckpointInfo, Reply
-    from gramercy.images.lineage import Lineage
-    from gramercy.images.replay import Step
-    from gramercy.images.timeline import Checkpoint
+    from gramercy.images.checkpoints import Checkpoint, Step
+    from gramercy.images.lifecycle import Lifecycle
 
 MOST_DIFFERENCES = 10
 
 
-def keep_state(lineage: Lineage, name: str) -> CheckpointInfo:
+def keep_state(lifecycle: Lifecycle, name: str) -> CheckpointInfo:
     """Keep the present state under a name; raise where it cannot be kept."""
     try:
-        kept = lineage.keep_now()
+        kept = lifecycle.keep_now()
     except ImageError as error:
-        raise CheckpointError(f"the present state cannot be kept: {error}. {_instead(lineage)}") from None
+        raise CheckpointError(f"the present state cannot be kept: {error}. {_instead(lifecycle)}") from None
     notes = []
-    others = [each.id for each in lineage.timeline.named(name) if each is not kept] if name else []
+    others = [each.id for each in lifecycle.timeline.named(name) if each is not kept] if name else []
     if others:
         notes.append(f"{', '.join(others)} has this name too: go back by the ids.")
     if not name:
         # Whoever keeps a state wants it to last; what has a name is not dropped for room.
         name = kept.label
-    lineage.timeline.name(kept, name)
-    return lineage.timeline.info(kept, notes=notes)
+    lifecycle.timeline.name(kept, name)
+    return lifecycle.timeline.info(kept, notes=notes)
 
 
-def _instead(lineage: Lineage) -> str:
-    standing = lineage.timeline.standing()
+def _instead(lifecycle: Lifecycle) -> str:
+    standing = lifecycle.timeline.standing()
     if standing is None:
         return "Nothing was named."
-    calls = _calls(lineage.unkept)
+    calls = _calls(lifecycle.unkept)
     return f"Nothing was named. The newest state that is kept is {standing.shown()}, {calls} ago."
 
 
-def go_back(lineage: Lineage, word: str) -> CheckpointInfo:
+def go_back(lifecycle: Lifecycle, word: str) -> CheckpointInfo:
     """Go to a state by its id or name; the one that is left is kept where it can be, and told where not."""
-    lineage.surely_ready()
-    checkpoint = lineage.timeline.get(word)
-    notes = _left_behind(lineage, checkpoint)
-    lineage.go_to(checkpoint)
-    return lineage.timeline.info(checkpoint, notes=notes)
+    lifecycle.surely_ready()
+    checkpoint = lifecycle.timeline.get(word)
+    notes = _left_behind(lifecycle, checkpoint)
+    lifecycle.go_to(checkpoint)
+    return lifecycle.timeline.info(checkpoint, notes=notes)
 
 
-def _left_behind(lineage: Lineage, goal: Checkpoint) -> list[str]:
+def _left_behind(lifecycle: Lifecycle, goal: Checkpoint) -> list[str]:
     """Keep the state that is about to be left for the goal, or say what goes with it."""
-    lost = lineage.unkept
+    lost = lifecycle.unkept
     try:
-        return _left_behind_or_raise(lineage, goal)
+        return _left_behind_or_raise(lifecycle, goal)
     except ImageError as error:
         return [
             f"The state that was left could not be kept ({error}): {_calls(lost)} cannot be gone back to."
         ]
 
 
-def _left_behind_or_raise(lineage: Lineage, goal: Checkpoint) -> list[str]:
-    if not lineage.unkept:
+def _left_behind_or_raise(lifecycle: Lifecycle, goal: Checkpoint) -> list[str]:
+    if not lifecycle.unkept:
         return []
-    return [f"The state that was left is kept as {lineage.keep_now(goal).shown()}."]
+    return [f"The state that was left is kept as {lifecycle.keep_now(goal).shown()}."]
 
 
-def undo_exactly(lineage: Lineage) -> CheckpointInfo:
+def undo_exactly(lifecycle: Lifecycle) -> CheckpointInfo:
     """Go to the state before the last call; where only an earlier one is kept, only if nothing is lost."""
-    checkpoint = lineage.target()
-    count = depth(lineage.past) - depth(checkpoint.past)
+    checkpoint = lifecycle.target()
+    count = depth(lifecycle.past) - depth(checkpoint.past)
     if count == 1:
-        return _taken_back(lineage, checkpoint)
-    reason = lineage.unkept_reason
+        return _taken_back(lifecycle, checkpoint)
+    reason = lifecycle.unkept_reason
     try:
-        notes = _left_behind_or_raise(lineage, checkpoint)
+        notes = _left_behind_or_raise(lifecycle, checkpoint)
     except ImageError as error:
         raise CheckpointError(_choices(checkpoint, count, reason or str(error))) from None
-    lineage.go_to(checkpoint)
+    lifecycle.go_to(checkpoint)
     why = f" ({reason})" if reason else ""
     notes.insert(0, f"That takes back the last {_calls(count)}: no state was kept in between{why}.")
-    return lineage.timeline.info(checkpoint, taken_back=count, notes=notes)
+    return lifecycle.timeline.info(checkpoint, taken_back=count, notes=notes)
 
 
-def _taken_back(lineage: Lineage, checkpoint: Checkpoint) -> CheckpointInfo:
-    left = lineage.timeline.standing()
+def _taken_back(lifecycle: Lifecycle, checkpoint: Checkpoint) -> CheckpointInfo:
+    left = lifecycle.timeline.standing()
     # What was looked at later, after coming back here, was not seen yet when the call began.
     looks = left.looks_before if left is not None and left.parent == checkpoint.id else None
-    lineage.go_to(checkpoint, looks)
-    return lineage.timeline.info(checkpoint, taken_back=1)
+    lifecycle.go_to(checkpoint, looks)
+    return lifecycle.timeline.info(checkpoint, taken_back=1)
 
 
 def _choices(checkpoint: Checkpoint, count: int, reason: str) -> str:
@@ -115,19 +114,19 @@ class Replay:
     notes: list[str]
 
 
-def prepare_replay(lineage: Lineage) -> Replay:
+def prepare_replay(lifecycle: Lifecycle) -> Replay:
     """Go to the newest kept state before the last call; return what is to be run again from there."""
-    checkpoint = lineage.target()
-    steps = lineage.steps_from(checkpoint)
+    checkpoint = lifecycle.target()
+    steps = lifecycle.steps_from(checkpoint)
     # What came after the last change only looked at it.
     while steps.pop().look:
         continue
-    notes = _left_behind(lineage, checkpoint)
-    lineage.go_to(checkpoint)
+    notes = _left_behind(lifecycle, checkpoint)
+    lifecycle.go_to(checkpoint)
     return Replay(checkpoint, steps, notes)
 
 
-def told_of_replay(lineage: Lineage, replay: Replay, replies: list[Reply | None]) -> CheckpointInfo:
+def told_of_replay(lifecycle: Lifecycle, replay: Replay, replies: list[Reply | None]) -> CheckpointInfo:
     """Describe the state after a replay: what was run again, and what came out otherwise."""
     count, told = len(replay.steps), differences(replay.steps, replies)
     notes = [f"{_calls(count)} after {replay.start.shown()} ran again: their effects outside came twice."]
@@ -138,24 +137,26 @@ def told_of_replay(lineage: Lineage, replay: Replay, replies: list[Reply | None]
     notes += told[:MOST_DIFFERENCES]
     if len(told) > MOST_DIFFERENCES:
         notes.append(f"and {len(told) - MOST_DIFFERENCES} more differences")
-    return _standing(lineage, [*notes, *replay.notes], taken_back=1)
+    return _standing(lifecycle, [*notes, *replay.notes], taken_back=1)
 
 
-def told_of_definitions(lineage: Lineage, reply: Reply) -> CheckpointInfo:
+def told_of_definitions(lifecycle: Lifecycle, reply: Reply) -> CheckpointInfo:
     """Describe what was put back, and what was not; raise where nothing could be."""
     if reply.error is not None:
         raise CheckpointError(reply.error.message)
     notes = [f"{change.kind} {change.name} {change.change}" for change in reply.changed]
-    return _standing(lineage, [*notes, *reply.notes])
+    return _standing(lifecycle, [*notes, *reply.notes])
 
 
-def _standing(lineage: Lineage, notes: list[str], taken_back: int = 0) -> CheckpointInfo:
+def _standing(lifecycle: Lifecycle, notes: list[str], taken_back: int = 0) -> CheckpointInfo:
     """Describe the newest kept state, which the image need not be in."""
-    lineage.surely_ready()
-    standing = lineage.timeline.standing()
+    lifecycle.surely_ready()
+    standing = lifecycle.timeline.standing()
     if standing is None:
         raise CheckpointError("no state is kept")
-    return lineage.timeline.info(standing, is_present=lineage.unkept == 0, taken_back=taken_back, notes=notes)
+    return lifecycle.timeline.info(
+        standing, is_present=lifecycle.unkept == 0, taken_back=taken_back, notes=notes
+    )
 
 
 def _calls(count: int) -> str:

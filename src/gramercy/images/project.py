@@ -1,9 +1,9 @@
-"""What of a project an image must never write, even though the project is its own: git and environments.
+"""The project of an image: its directory, its language, and what of it evaluated code must never write.
 
-A file in .git can name a program that the user's next git command runs, outside of any sandbox, and a Python
-environment is full of programs and of code that runs whenever one of them starts. Where there is no .git
-yet, an empty one keeps its place while images run: git ignores it, and nobody inside can fill it. A
-repository that code makes deeper in the project cannot be held back; neither can a Makefile.
+A file in .git can name a program that the user's next git command runs outside of any sandbox, and a Python
+environment is full of programs and of code that runs when one of them starts. Where there is no .git yet, an
+empty directory takes its place while images run. A repository deeper in the project is not protected, nor is
+a Makefile.
 """
 
 from __future__ import annotations
