@@ -15,11 +15,10 @@ import pytest
 
 from gramercy import __version__
 from gramercy.images.caches import cache_directory
+from gramercy.ui.cli.files import write_settings
 from gramercy.ui.cli.serve import serve
-from gramercy.ui.clients.base import Machine, SettingsError
+from gramercy.ui.clients.base import Machine, SettingsError, is_fleeting
 from gramercy.ui.clients.known import CLIENTS
-from gramercy.ui.clients.launch import is_fleeting
-from gramercy.ui.clients.storage import write_settings
 
 # Test folders are not packages; the client lies beside the tests of the transport.
 sys.path.insert(0, str(Path(__file__).parents[1] / "mcp"))

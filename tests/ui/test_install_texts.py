@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gramercy.ui.clients.base import SettingsError
-from gramercy.ui.clients.json_settings import JsonSettings
-from gramercy.ui.clients.json_text import JsonText
+from gramercy.ui.clients.json_settings import JsonSettings, JsonText
 from gramercy.ui.clients.toml_settings import TomlSettings
 
 STRICT = JsonSettings("servers")

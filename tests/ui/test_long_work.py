@@ -8,7 +8,7 @@ import pytest
 
 from gramercy.images.live import ANSWER_SECONDS
 from gramercy.images.opening import open_image
-from gramercy.ui.cli.completion import Completer
+from gramercy.ui.cli.reading import Completer
 
 pytestmark = pytest.mark.usefixtures("no_orphans")
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gramercy.images.opening import open_image
-from gramercy.ui.cli.forms import LispForm, PipedPython, TypedPython
+from gramercy.ui.cli.reading import LispForm, PipedPython, TypedPython
 
 pytestmark = pytest.mark.usefixtures("no_orphans")
 

@@ -62,8 +62,8 @@ LEGACY_TASKS: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": 
 class Engine:
     """Serves the tools of one executor, and what a catalogue offers, to any number of clients.
 
-    It becomes the executor's approval handler: it asks the client, then `approvals`, then whoever was there
-    before. All methods belong to the thread of the event loop.
+    A call that needs approval is asked about at the client, then at `approvals`, then at the executor's own
+    approval handler. All methods belong to the thread of the event loop.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of an engine are its arguments
@@ -83,8 +83,8 @@ class Engine:
         task_after: float = TASK_AFTER,
     ) -> None:
         """Join the parts; `patience` is how many seconds a question to a person may stay open."""
+        executor = executor.with_approver(Approver(executor.approval_handler, approvals, patience))
         self._settings = executor.settings
-        self._settings.approval_handler = Approver(self._settings.approval_handler, approvals, patience)
         self._seen = (self._settings.registry.library(), self._settings.policy)
         shaper = Shaper({"name": name, "version": version})
         self._clients = Clients()

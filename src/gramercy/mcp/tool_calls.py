@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import types
 from base64 import b64encode
 from itertools import count
 from secrets import token_hex
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, UnsetType, field
 
+from gramercy.execution.calls import ToolResult
 from gramercy.gram.suggestion import suggest
 from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError
-from gramercy.mcp.listing import approval_of
 from gramercy.tools.content import (
     AudioBlock,
     Block,
@@ -27,11 +26,9 @@ from gramercy.tools.content import (
 from gramercy.tools.context import current_call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import Awaitable, Coroutine
 
-    from gramercy.execution.calls import ToolResult
     from gramercy.execution.executor import Executor
-    from gramercy.execution.policy import Policy
     from gramercy.mcp.base import Peer, Preface
     from gramercy.mcp.listing import ToolListing
     from gramercy.mcp.tasks import TaskMethods
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 SUGGESTIONS = 3
-_ANSWERED_AT_ONCE = frozenset({"allow", "deny"})
 
 
 class Calling:
@@ -56,8 +52,6 @@ class Calling:
         # Random enough that calls of two servers never meet in one journal, and cheap to make.
         self._prefix = token_hex(6)
         self._numbers = count(1)
-        self._policy: Policy | None = None
-        self._swift: dict[Tool, bool] = {}
         self.preface: Preface | None = None
         # Those whose first reply has been given: sessions, and principals where there are no sessions.
         self._told: set[Peer | str] = set()
@@ -72,14 +66,10 @@ class Calling:
         if self._tasks.wants_task(request, tool):
             current_call().as_task = True  # type: ignore[attr-defined]
             return self._later(given, request)
-        if not self._is_swift(tool) or self._is_first(request):
+        if self._is_first(request):
             return self._later(given, request)
-        coroutine = self._executor.aexecute(given)
-        try:
-            waiting = coroutine.send(None)
-        except StopIteration as done:
-            return self._shaped(done.value, request)
-        return self._rest(coroutine, waiting, request)
+        outcome = self._executor.begin(given)
+        return self._shaped(outcome, request) if type(outcome) is ToolResult else self._rest(outcome, request)
 
     def find(self, request: Request) -> Tool:
         """Return the tool that a request names, or raise what the seed wants: Unknown tool."""
@@ -100,29 +90,12 @@ class Calling:
         near = suggest(name[:100], names, most=SUGGESTIONS)
         return {"didYouMean": list(near)} if near else {"hint": "tools/list names the tools"}
 
-    def _is_swift(self, tool: Tool) -> bool:
-        """Tell whether a call can be begun here and now: cheap or able to wait, and nobody to ask."""
-        settings = self._executor.settings
-        if settings.policy is not self._policy:
-            self._policy = settings.policy
-            self._swift.clear()
-        found = self._swift.get(tool)
-        if found is None:
-            # A deadline or an approval needs a task, and code that knows of none may want one.
-            begun_here = (tool.inline and tool.is_plain) or tool.async_handler is not None
-            plain = begun_here and tool.deadline is None and settings.deadline is None
-            found = plain and approval_of(tool, settings.policy) in _ANSWERED_AT_ONCE
-            self._swift[tool] = found
-        return found
-
     async def _later(self, given: dict[str, Any], request: Request) -> CallResult:
         is_first = self._is_first(request)
         if is_first and self.preface is not None:
             await self.preface.settle()
-        result = await self._executor.aexecute(given)
-        # A client that was asked something is answered on another request than the one that began.
+        shaped = await self._rest(self._executor.aexecute(given), request)
         request = getattr(current_call(), "request", request)
-        shaped = self._shaped(result, request)
         return self._with_note(shaped, request) if is_first else shaped
 
     def _is_first(self, request: Request) -> bool:
@@ -145,10 +118,9 @@ class Calling:
         """Forget a client that is gone."""
         self._told.discard(peer)
 
-    async def _rest(
-        self, coroutine: Coroutine[Any, Any, ToolResult], waiting: Any, request: Request
-    ) -> CallResult:
-        result = await _resumed(coroutine, waiting)
+    async def _rest(self, outcome: Awaitable[ToolResult], request: Request) -> CallResult:
+        result = await outcome
+        # A client that was asked something is answered on another request than the one that began.
         return self._shaped(result, getattr(current_call(), "request", request))
 
     def _shaped(self, result: ToolResult, request: Request) -> CallResult:
@@ -163,23 +135,6 @@ class Calling:
         ran_or_was_denied = "execution_time_ms" in result.metadata or "denied" in result.metadata
         if self._strict and not ran_or_was_denied:
             raise ProtocolError(INVALID_PARAMS, result.content)
-
-
-@types.coroutine
-def _resumed(coroutine: Coroutine[Any, Any, Any], waiting: Any) -> Generator[Any, Any, Any]:
-    """Go on with a coroutine that was begun without a task and turned out to wait for something."""
-    while True:
-        try:
-            value = yield waiting
-        except BaseException as error:  # noqa: BLE001 - belongs to the coroutine
-            step: Callable[[Any], Any] = coroutine.throw
-            value = error
-        else:
-            step = coroutine.send
-        try:
-            waiting = step(value)
-        except StopIteration as done:
-            return done.value
 
 
 # Whole sequences first, so that no harmless-looking rest of one stays.

@@ -1,4 +1,7 @@
-"""Ask the person at the terminal: what would run, with what, why it asks, and what changed meanwhile."""
+"""Ask the person at the terminal: what would run, with what, why it asks, and what changed meanwhile.
+
+A proposed change of a file is reviewed hunk by hunk, so that a part of it can be accepted.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,25 @@ import click
 from gramercy.errors import InvalidArgumentsError
 from gramercy.execution.approval import ApprovalRequest, Approved, Decision, Denied, Modified
 from gramercy.execution.calls import parse_arguments
-from gramercy.ui.cli.display import json_text, visible
-from gramercy.ui.cli.review import review_edit
+from gramercy.toolsets import hunks
+from gramercy.ui.cli.terminal import json_text, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from gramercy.tools.tool import Tool
 
 BY = "person at the terminal"
+HELP = """\
+n next   p previous   a accept   r reject   SPC accept, reject, leave open in turn
+A accept all   K reject all   q finish: open ones are rejected   ? this text
+Type the letter, then Enter."""
+
+
+COLORS = {"+": "green", "-": "red", "@": "cyan"}
+# A space goes round: open, accepted, rejected.
+CYCLE: dict[bool | None, bool | None] = {None: True, True: False, False: None}
+MARKS = {None: "pending", True: "accepted", False: "rejected"}
 
 
 def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
@@ -28,11 +43,13 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
             "nobody can be asked: standard input is not a terminal (use --approve to approve this call)"
         )
     if _is_edit(tool, arguments):
-        _show(tool, {key: arguments[key] for key in ("path", "description") if key in arguments}, request)
+        _show_call(
+            tool, {key: arguments[key] for key in ("path", "description") if key in arguments}, request
+        )
         decision = review_edit(arguments, BY)
         if decision is not None:
             return decision
-    _show(tool, arguments, request)
+    _show_call(tool, arguments, request)
     while True:
         answer = (
             click.prompt("approve, deny or edit? [a/d/e]", err=True, default="d", show_default=False)
@@ -63,7 +80,7 @@ def _is_edit(tool: Tool, arguments: dict[str, Any]) -> bool:
     return tool.name == "propose_file_edit" and all(isinstance(text, str) for text in texts)
 
 
-def _show(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> None:
+def _show_call(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> None:
     for change in request.changes:
         click.secho(f"asked again: {change}", err=True, bold=True)
     click.secho(f"{tool.name} ({tool.safety_level.value})", err=True, bold=True)
@@ -88,3 +105,105 @@ def _edit(arguments: dict[str, Any]) -> dict[str, Any] | None:
         click.echo("the arguments must stay a JSON object", err=True)
         return None
     return edited
+
+
+class Review:
+    """The hunks of a change, what was decided about each, and which one is looked at."""
+
+    def __init__(self, found: Sequence[hunks.Hunk]) -> None:
+        self._hunks = list(found)
+        self._marks: list[bool | None] = [None] * len(found)
+        self._place = 0
+        self._keys: dict[str, Callable[[], None]] = {
+            "n": lambda: self._move(1),
+            "p": lambda: self._move(-1),
+            "a": lambda: self._decide(accepted=True),
+            "r": lambda: self._decide(accepted=False),
+            " ": self._cycle,
+            "A": lambda: self._decide_all(accepted=True),
+            "K": lambda: self._decide_all(accepted=False),
+        }
+
+    @property
+    def accepted(self) -> set[int]:
+        """The numbers of the accepted hunks."""
+        return {hunk.number for hunk, mark in zip(self._hunks, self._marks, strict=True) if mark}
+
+    def header(self) -> str:
+        """Tell how far the review is."""
+        yes, no, left = (self._marks.count(mark) for mark in (True, False, None))
+        return f"Progress: {yes}/{len(self._marks)} accepted, {no} rejected, {left} pending"
+
+    def hunk(self) -> tuple[hunks.Hunk, str]:
+        """Return the hunk that is looked at, and what was decided about it."""
+        return self._hunks[self._place], MARKS[self._marks[self._place]]
+
+    def press(self, key: str) -> bool:
+        """Do what a key says; tell whether it is one."""
+        action = self._keys.get(key)
+        if action is not None:
+            action()
+        return action is not None
+
+    def _move(self, step: int) -> None:
+        self._place = min(max(self._place + step, 0), len(self._hunks) - 1)
+
+    def _decide(self, *, accepted: bool) -> None:
+        self._marks[self._place] = accepted
+        after = [*range(self._place + 1, len(self._marks)), *range(self._place)]
+        self._place = next((place for place in after if self._marks[place] is None), self._place)
+
+    def _cycle(self) -> None:
+        self._marks[self._place] = CYCLE[self._marks[self._place]]
+
+    def _decide_all(self, *, accepted: bool) -> None:
+        self._marks = [accepted] * len(self._marks)
+
+
+def review_edit(arguments: dict[str, Any], by: str) -> Decision | None:
+    """Ask about every hunk of a proposal; None when there is nothing to go through."""
+    original, modified = arguments["original"], arguments["modified"]
+    found = hunks.split(original, modified)
+    if not found:
+        return None
+    review = Review(found)
+    if not _go_through(review):
+        return Denied("the review was left without an answer")
+    chosen = review.accepted
+    if len(chosen) == len(found):
+        return Approved(by=by)
+    reason = (_line("reason for the rejected ones: ") or "").strip()
+    note = hunks.applied_note(original, modified, chosen, reason)
+    if not chosen:
+        return Denied(note)
+    return Modified({**arguments, "modified": hunks.accepted(original, modified, chosen)}, by=by, note=note)
+
+
+def _go_through(review: Review) -> bool:
+    """Read keys until the person has finished; False when they went away."""
+    click.echo(HELP, err=True)
+    while True:
+        _show_hunk(review)
+        typed = _line("[n p a r SPC A K q ?] ")
+        if typed is None:
+            return False
+        # A space is a key too.
+        key = typed.strip() or typed[:1]
+        if key == "q":
+            return True
+        if not review.press(key):
+            click.echo(HELP, err=True)
+
+
+def _show_hunk(review: Review) -> None:
+    hunk, mark = review.hunk()
+    click.secho(f"\n{review.header()}", err=True, bold=True)
+    for line in visible(f"{hunk}\n({mark})").splitlines():
+        click.secho(line, err=True, fg=COLORS.get(line[:1]))
+
+
+def _line(prompt: str) -> str | None:
+    """Read a line as it was typed; None when there are no more."""
+    click.echo(prompt, nl=False, err=True)
+    line = sys.stdin.readline()
+    return line.removesuffix("\n") if line else None

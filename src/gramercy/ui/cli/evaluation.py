@@ -11,7 +11,6 @@ import click
 import msgspec
 
 from gramercy.toolsets.rendering import evaluation_text, preview_text
-from gramercy.ui.cli.display import json_text, show, tell, visible
 from gramercy.ui.cli.options import (
     environment_options,
     language_option,
@@ -20,6 +19,7 @@ from gramercy.ui.cli.options import (
     save_option,
     timeout_option,
 )
+from gramercy.ui.cli.terminal import json_text, show, tell, visible
 from gramercy.workbench.assembly import live_image
 from gramercy.workbench.site import usable_project
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gramercy.errors import GramError, PositionedGramError
-from gramercy.ui.cli.display import visible
 from gramercy.ui.cli.files import STDIN, Reader, TextFile, UnreadableFileError, read_text, replace_text, show
 from gramercy.ui.cli.options import sources_option
+from gramercy.ui.cli.terminal import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gramercy.ui.cli.display import tell, visible
+from gramercy.ui.cli.files import read_settings, write_settings
 from gramercy.ui.cli.options import add_environment_options, given_words, timeout_option
-from gramercy.ui.clients.base import Machine, SettingsError
+from gramercy.ui.cli.terminal import tell, visible
+from gramercy.ui.clients.base import Machine, SettingsError, is_fleeting, own_command, uvx_command
 from gramercy.ui.clients.known import CLIENTS
-from gramercy.ui.clients.launch import is_fleeting, own_command, uvx_command
-from gramercy.ui.clients.storage import read_settings, write_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

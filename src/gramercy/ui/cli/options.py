@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gramercy.ui.cli.display import visible
+from gramercy.ui.cli.terminal import visible
 from gramercy.workbench.assembly import Origin
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""`gramercy serve`: give the tools of files and live images to MCP clients, on stdio or over HTTP."""
+"""`gramercy serve`: give the tools of files and live images to MCP clients, on stdio or over HTTP.
+
+First the options (what is served, HTTP, other servers), then the command, which chooses the transport.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,28 @@ import sys
 import threading
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gramercy.ui.cli.display import visible
-from gramercy.ui.cli.joining import foreign_options, tell_about_foreign
-from gramercy.ui.cli.listening import http_options, http_settings, refuse_http_options, take_http_options
 from gramercy.ui.cli.options import environment_options, place_options, policy_option, timeout_option
+from gramercy.ui.cli.terminal import visible
 from gramercy.workbench.serving import FURTHER_TOOLSETS, TOOLSETS, Service, open_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from gramercy.mcp.http import HttpSettings
     from gramercy.workbench.serving import Server
 
 # Together with what the transport takes to end, less than a second after the client has left.
 CLOSING_SECONDS = 0.25
 LEAVING_SECONDS = 0.1
 LEVELS = click.Choice(["safe", "cautious", "dangerous"])
+HIGHEST_PORT = 65_535
+OAUTH = ("oauth_issuer", "oauth_keys", "oauth_resource")
+HTTP_OPTIONS = ("no_auth", "token_file", "allow_host", "allow_origin", *OAUTH)
 
 
 def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,6 +74,94 @@ def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="A live image of sbcl or python, started when it is first used; may be given several times. "
             "By default one, in the language of the project or else SBCL, but none with --from or --foreign.",
         ),
+    ):
+        command = option(command)
+    return command
+
+
+def http_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of HTTP; the command gets them under their own names."""
+    for option in reversed(
+        (
+            click.option(
+                "--http",
+                callback=read_address,
+                metavar="HOST:PORT",
+                help="Serve over HTTP instead, at /mcp; port 0 takes a free one.",
+            ),
+            click.option("--no-auth", is_flag=True, help="Over HTTP: ask for no token."),
+            click.option(
+                "--token-file",
+                type=click.Path(exists=True, dir_okay=False),
+                help="Over HTTP: the file with the token that callers need (or GRAMERCY_TOKEN); by default a "
+                "new one is made and told.",
+            ),
+            click.option(
+                "--allow-host",
+                multiple=True,
+                metavar="NAME",
+                help="Over HTTP: a name under which callers reach this server, besides localhost.",
+            ),
+            click.option(
+                "--allow-origin",
+                multiple=True,
+                metavar="URL",
+                help="Over HTTP: an origin whose web pages may call.",
+            ),
+            click.option(
+                "--oauth-issuer",
+                metavar="URL",
+                help="Over HTTP: whose tokens are taken instead of one token.",
+            ),
+            click.option("--oauth-keys", metavar="URL|FILE", help="The issuer's key set (JWKS)."),
+            click.option("--oauth-resource", metavar="URL", help="The address that the tokens are made for."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def read_address(_context: click.Context, _option: click.Parameter, value: str | None) -> Any:
+    """Read `HOST:PORT`, `:PORT` or `PORT`; without a host only this machine can reach it."""
+    if value is None:
+        return None
+    host, _, port = value.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) <= HIGHEST_PORT):
+        raise click.BadParameter(f"{value!r:.80} is not HOST:PORT: expected something like 127.0.0.1:8000")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def foreign_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of other servers; the command gets them under the names of the service."""
+    for option in reversed(
+        (
+            click.option(
+                "--foreign",
+                multiple=True,
+                metavar="NAME=COMMAND|URL",
+                help="Also the accepted tools of another MCP server, as NAME__TOOL; may be given "
+                "several times. They are dangerous unless a rule says otherwise.",
+            ),
+            click.option(
+                "--foreign-pins",
+                type=click.Path(dir_okay=False),
+                metavar="FILE",
+                help="Where their accepted definitions are kept (see gramercy foreign).",
+            ),
+            click.option(
+                "--foreign-rule",
+                "foreign_rules",
+                multiple=True,
+                metavar="NAME__TOOL=LEVEL",
+                help="The level of one of their tools; may be given several times.",
+            ),
+            click.option(
+                "--foreign-env",
+                multiple=True,
+                metavar="VARIABLE",
+                help="A variable of the environment that they may see; may be given several times.",
+            ),
+        )
     ):
         command = option(command)
     return command
@@ -181,3 +275,60 @@ def _close(server: Server) -> None:
 def _leave() -> None:
     sys.stderr.flush()
     os._exit(0)
+
+
+def take_http_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Take what concerns HTTP out of the options of a command."""
+    return {name: options.pop(name) for name in HTTP_OPTIONS}
+
+
+def refuse_http_options(options: Mapping[str, Any]) -> None:
+    """Refuse what would have no effect on standard input and output."""
+    for name, value in options.items():
+        if value:
+            raise click.UsageError(f"--{name.replace('_', '-')} is about HTTP: add --http HOST:PORT")
+
+
+def http_settings(options: Mapping[str, Any], environment: Mapping[str, str]) -> HttpSettings:
+    """Make the settings of the transport from the options."""
+    from gramercy.mcp.http import HttpSettings
+
+    hosts, origins = tuple(options["allow_host"]), tuple(options["allow_origin"])
+    gate = _gate(options, environment)
+    if gate is None:
+        return HttpSettings(hosts=hosts, origins=origins)
+    return HttpSettings(gate=gate, hosts=hosts, origins=origins)
+
+
+def _gate(options: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
+    """Return who lets callers in; None means a new token."""
+    from gramercy.mcp.http import OAuthGate, OAuthSettings, OpenGate, TokenGate
+
+    chosen = [name for name in ("no_auth", "token_file", "oauth_issuer") if options[name]]
+    if len(chosen) > 1:
+        words = " and ".join(f"--{name.replace('_', '-')}" for name in chosen)
+        raise click.UsageError(f"{words} exclude each other: choose one way to let callers in")
+    if any(options[name] for name in OAUTH):
+        issuer, keys, resource = _oauth_words(options)
+        return OAuthGate(OAuthSettings(issuer=issuer, keys=keys, resource=resource))
+    if options["no_auth"]:
+        return OpenGate()
+    if options["token_file"]:
+        token = Path(options["token_file"]).read_text("utf-8").strip()
+        return TokenGate.of(token, source=f"the token in {options['token_file']}")
+    if environment.get("GRAMERCY_TOKEN"):
+        return TokenGate.of(environment["GRAMERCY_TOKEN"], source="the token in GRAMERCY_TOKEN")
+    return None
+
+
+def _oauth_words(options: Mapping[str, Any]) -> list[str]:
+    missing = [f"--{name.replace('_', '-')}" for name in OAUTH if not options[name]]
+    if missing:
+        raise click.UsageError(f"OAuth also needs {' and '.join(missing)}")
+    return [options[name] for name in OAUTH]
+
+
+def tell_about_foreign(server: Server) -> None:
+    """Have the person told, while the server already serves, which tools of others are refused and why."""
+    if server.foreign is not None:
+        server.foreign.check(lambda line: click.echo(f"gramercy: {line}", err=True))

@@ -15,8 +15,8 @@ from gramercy.execution.executor import Executor
 from gramercy.tools.safety import Safety
 from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
-from gramercy.ui.cli.display import visible
 from gramercy.ui.cli.options import origin_options, policy_option
+from gramercy.ui.cli.terminal import visible
 from gramercy.workbench.assembly import assembled
 from gramercy.workbench.policies import load_policy
 

@@ -1,10 +1,13 @@
-"""What a client is to us: files in certain places, in a format that can be changed without losing anything.
+"""What a client is to us: settings in certain places, in a format that changes without losing anything.
 
-Knows no client, no format and no command line.
+Also by which command it starts this gramercy. Knows no client, no format and no command line.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 # Keys of servers that are reached over HTTP, in the words of one client or another.
 ADDRESSES = ("url", "httpUrl", "serverUrl")
+# Where uv keeps the environments of `uvx`, which it may remove at any time.
+_FLEETING = ("archive-v", "environments-v")
 
 
 class SettingsError(Exception):
@@ -102,3 +107,21 @@ def check_entry(name: str, entry: object) -> None:
             f"{name} is there already, as a server that is reached by its {taken[0]}: "
             "take it out with --remove, or choose another --name"
         )
+
+
+def own_command() -> list[str]:
+    """Return the command that starts this gramercy, with absolute paths."""
+    script = Path(sys.argv[0])
+    if script.stem == "gramercy" and script.is_file() and os.access(script, os.X_OK):
+        return [str(script.absolute())]
+    return [sys.executable, "-m", "gramercy"]
+
+
+def uvx_command(*, is_shared: bool) -> list[str]:
+    """Return the command that lets uv fetch gramercy; in a file for others the name alone, else the path."""
+    return ["uvx" if is_shared else shutil.which("uvx") or "uvx", "gramercy"]
+
+
+def is_fleeting() -> bool:
+    """Tell whether this gramercy may be gone tomorrow."""
+    return any(part.startswith(_FLEETING) for part in Path(sys.prefix).parts)

@@ -1,13 +1,29 @@
-"""The settings of clients that write JSON, with or without comments."""
+"""The settings of clients that write JSON, with or without comments. All but one value stays as it is.
+
+Comments and trailing commas are blanked before anything is parsed, so every place in the plain text is the
+same place in the real one.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from gramercy.ui.clients.base import SettingsError, check_entry
-from gramercy.ui.clients.json_text import JsonText
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n\r]*|/\*.*?\*/", re.DOTALL)
+_TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
+_SPACE = re.compile(r"\s*")
+_COMMA = re.compile(r"\s*,")
+_INDENTATION = re.compile(r"[ \t]*")
+_DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +76,189 @@ class JsonSettings:
         rest = {**found, self.section: None} == {**expected, self.section: None}
         if not rest or others != servers or ours.get(name) != entry:
             raise SettingsError("it cannot be changed without changing something else: do it by hand")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of an object: where its key begins, and where its value begins and ends."""
+
+    name: str
+    key: int
+    start: int
+    end: int
+
+
+class JsonText:
+    """A JSON text that can be changed. `dialect` names what it may have beyond JSON: comments, commas."""
+
+    def __init__(self, text: str, dialect: frozenset[str]) -> None:
+        self.text = text
+        self._bare = text.replace("\ufeff", " ", 1) if text.startswith("\ufeff") else text
+        if "comments" in dialect:
+            self._bare = _COMMENT.sub(_blank, self._bare)
+        self.plain = _TRAILING_COMMA.sub(_blank, self._bare) if "commas" in dialect else self._bare
+        self.newline = "\r\n" if "\r\n" in text else "\n"
+        self.is_empty = not self.plain.strip()
+        self.value: Any = {} if self.is_empty else self._load()
+
+    def _load(self) -> Any:
+        try:
+            return json.loads(self.plain, parse_constant=self._refuse_constant)
+        except json.JSONDecodeError as error:
+            is_comment = self.plain.startswith(("//", "/*"), error.pos)
+            reason = "comments are not allowed here" if is_comment else error.msg[:1].lower() + error.msg[1:]
+            raise SettingsError.at(reason, self.text, error.pos) from None
+        except RecursionError:
+            raise SettingsError("nested too deeply") from None
+
+    def _refuse_constant(self, name: str) -> NoReturn:
+        raise SettingsError.at(f"{name} is not JSON", self.text, self.plain.find(name))
+
+    def root(self) -> int:
+        """Return where the value of the whole text begins."""
+        return _skip(self.plain, 0)
+
+    def members(self, start: int) -> tuple[list[Member], int]:
+        """List the members of the object that begins there, and tell where it is closed."""
+        if self.plain[start] != "{":
+            raise SettingsError.at("expected an object", self.text, start)
+        found, place = [], _skip(self.plain, start + 1)
+        while self.plain[place] != "}":
+            name, end = _DECODER.raw_decode(self.plain, place)
+            begin = _skip(self.plain, self.plain.index(":", end) + 1)
+            close = _DECODER.raw_decode(self.plain, begin)[1]
+            found.append(Member(name, place, begin, close))
+            place = _skip(self.plain, close)
+            if self.plain[place] == ",":
+                place = _skip(self.plain, place + 1)
+        return found, place
+
+    def find(self, start: int, name: str) -> Member | None:
+        """Return the member of that name; two of them are a mistake that only a person can settle."""
+        same = [member for member in self.members(start)[0] if member.name == name]
+        if len(same) > 1:
+            raise SettingsError.at(f"{name} is there twice: remove one", self.text, same[1].key)
+        return same[0] if same else None
+
+    def put(self, keys: Sequence[str], value: Any, start: int | None = None) -> str:
+        """Set what is found by following the keys, making what is missing; return the new text."""
+        if self.is_empty:
+            before = self.text.rstrip()
+            lead = f"{before}{self.newline}" if before.strip("\ufeff") else before
+            return f"{lead}{self._render(_nested(keys, value), '')}{self.newline}"
+        start = self.root() if start is None else start
+        member = self.find(start, keys[0])
+        if member is None:
+            return self._insert(start, keys[0], _nested(keys[1:], value))
+        if len(keys) > 1:
+            return self.put(keys[1:], value, member.start)
+        return self._replace(member, value)
+
+    def _replace(self, member: Member, value: Any) -> str:
+        old = self.text[member.start : member.end]
+        if _DECODER.raw_decode(self.plain, member.start)[0] == value:
+            return self.text
+        is_inline = "\n" not in old
+        new = _inline(value) if is_inline else self._render(value, self._indentation(member.key))
+        return self.text[: member.start] + new + self.text[member.end :]
+
+    def _insert(self, start: int, name: str, value: Any) -> str:
+        members, close = self.members(start)
+        text = self.text
+        if members and "\n" not in text[start:close]:
+            end = members[-1].end
+            return f"{text[:end]}, {_inline(name)}: {_inline(value)}{text[end:]}"
+        content_end = start + 1 + len(text[start + 1 : close].rstrip())
+        had_comma = bool(members and _COMMA.match(self._bare, members[-1].end))
+        comma_at = members[-1].end if members and not had_comma else content_end
+        indentation = self._member_indentation(start, members)
+        new = f"{self.newline}{indentation}{_inline(name)}: {self._render(value, indentation)}"
+        tail = text[content_end:close]
+        return "".join(
+            [
+                text[:comma_at],
+                "," if members and not had_comma else "",
+                text[comma_at:content_end],
+                new,
+                "," if had_comma else "",
+                tail if "\n" in tail else self.newline + self._indentation(start),
+                text[close:],
+            ]
+        )
+
+    def drop(self, keys: Sequence[str]) -> str:
+        """Take out what is found by following the keys, and the comma that goes with it."""
+        if self.is_empty:
+            return self.text
+        start = self.root()
+        for key in keys[:-1]:
+            outer = self.find(start, key)
+            if outer is None:
+                return self.text
+            start = outer.start
+        member = self.find(start, keys[-1])
+        return self.text if member is None else self._cut(start, member)
+
+    def _cut(self, start: int, member: Member) -> str:
+        members, close = self.members(start)
+        text, place = self.text, members.index(member)
+        own_comma = _COMMA.match(self._bare, member.end)
+        begin, end = self._whole_lines(member.key, own_comma.end() if own_comma else member.end)
+        before = text[:begin]
+        if place and not own_comma:
+            comma = self._bare.index(",", members[place - 1].end)
+            before = text[:comma] + text[comma + 1 : begin].rstrip(" \t")
+        inside = before[start + 1 :] + text[end:close]
+        return before[: start + 1] + (inside if inside.strip() else "") + text[close:]
+
+    def _whole_lines(self, begin: int, end: int) -> tuple[int, int]:
+        """Widen a place to whole lines where nothing else is on them, else to the spaces after it."""
+        line = len(self.text[:begin].rstrip(" \t"))
+        rest = _INDENTATION.match(self.text, end)
+        after = rest.end() if rest else end
+        if self.text[line - 1 : line] == "\n" and self.text[after : after + 1] in ("\n", "\r"):
+            return line - (2 if self.text[line - 2 : line] == "\r\n" else 1), after
+        return begin, after
+
+    def _member_indentation(self, start: int, members: list[Member]) -> str:
+        for member in members:
+            line = self._line(member.key)
+            if not self.text[line : member.key].strip():
+                return self.text[line : member.key]
+        return self._indentation(start) + self._unit()
+
+    def _unit(self) -> str:
+        members, _ = ([], 0) if self.is_empty else self.members(self.root())
+        lead = self._indentation(members[0].key) if members else ""
+        return lead or "  "
+
+    def _indentation(self, offset: int) -> str:
+        match = _INDENTATION.match(self.text, self._line(offset))
+        return match.group() if match else ""
+
+    def _line(self, offset: int) -> int:
+        return self.text.rfind("\n", 0, offset) + 1
+
+    def _render(self, value: Any, indentation: str) -> str:
+        text = json.dumps(value, indent=self._unit(), ensure_ascii=False)
+        return text.replace("\n", self.newline + indentation)
+
+
+def _blank(match: re.Match[str]) -> str:
+    text = match.group()
+    return text if text.startswith('"') else re.sub(r"[^\n\r]", " ", text)
+
+
+def _skip(text: str, place: int) -> int:
+    match = _SPACE.match(text, place)
+    return match.end() if match else place
+
+
+def _nested(keys: Sequence[str], value: Any) -> Any:
+    for key in reversed(keys):
+        value = {key: value}
+    return value
+
+
+def _inline(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

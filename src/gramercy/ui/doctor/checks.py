@@ -22,9 +22,9 @@ from gramercy.images.live import LiveImage
 from gramercy.images.opening import FINDINGS, LANGUAGES, ImageSettings, open_image
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
 from gramercy.images.sbcl import INSTALL, find_sbcl, sbcl_version
-from gramercy.ui.cli.display import json_text, visible
 from gramercy.ui.cli.options import add_environment_options, timeout_option, told_settings
-from gramercy.ui.clients.launch import own_command
+from gramercy.ui.cli.terminal import json_text, visible
+from gramercy.ui.clients.base import own_command
 from gramercy.ui.doctor.escapes import Arena, not_confined, run_escapes
 from gramercy.ui.doctor.handshake import ERAS, Conversation, HandshakeError, converse
 from gramercy.workbench.configuration import read_configuration, user_file

@@ -1,19 +1,48 @@
-"""Do work on another thread, so that the one that has the terminal can go on waiting for its person."""
+"""What the terminal of a person needs: text that cannot move the cursor, and work that Ctrl-C can stop.
+
+Text of tools, files and images is untrusted: what does not print is escaped before it is shown.
+"""
 
 from __future__ import annotations
 
+import json
 import signal
+import sys
 import threading
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-T = TypeVar("T")
 
+T = TypeVar("T")
 RETRY_SECONDS = 0.05
+
+
+def visible(text: str) -> str:
+    """Escape everything that does not print, line breaks and tabs excepted."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def json_text(value: Any) -> str:
+    """Write a value as indented JSON that is safe to show."""
+    return visible(json.dumps(value, indent=2, ensure_ascii=False, default=repr))
+
+
+def show(text: str, *, ends_line: bool = True) -> None:
+    """Write to standard output; a terminal is protected from what evaluated code prints."""
+    click.echo(visible(text) if sys.stdout.isatty() else text, nl=ends_line)
+
+
+def tell(text: str) -> None:
+    """Write to standard error what is about the work, not its result."""
+    click.echo(visible(text), err=True)
 
 
 def in_background(work: Callable[[], T]) -> Future[T]:
