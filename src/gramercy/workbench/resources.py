@@ -18,8 +18,8 @@ from gramercy.tools.content import ToolOutput
 from gramercy.tools.context import current_call
 from gramercy.tools.safety import Safety
 from gramercy.toolsets.evaluation import evaluation_tools
+from gramercy.toolsets.factory import Workshop
 from gramercy.toolsets.session import session_tools
-from gramercy.toolsets.source import Workshop
 from gramercy.workbench.audit import AuditJournal
 from gramercy.workbench.completions import Symbols
 from gramercy.workbench.instructions import SPOKEN

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.engine import Engine
     from gramercy.tools.tool import Tool
-    from gramercy.toolsets.source import ImageSource
-    from gramercy.toolsets.studio import Studio
+    from gramercy.toolsets.factory import ImageSource
+    from gramercy.toolsets.opened_images import OpenedImages
     from gramercy.workbench.foreign import ForeignServers
 
 NAME = "gramercy"
@@ -84,7 +84,7 @@ class Server:
     foreign: ForeignServers | None = None
 
     def __init__(
-        self, engine: Engine, site: Site, images: tuple[Image, ...], studio: Studio | None = None
+        self, engine: Engine, site: Site, images: tuple[Image, ...], studio: OpenedImages | None = None
     ) -> None:
         self.engine = engine
         self.site = site
@@ -172,25 +172,25 @@ class Speakers:
 
 def _studio(
     images: tuple[Image, ...], service: Service, open_image: Callable[[str, str], LiveImage]
-) -> Studio | None:
+) -> OpenedImages | None:
     if not images or "images" not in service.toolsets:
         return None
-    from gramercy.toolsets.studio import Studio
+    from gramercy.toolsets.opened_images import OpenedImages
 
-    return Studio(Gallery(images), open_image)
+    return OpenedImages(Gallery(images), open_image)
 
 
 def _image_tools(
-    images: tuple[Image, ...], service: Service, studio: Studio | None, site: Site
+    images: tuple[Image, ...], service: Service, studio: OpenedImages | None, site: Site
 ) -> Iterator[Tool]:
-    from gramercy.toolsets.source import Workshop
+    from gramercy.toolsets.factory import Workshop
 
     gallery = studio or Gallery(images)
     workshop = Workshop(gallery, service.max_timeout)
     if studio is not None:
-        from gramercy.toolsets.studio import studio_tools
+        from gramercy.toolsets.opened_images import opened_image_tools
 
-        yield from studio_tools(studio)
+        yield from opened_image_tools(studio)
     if "core" in service.toolsets:
         from gramercy.toolsets.core import core_tools
 
