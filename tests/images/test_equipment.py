@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from gramercy.errors import ImageStartError
-from gramercy.images.confine.landlock import SCOPES_SINCE, landlock_version
 from gramercy.images.environment import Environment, Network
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import LONGEST_VALUE, REFUSED, ImageSettings
 from gramercy.images.processes import Family
+from gramercy.images.python.landlock import SCOPES_SINCE, landlock_version
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.ui.doctor.escapes import Arena, not_confined, run_escapes
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from gramercy.errors import SandboxError
-from gramercy.images.confine.calls import MACHINES, NUMBERS
-from gramercy.images.confine.seccomp import build_filter
+from gramercy.images.confine.seccomp import MACHINES, NUMBERS, build_filter
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.project import Placeholder, check_project, protected_paths

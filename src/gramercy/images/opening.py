@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageError, ImageStartError
 from gramercy.gram.suggestion import suggest
-from gramercy.images.confine import landlock
 from gramercy.images.cpython import python_findings, python_program
 from gramercy.images.environment import Environment, Network
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
 from gramercy.images.project import check_project, default_language, project_directory
+from gramercy.images.python import landlock
 from gramercy.images.sandbox import Confinement, find_confinement, inner_command, inner_places
 from gramercy.images.sbcl import lisp_findings, sbcl_program
 

@@ -20,10 +20,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gramercy.errors import SandboxError
-from gramercy.images.confine.calls import MACHINES
-from gramercy.images.confine.landlock import SCOPES_SINCE, landlock_version
+from gramercy.images.confine.seccomp import MACHINES
 from gramercy.images.environment import Network
 from gramercy.images.project import GIT, protected_paths
+from gramercy.images.python.landlock import SCOPES_SINCE, landlock_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

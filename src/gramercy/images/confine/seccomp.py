@@ -1,8 +1,8 @@
-"""Filter system calls: what an image never needs, and what the rest of its confinement does not see.
+"""Filter system calls: what an image never needs, and what the rest of its confinement does not cover.
 
-A filter is a little program for the kernel, written here instruction by instruction. Refused calls fail as if
-for lack of rights; those whose arguments cannot be looked into fail as if the kernel did not have them, so
-that programs take the older call.
+A filter is a program of the kernel's BPF machine, written here instruction by instruction. Refused calls fail
+with EPERM; those whose arguments are behind a pointer, which a filter cannot read, fail with ENOSYS, so that
+programs take the older call.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-
-from gramercy.images.confine.calls import MACHINES, NUMBERS
 
 Instruction = tuple[int, int, int, int]
 
@@ -138,3 +136,110 @@ def install_filter(program: bytes) -> None:
                 ctypes.get_errno(),
                 f"the filter of system calls is refused: {os.strerror(ctypes.get_errno())}",
             )
+
+
+# Name of the machine -> what the kernel calls it in a filter, and the column below.
+MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+
+# Numbers on x86-64 and on arm64; None where a machine does not have the call.
+NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "bpf": (321, 280),
+    "chmod": (90, None),
+    "chown": (92, None),
+    "chroot": (161, 51),
+    "clock_adjtime": (305, 266),
+    "clock_settime": (227, 112),
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "creat": (85, None),
+    "delete_module": (176, 106),
+    "fanotify_init": (300, 262),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "file_setattr": (469, 469),
+    "finit_module": (313, 273),
+    "fremovexattr": (199, 16),
+    "fsconfig": (431, 431),
+    "fsetxattr": (190, 7),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "futimesat": (261, None),
+    "init_module": (175, 105),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "ioctl": (16, 29),
+    "ioperm": (173, None),
+    "iopl": (172, None),
+    "ioprio_set": (251, 30),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "lchown": (94, None),
+    "lremovexattr": (198, 15),
+    "lsetxattr": (189, 6),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "msgctl": (71, 187),
+    "msgget": (68, 186),
+    "msgrcv": (70, 188),
+    "msgsnd": (69, 189),
+    "name_to_handle_at": (303, 264),
+    "open": (2, None),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "openat": (257, 56),
+    "openat2": (437, 437),
+    "perf_event_open": (298, 241),
+    "pidfd_getfd": (438, 438),
+    "pivot_root": (155, 41),
+    "prlimit64": (302, 261),
+    "process_madvise": (440, 440),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "reboot": (169, 142),
+    "removexattr": (197, 14),
+    "removexattrat": (466, 466),
+    "request_key": (249, 218),
+    "sched_setattr": (314, 274),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "semctl": (66, 191),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "setns": (308, 268),
+    "setpriority": (141, 140),
+    "settimeofday": (170, 170),
+    "setxattr": (188, 5),
+    "setxattrat": (463, 463),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "shmget": (29, 194),
+    "socket": (41, 198),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "truncate": (76, 45),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+    "utime": (132, None),
+    "utimensat": (280, 88),
+    "utimes": (235, None),
+    "vhangup": (153, 58),
+}

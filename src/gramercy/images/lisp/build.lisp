@@ -27,11 +27,9 @@
 (in-package #:gramercy.image.build)
 
 (let ((here *load-truename*)
-      (files '("package" "json" "frames" "requests" "operations" "mirror" "streams" "printing" "positions"
-               "places" "conditions" "objects" "definitions" "journal" "definers" "warnings" "reading" "hangup"
-               "guarding" "libraries" "processes" "reaping" "effects" "purity" "evaluation" "symbols" "reply"
-               "compilation" "expansion" "classes" "introspection" "inspection" "listing" "undo" "builds" "systems" "landlock"
-               "seccomp" "confinement" "saving" "server" "rehearsal" "warming")))
+      (files '("package" "json" "frames" "requests" "streams" "printing" "places" "conditions" "definitions"
+               "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "evaluation" "symbols"
+               "reply" "introspection" "inspection" "undo" "systems" "server")))
   ;; One unit, so that a function may be used before the file that defines it.
   (with-compilation-unit ()
     (dolist (file files)

@@ -1,7 +1,67 @@
-;;;; Evaluation: forms are read one after the other, each in the world that the
-;;;; ones before it have made; every value of every form is told.
+;;;; Evaluation, compilation and macro expansion. Forms are read one after the
+;;;; other, each in the world that the ones before it have made; every value of
+;;;; every form is told.
 
 (in-package #:gramercy.image)
+
+;;;; Which code cannot change anything, neither when it is read nor when it is
+;;;; evaluated. After such code the last checkpoint still is the state of the image.
+
+(defglobal *pure-functions*
+    (let ((table (make-hash-table :test #'eq)))
+      (dolist (name '(+ - * / 1+ 1- = /= < > <= >= max min abs mod rem floor ceiling truncate round
+                      zerop plusp minusp evenp oddp numberp integerp stringp symbolp consp listp atom
+                      not null eq eql list cons car cdr first second third rest values identity
+                      logand logior logxor ash length char-code code-char boundp fboundp)
+                    table)
+        (setf (gethash name table) t)))
+  "Standard functions that call no code of the user's and write nothing. Their package is locked.")
+
+(defun pure-form-p (form)
+  "Tell whether evaluating FORM can be known to leave the image as it is."
+  (typecase form
+    (symbol (or (keywordp form)
+                (and (boundp form)
+                     (not (eq (sb-cltl2:variable-information form) :symbol-macro)))))
+    (cons (let ((operator (first form)) (arguments (rest form)))
+            (cond ((eq operator 'quote) t)
+                  ((symbolp operator)
+                   (and (gethash operator *pure-functions*)
+                        (ignore-errors (list-length arguments))
+                        (every #'pure-form-p arguments)))
+                  (t nil))))
+    (t t)))
+
+;;; Reading
+
+(defglobal *usual-readtable* *readtable* "The readtable that an image starts with.")
+(defglobal *reader-changed* nil "True once that readtable may call functions of the user's.")
+
+(defun pure-text-p (text)
+  "Tell whether reading TEXT can be known to run no code of the user's. What a sharp sign does is not known."
+  (declare (type simple-string text))
+  (and (eq *readtable* *usual-readtable*)
+       (not *reader-changed*)
+       (not (if (typep text '(simple-array character (*)))
+                (find #\# text)
+                (find #\# (the simple-base-string text))))))
+
+(defun note-reader-change (readtable)
+  "Note that READTABLE is given functions."
+  (when (eq readtable *usual-readtable*) (setf *reader-changed* t)))
+
+(defun watch-reader ()
+  "Note changes of the readtable that an image starts with."
+  (flet ((watch (name target)
+           (wrap name (lambda (original &rest arguments)
+                        (note-reader-change (funcall target arguments))
+                        (apply original arguments)))))
+    (watch 'set-macro-character (lambda (arguments) (or (fourth arguments) *readtable*)))
+    (watch 'set-dispatch-macro-character (lambda (arguments) (or (fourth arguments) *readtable*)))
+    (watch 'set-syntax-from-char (lambda (arguments) (or (third arguments) *readtable*)))
+    (watch 'copy-readtable #'second)))
+
+;;;; Evaluation
 
 (defglobal *current-package* (find-package :common-lisp-user)
   "The package in which the next code is read, where a request names none.")
@@ -174,3 +234,62 @@
 
 (define-operation "eval" (request)
   (serve-evaluation request))
+
+;;;; Compilation: like evaluation, but every form goes through the compiler, its
+;;;; notes are told as well, and no values are. Nothing is written to a file, so
+;;;; it works where no directory is writable.
+
+(defun compiled-as-a-whole-p (form)
+  "Tell whether FORM is to be compiled as the body of a function. EVAL would interpret a plain call without a
+look at its arguments, and would keep the compiler's notes about a definition to itself. Other forms may have to
+take effect piece by piece, as toplevel forms do."
+  (and (consp form) (symbolp (first form))
+       (or (member (first form) '(defun defmethod))
+           (not (or (special-operator-p (first form)) (macro-function (first form)))))))
+
+(defun compile-and-run (form)
+  "Evaluate FORM by way of the compiler."
+  (if (compiled-as-a-whole-p form)
+      (funcall (compile nil `(lambda () ,form)))
+      (eval form)))
+
+(define-operation "compile" (request)
+  (serve-evaluation request :evaluate #'compile-and-run :with-notes t :without-values t))
+
+;;;; Macro expansion. It runs the macros of the user, so it is guarded like an
+;;;; evaluation, and can be interrupted like one.
+
+(defun expand-everywhere (form)
+  "Expand FORM and all forms inside of it."
+  (sb-cltl2:macroexpand-all form))
+
+(defun sole-form (text)
+  "Return the first form that TEXT spells."
+  (let* ((source (make-source :text (coerce text 'simple-string)))
+         (form (read-form source source)))
+    (if (eq form source) (error "There is no form in ~s." text) form)))
+
+(defun expansion-text (text full)
+  "Return the printed expansion of the form that TEXT spells, and whether there was anything to expand."
+  (let* ((form (let ((*read-eval* nil)) (sole-form text)))
+         (expanded (multiple-value-list (macroexpand-1 form)))
+         (result (if full (expand-everywhere form) (first expanded)))
+         (*print-pretty* t)
+         (*print-right-margin* 100))
+    (values (printed-value result +default-value-limit+)
+            (or (second expanded) (not (equal result form))))))
+
+(define-operation "macroexpand" (request)
+  (let ((*package* (question-package request))
+        (text (request-text request :form))
+        expansion expanded)
+    (with-user-streams (+default-limit+)
+      (prepare-for-user-code)
+      (let ((fault (call-guarded
+                    (lambda ()
+                      (handler-bind ((warning #'muffle-warning))
+                        (setf (values expansion expanded)
+                              (expansion-text text (getf request :full))))))))
+        (if fault
+            (reply-fault request fault)
+            (answer request expansion "expanded" (if expanded t :false)))))))

@@ -1,6 +1,7 @@
 ;;;; Frames on a connected unix socket: four octets of length, then the payload.
 ;;;; Reads and writes the descriptor directly, because a stream would cost more
-;;;; than an evaluation. Knows nothing of what a frame says.
+;;;; than an evaluation. Sees EOF also while user code runs. Knows nothing of what
+;;;; a frame says.
 
 (in-package #:gramercy.image)
 
@@ -19,7 +20,7 @@
   "End this process at once: no hooks, no unwinding, no flushing."
   (sb-ext:exit :code code :abort t))
 
-(defconstant +signal-me+ #o20000 "O_ASYNC of Linux, of which hangup.lisp tells.")
+(defconstant +signal-me+ #o20000 "O_ASYNC of Linux: SIGIO when something comes.")
 (defconstant +would-block+ 11 "EAGAIN of Linux.")
 
 (defun set-connection-flags (flags)
@@ -153,3 +154,35 @@ A frame beyond the limit cannot be skipped safely, so it ends the process."
     (sb-bsd-sockets:socket-close socket))
   (setf *inbox-start* 0 *inbox-end* 0)
   (reset-outbox))
+
+;;;; The end of the connection while user code runs. Between requests the read
+;;;; returns EOF; a loop of the user's reads nothing and would outlive the parent,
+;;;; so the kernel sends SIGIO. It does so only while this process does not wait in
+;;;; the read: a request that is waited for costs nothing more.
+
+(defconstant +connection-signal+ 29 "SIGIO of Linux.")
+(defconstant +look-without-waiting+ #x42 "MSG_PEEK and MSG_DONTWAIT of Linux.")
+
+(defun connection-ended-p ()
+  "Tell whether the parent has hung up."
+  (sb-alien:with-alien ((octet (sb-alien:unsigned 8)))
+    (zerop (sb-alien:alien-funcall
+            (sb-alien:extern-alien "recv" (function sb-alien:long sb-alien:int sb-sys:system-area-pointer
+                                                    sb-alien:unsigned-long sb-alien:int))
+            *connection* (sb-alien:alien-sap (sb-alien:addr octet)) 1 +look-without-waiting+))))
+
+(defun on-connection-signal (signal info context)
+  "Handle SIGIO: end with the connection."
+  (declare (ignore signal info context))
+  (when (connection-ended-p) (leave)))
+
+(defun prepare-hangup-signal ()
+  "Let the kernel signal this process about its own connection."
+  (sb-sys:enable-interrupt +connection-signal+ #'on-connection-signal)
+  (sb-posix:fcntl *connection* sb-posix:f-setown (sb-posix:getpid))
+  (set-connection-flags +signal-me+))
+
+(defmacro without-hangup-signal (&body body)
+  "Run BODY, which forks while the next request may come, without being signalled about that."
+  `(unwind-protect (progn (set-connection-flags 0) ,@body)
+     (set-connection-flags +signal-me+)))

@@ -1,7 +1,110 @@
-;;;; Questions about functions, variables and packages. None of them runs user
-;;;; code: values are shown by their structure, never by the user's methods.
+;;;; Questions about classes, functions, variables, packages, and about what the user
+;;;; has defined. None of them runs user code: values are shown by their structure,
+;;;; never by the user's methods.
 
 (in-package #:gramercy.image)
+
+;;;; Classes. Initial forms are shown, never run.
+
+(defun class-names (classes)
+  "Return the texts of the names of CLASSES."
+  (mapcar (lambda (class) (definition-name (class-name class))) classes))
+
+(defun direct-superclasses (class)
+  "Return the direct superclasses of CLASS."
+  (sb-mop:class-direct-superclasses class))
+
+(defun direct-subclasses (class)
+  "Return the direct subclasses of CLASS."
+  (sb-mop:class-direct-subclasses class))
+
+(defun resolve-class (request)
+  "Return the class that REQUEST names, finalized if that is possible."
+  (let* ((text (request-text request :class))
+         (package (question-package request))
+         (name (resolve-symbol text package))
+         (class (find-class name nil)))
+    (unless class
+      (error 'unknown-name :kind "class" :text text :suggestions (near-classes (symbol-name name) package)))
+    (unless (sb-mop:class-finalized-p class)
+      (ignore-errors (sb-mop:finalize-inheritance class)))
+    class))
+
+(defun near-classes (text package)
+  "Return the names of classes of PACKAGE that are close to TEXT."
+  (nearest text (let ((names '()))
+                  (do-symbols (symbol package)
+                    (when (find-class symbol nil) (push (symbol-name symbol) names)))
+                  names)))
+
+(defun class-all-slots (class)
+  "Return the slots of CLASS, or only its own while a superclass is missing."
+  (if (sb-mop:class-finalized-p class)
+      (sb-mop:class-slots class)
+      (sb-mop:class-direct-slots class)))
+
+(defun direct-slot (class name)
+  "Return the nearest definition of the slot NAME that CLASS inherits, which knows its accessors."
+  (loop for super in (if (sb-mop:class-finalized-p class) (sb-mop:class-precedence-list class) (list class))
+        thereis (find name (sb-mop:class-direct-slots super) :key #'sb-mop:slot-definition-name)))
+
+(defun slot-accessors (slot)
+  "Return the texts of the functions that read or write the direct slot SLOT."
+  (and slot
+       (mapcar #'definition-name
+               (append (ignore-errors (sb-mop:slot-definition-readers slot))
+                       (ignore-errors (sb-mop:slot-definition-writers slot))))))
+
+(defun slot-object (class slot)
+  "Return what there is to say about SLOT of CLASS."
+  (let ((direct (direct-slot class (sb-mop:slot-definition-name slot))))
+    (list :object
+          "name" (definition-name (sb-mop:slot-definition-name slot))
+          "type" (plain-text (sb-mop:slot-definition-type slot) 200)
+          "initform" (and (sb-mop:slot-definition-initfunction slot)
+                          (plain-text (sb-mop:slot-definition-initform slot) 200))
+          "initargs" (map 'vector #'definition-name (sb-mop:slot-definition-initargs slot))
+          "allocation" (string-downcase (princ-to-string (sb-mop:slot-definition-allocation slot)))
+          "accessors" (coerce (slot-accessors direct) 'vector)
+          "documentation" (and direct (ignore-errors (documentation direct t))))))
+
+(defun slot-line (slot)
+  "Return one line about the object SLOT made by SLOT-OBJECT."
+  (flet ((part (key) (getf-text (rest slot) key)))
+    (format nil "~a~@[  type ~a~]~@[  initform ~a~]~@[  initargs ~{~a~^ ~}~]~@[  accessors ~{~a~^ ~}~]"
+            (part "name")
+            (and (string/= (part "type") "T") (part "type"))
+            (part "initform")
+            (coerce (part "initargs") 'list)
+            (coerce (part "accessors") 'list))))
+
+(define-operation "class_slots" (request)
+  (let* ((class (resolve-class request))
+         (slots (mapcar (lambda (slot) (slot-object class slot)) (class-all-slots class))))
+    (answer request
+            (format nil "~a has ~:[no slots~;~:*~d slot~:p:~%~a~]" (definition-name (class-name class))
+                    (and slots (length slots)) (lines "  ~a" (mapcar #'slot-line slots)))
+            "class" (definition-name (class-name class))
+            "slots" (coerce slots 'vector))))
+
+(define-operation "class_hierarchy" (request)
+  (let* ((class (resolve-class request))
+         (precedence (class-names (if (sb-mop:class-finalized-p class)
+                                      (sb-mop:class-precedence-list class)
+                                      (cons class (direct-superclasses class)))))
+         (above (class-names (direct-superclasses class)))
+         (below (sort (class-names (direct-subclasses class)) #'string<)))
+    (answer request
+            (lines "~a" (list (definition-name (class-name class))
+                              (format nil "Superclasses: ~:[none~;~:*~{~a~^, ~}~]" above)
+                              (format nil "Subclasses: ~:[none~;~:*~{~a~^, ~}~]" below)
+                              (format nil "Precedence: ~{~a~^ > ~}" precedence)))
+            "class" (definition-name (class-name class))
+            "superclasses" (coerce above 'vector)
+            "subclasses" (coerce below 'vector)
+            "precedence" (coerce precedence 'vector))))
+
+;;;; Functions, variables and packages
 
 (defconstant +longest-value+ 500 "Characters shown of the value of a variable.")
 
@@ -217,3 +320,71 @@
                        (append (sb-introspect:who-references name)
                                (sb-introspect:who-sets name)
                                (sb-introspect:who-binds name)))))
+
+;;;; What the user has defined and what still exists of it
+
+(defun plural (kind)
+  "Return the key under which definitions of KIND are listed."
+  (cond ((string= kind "class") "classes")
+        (t (concatenate 'string (substitute #\_ #\- kind) "s"))))
+
+(defun detail-members (space name)
+  "Return what is told of the definition of NAME in SPACE besides its name."
+  (case space
+    (:function (list "arglist" (or (ignore-errors (arglist-text name)) "()")))
+    (:variable (list "value" (if (and (symbolp name) (boundp name))
+                                 (plain-text (symbol-value name) 200)
+                                 nil)))))
+
+(defun listed-definitions ()
+  "Return the user's definitions that still exist: lists of key, text of the name, and object; sorted."
+  (sort (loop for (space . name) in (known-definitions)
+              for kind = (current-kind space name)
+              for text = (name-text space name)
+              for symbol = (home-symbol space name)
+              when kind
+                collect (list (plural kind) text
+                              (list* :object "name" text
+                                             "symbol" (if (consp name) text (if symbol (symbol-token symbol) text))
+                                             (detail-members space name))))
+        #'string< :key #'second))
+
+(defglobal *listed-kinds*
+    '("functions" "generic_functions" "variables" "constants" "macros" "classes" "structures"
+      "conditions" "types" "methods" "packages" "symbol_macros" "compiler_macros" "setf_expanders"
+      "method_combinations")
+  "The keys of a listing, in the order they are shown.")
+
+(defun listing-line (entry)
+  "Return one line about ENTRY of LISTED-DEFINITIONS."
+  (let ((members (rest (third entry))))
+    (format nil "~a~@[ ~a~]~@[ = ~a~]" (second entry)
+            (getf-text members "arglist") (getf-text members "value"))))
+
+(defun wanted-kinds (request)
+  "Return the keys that REQUEST asks for."
+  (let ((kind (request-optional-text request :kind)))
+    (cond ((null kind) *listed-kinds*)
+          ((find kind *listed-kinds* :test #'string-equal) (list (string-downcase kind)))
+          ((find (plural (string-downcase kind)) *listed-kinds* :test #'string=)
+           (list (plural (string-downcase kind))))
+          (t (error 'unknown-name :kind "kind" :text kind :suggestions *listed-kinds*)))))
+
+(define-operation "definitions" (request)
+  ;; What threads have done since the last evaluation.
+  (take-changes)
+  (close-entry "a thread, between two calls")
+  (let* ((kinds (wanted-kinds request))
+         (entries (remove-if-not (lambda (entry) (member (first entry) kinds :test #'string=))
+                                 (listed-definitions))))
+    (flet ((of-kind (kind) (remove kind entries :test-not #'string= :key #'first)))
+      (apply #'answer request
+             (format nil "~{~a~^~%~%~}"
+                     (loop for kind in kinds
+                           for these = (of-kind kind)
+                           when these
+                             collect (format nil "[~:(~a~)]~%~a" (substitute #\Space #\_ kind)
+                                             (lines "- ~a" (mapcar #'listing-line these)))))
+             "package" (display-package-name *current-package*)
+             (loop for kind in kinds
+                   append (list kind (map 'vector #'third (of-kind kind))))))))

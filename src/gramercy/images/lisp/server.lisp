@@ -1,6 +1,53 @@
-;;;; The loop that serves requests, and the beginning of the program.
+;;;; The loop that serves requests, the beginning of the program, and the saving of
+;;;; cores from which it starts.
 
 (in-package #:gramercy.image)
+
+;;;; Saving: a copy of this process writes its whole state into a core, from which
+;;;; the child can be started again, while this process goes on.
+
+(defun save-core (path)
+  "Write this process into the core PATH and end. The core starts as the zygote."
+  (setf *objects* (make-array +most-objects+ :initial-element nil))
+  (forget-mirror)
+  (sb-ext:save-lisp-and-die path :toplevel #'main :executable nil))
+
+(defun save-in-copy (path)
+  "Write the core in a process of its own; return the status it ended with."
+  (let ((process (fork-process)))
+    (when (zerop process)
+      (sb-posix:close *connection*)
+      (let ((sb-ext:*invoke-debugger-hook* (lambda (condition hook)
+                                             (declare (ignore hook))
+                                             (format sb-sys:*stderr* "~&~a~%" (condition-message condition))
+                                             (finish-output sb-sys:*stderr*)
+                                             (leave 73))))
+        (track-definitions nil)
+        (save-core path)
+        (leave 73)))
+    (setf *children* (remove process *children*))
+    (wait-for process)))
+
+(defun wait-for (process)
+  "Wait until PROCESS has ended; return its status."
+  (loop (handler-case (return (nth-value 1 (sb-posix:waitpid process 0)))
+          (sb-posix:syscall-error (condition)
+            (unless (= (sb-posix:syscall-errno condition) sb-posix:eintr) (return -1))))))
+
+(define-operation "save" (request)
+  (let* ((path (request-text request :path))
+         (partial (concatenate 'string path ".partial"))
+         (status (save-in-copy partial)))
+    (cond ((eql status 0)
+           ;; Not RENAME-FILE, which reads meaning into dots and stars.
+           (sb-posix:rename partial path)
+           (reply request "bytes" (sb-posix:stat-size (sb-posix:stat path))))
+          (t (ignore-errors (sb-posix:unlink partial))
+             (reply-fault request
+                          (list "type" "CANNOT-SAVE"
+                                "message" (format nil "The core ~a could not be written (status ~d)." path status)))))))
+
+;;;; Serving
 
 (defun condition-members (condition)
   "Return what a reply tells of CONDITION, signalled by our own code."
@@ -100,3 +147,100 @@ and so, unlike a handler, it cannot come between user code and the handlers of t
   (become-zygote)
   (join-parent)
   (serve))
+
+;;;; Rehearsal. After a fork every page is shared with the copy, and the first
+;;;; write to a page copies it. No request is waiting right after a fork, so what an
+;;;; evaluation writes to is made this process's own again then.
+
+(defconstant +populate-for-writing+ 23
+  "MADV_POPULATE_WRITE of Linux since 5.14: pages become this process's own, and keep what is in them.")
+(defconstant +page+ 4096)
+(defconstant +coming-memory+ (* 256 1024) "How much of the memory that is allocated next is made ready.")
+
+(defglobal *written-pages* '()
+  "The pages of the symbols whose global values every request sets. They never move.")
+
+(defun own-memory (address length)
+  "Make LENGTH octets from ADDRESS on this process's own. Older systems refuse, and nothing is lost."
+  (let ((start (logandc2 address (1- +page+))))
+    (sb-alien:alien-funcall
+     (sb-alien:extern-alien "madvise" (function sb-alien:int sb-alien:unsigned-long
+                                                sb-alien:unsigned-long sb-alien:int))
+     start (- (+ address length) start) +populate-for-writing+)))
+
+(defun own-object (object length)
+  "Make the first LENGTH octets of OBJECT this process's own. It may be moved meanwhile, and then is already."
+  (own-memory (sb-kernel:get-lisp-obj-address object) length))
+
+(defun note-written-pages ()
+  "Find out on which pages the symbols stand; done once, at the start, since saving a core moves them."
+  (let ((pages '())
+        (home (find-package :gramercy.image)))
+    (flet ((note (symbol)
+             (when (sb-kernel:immobile-space-obj-p symbol)
+               (pushnew (logandc2 (sb-kernel:get-lisp-obj-address symbol) (1- +page+)) pages))))
+      (mapc #'note '(+ ++ +++ - * ** *** / // /// *package* *gensym-counter*))
+      (do-symbols (symbol home)
+        (when (and (eq (symbol-package symbol) home) (boundp symbol) (not (constantp symbol)))
+          (note symbol))))
+    (setf *written-pages* pages)))
+
+(defun rehearse ()
+  "Evaluate something trivial, and make ready what that does not touch.
+The variables that remember evaluations keep their values."
+  (progv '(+ ++ +++ - * ** *** / // ///)
+      (list + ++ +++ - * ** *** / // ///)
+    (ignore-errors (warm-up-evaluation "(+ 1 2 3)")))
+  (dolist (page *written-pages*) (own-memory page +page+))
+  (own-object *inbox* +page+)
+  (own-object *outbox* +page+)
+  (own-object (cons nil nil) +coming-memory+))
+
+;;;; Warming up. Before a core is saved, every common path is walked once: the
+;;;; object system finds its methods at the first call, and that should not be the
+;;;; user's.
+
+(defglobal *warm-up-code*
+    '("(+ 1 2 3)"
+      "(progn (format t \"~a~%\" \"text\") (terpri *error-output*) (values 1.5 \"two\" #\\3 'four '(5 6) #(7)))"
+      "(print (make-hash-table))"
+      "(defun cl-user::warm (cl-user::x) (let ((cl-user::y 1)) (cl-user::cold cl-user::x)))"
+      "(cl-user::warm 1)"
+      "(error \"cold ~a\" 1)"
+      "(fmakunbound 'cl-user::warm)"
+      "(car 1)"
+      "(list 1")
+  "Code whose evaluation touches what most evaluations touch.")
+
+(defun warm-up-evaluation (code)
+  "Evaluate CODE and write the reply that nobody will read."
+  (let ((evaluation (make-request-evaluation (list :code code) t)))
+    (with-user-streams (+default-limit+)
+      (run-evaluation evaluation #'eval)
+      (put-evaluation 1 evaluation)
+      (reset-outbox))))
+
+(defun forget-warm-up ()
+  "Leave no trace of the warming up."
+  (setf *objects* (make-array +most-objects+ :initial-element nil)
+        *object-count* 0
+        *main-thread* nil
+        +++ nil ++ nil + nil - nil
+        *** nil ** nil * nil
+        /// nil // nil / nil)
+  (clrhash *touched*)
+  (clrhash *definitions*)
+  (forget-journal)
+  (dolist (name '("WARM" "COLD" "X" "Y" "FOUR"))
+    (unintern (find-symbol name :cl-user) :cl-user)))
+
+(defun build-core (path)
+  "Save a core to PATH that starts as the zygote, and end."
+  (setf *main-thread* sb-thread:*current-thread*)
+  (track-definitions t)
+  (let ((*package* (find-package :common-lisp-user)))
+    (mapc #'warm-up-evaluation *warm-up-code*))
+  (track-definitions nil)
+  (forget-warm-up)
+  (setf *package* (find-package :common-lisp-user))
+  (save-core path))

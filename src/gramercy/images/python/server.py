@@ -13,9 +13,10 @@ from contextlib import contextmanager, suppress
 
 from . import introspection, operations, references, systems
 from .anatomy import short_name
-from .confinement import NotConfinedError, Witness, confine, prctl, shield
+from .confinement import NotConfinedError, Witness, confine, shield
 from .diagnostics import message_of
 from .evaluation import Run
+from .landlock import prctl
 from .names import near
 from .processes import CannotForkError, Family, end_all, state
 from .protocol import (

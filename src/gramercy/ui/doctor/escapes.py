@@ -20,8 +20,8 @@ from string import Template
 from typing import TYPE_CHECKING, Any, Self
 
 from gramercy.images.caches import cache_directory
-from gramercy.images.confine.calls import MACHINES, NUMBERS
-from gramercy.images.confine.landlock import SCOPES_SINCE, landlock_version
+from gramercy.images.confine.seccomp import MACHINES, NUMBERS
+from gramercy.images.python.landlock import SCOPES_SINCE, landlock_version
 from gramercy.images.sandbox import Confinement
 from gramercy.ui.doctor.attempts import ATTEMPTS, LISP_PRELUDE, PYTHON_PRELUDE, Attempt, Freely
 
