@@ -1,32 +1,41 @@
-"""The method tools/call: find the tool, have the guard run it, shape the result."""
+"""The method tools/call: find the tool, have the executor run it, shape the result for the client."""
 
 from __future__ import annotations
 
-import types
+import re
+from base64 import b64encode
 from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec import UNSET, UnsetType, field
+
+from gramercy.execution.calls import ToolResult
 from gramercy.gram.suggestion import suggest
-from gramercy.mcp.listing import approval_of
-from gramercy.mcp.results import CallResult, TextContent, call_result, without_controls
-from gramercy.mcp.wire import INVALID_PARAMS, ProtocolError
+from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError
+from gramercy.tools.content import (
+    AudioBlock,
+    Block,
+    ImageBlock,
+    ResourceBlock,
+    ResourceLink,
+    TextBlock,
+    blocks_text,
+)
 from gramercy.tools.context import current_call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import Awaitable, Coroutine
 
-    from gramercy.execution.calls import ToolResult
     from gramercy.execution.executor import Executor
-    from gramercy.execution.policy import Policy
     from gramercy.mcp.base import Peer, Preface
-    from gramercy.mcp.eras import Request, Shaper
     from gramercy.mcp.listing import ToolListing
-    from gramercy.mcp.task_methods import TaskMethods
+    from gramercy.mcp.tasks import TaskMethods
+    from gramercy.mcp.versions import Request, Shaper
     from gramercy.tools.tool import Tool
 
 SUGGESTIONS = 3
-_ANSWERED_AT_ONCE = frozenset({"allow", "deny"})
 
 
 class Calling:
@@ -43,8 +52,6 @@ class Calling:
         # Random enough that calls of two servers never meet in one journal, and cheap to make.
         self._prefix = token_hex(6)
         self._numbers = count(1)
-        self._policy: Policy | None = None
-        self._swift: dict[Tool, bool] = {}
         self.preface: Preface | None = None
         # Those whose first reply has been given: sessions, and principals where there are no sessions.
         self._told: set[Peer | str] = set()
@@ -59,14 +66,10 @@ class Calling:
         if self._tasks.wants_task(request, tool):
             current_call().as_task = True  # type: ignore[attr-defined]
             return self._later(given, request)
-        if not self._is_swift(tool) or self._is_first(request):
+        if self._is_first(request):
             return self._later(given, request)
-        coroutine = self._executor.aexecute(given)
-        try:
-            waiting = coroutine.send(None)
-        except StopIteration as done:
-            return self._shaped(done.value, request)
-        return self._rest(coroutine, waiting, request)
+        outcome = self._executor.begin(given)
+        return self._shaped(outcome, request) if type(outcome) is ToolResult else self._rest(outcome, request)
 
     def find(self, request: Request) -> Tool:
         """Return the tool that a request names, or raise what the seed wants: Unknown tool."""
@@ -87,29 +90,12 @@ class Calling:
         near = suggest(name[:100], names, most=SUGGESTIONS)
         return {"didYouMean": list(near)} if near else {"hint": "tools/list names the tools"}
 
-    def _is_swift(self, tool: Tool) -> bool:
-        """Tell whether a call can be begun here and now: cheap or able to wait, and nobody to ask."""
-        settings = self._executor.settings
-        if settings.policy is not self._policy:
-            self._policy = settings.policy
-            self._swift.clear()
-        found = self._swift.get(tool)
-        if found is None:
-            # A deadline or an approval needs a task, and code that knows of none may want one.
-            begun_here = (tool.inline and tool.is_plain) or tool.async_handler is not None
-            plain = begun_here and tool.deadline is None and settings.deadline is None
-            found = plain and approval_of(tool, settings.policy) in _ANSWERED_AT_ONCE
-            self._swift[tool] = found
-        return found
-
     async def _later(self, given: dict[str, Any], request: Request) -> CallResult:
         is_first = self._is_first(request)
         if is_first and self.preface is not None:
             await self.preface.settle()
-        result = await self._executor.aexecute(given)
-        # A client that was asked something is answered on another request than the one that began.
+        shaped = await self._rest(self._executor.aexecute(given), request)
         request = getattr(current_call(), "request", request)
-        shaped = self._shaped(result, request)
         return self._with_note(shaped, request) if is_first else shaped
 
     def _is_first(self, request: Request) -> bool:
@@ -132,10 +118,9 @@ class Calling:
         """Forget a client that is gone."""
         self._told.discard(peer)
 
-    async def _rest(
-        self, coroutine: Coroutine[Any, Any, ToolResult], waiting: Any, request: Request
-    ) -> CallResult:
-        result = await _resumed(coroutine, waiting)
+    async def _rest(self, outcome: Awaitable[ToolResult], request: Request) -> CallResult:
+        result = await outcome
+        # A client that was asked something is answered on another request than the one that began.
         return self._shaped(result, getattr(current_call(), "request", request))
 
     def _shaped(self, result: ToolResult, request: Request) -> CallResult:
@@ -152,18 +137,92 @@ class Calling:
             raise ProtocolError(INVALID_PARAMS, result.content)
 
 
-@types.coroutine
-def _resumed(coroutine: Coroutine[Any, Any, Any], waiting: Any) -> Generator[Any, Any, Any]:
-    """Go on with a coroutine that was begun without a task and turned out to wait for something."""
-    while True:
-        try:
-            value = yield waiting
-        except BaseException as error:  # noqa: BLE001 - belongs to the coroutine
-            step: Callable[[Any], Any] = coroutine.throw
-            value = error
-        else:
-            step = coroutine.send
-        try:
-            waiting = step(value)
-        except StopIteration as done:
-            return done.value
+# Whole sequences first, so that no harmless-looking rest of one stays.
+_CONTROLS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
+AUDIO_SINCE = "2025-03-26"
+LINKS_SINCE = STRUCTURED_SINCE = "2025-06-18"
+
+
+class TextContent(msgspec.Struct):
+    """A text block on the wire."""
+
+    type: str
+    text: str
+
+
+class CallResult(msgspec.Struct):
+    """The result of tools/call on the wire."""
+
+    content: list[Any]
+    is_error: bool = field(name="isError")
+    structured: Any = field(default=UNSET, name="structuredContent")
+    result_type: str | UnsetType = field(default=UNSET, name="resultType")
+    meta: dict[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+def call_result(result: ToolResult, request: Request, meta: dict[str, Any]) -> CallResult:
+    """Shape the result of a call; `meta` is what the newer era wants with every result."""
+    found = result.metadata
+    # Nearly every result is plain text; what has more than that has been put beside it by the guard.
+    content = (
+        contents(result.content, found["blocks"], request.version)
+        if "blocks" in found
+        else [TextContent("text", without_controls(result.content))]
+    )
+    shaped = CallResult(content, not result.success)
+    if "structured" in found and _may_be_structured(found["structured"], request):
+        shaped.structured = found["structured"]
+    if request.modern:
+        shaped.result_type, shaped.meta = "complete", meta
+    return shaped
+
+
+def _may_be_structured(value: Any, request: Request) -> bool:
+    return request.modern or (request.version >= STRUCTURED_SINCE and isinstance(value, dict))
+
+
+def contents(text: str, blocks: tuple[Block, ...], version: str) -> list[Any]:
+    """Return the text and the blocks as the client knows them; the text once, if the blocks say the same."""
+    shown = [as_content(block, version) for block in blocks]
+    if text == blocks_text(blocks):
+        return shown
+    return [TextContent("text", without_controls(text)), *shown]
+
+
+def without_controls(text: str) -> str:
+    """Take out what could steer a terminal; tabs, line ends and form feeds are text."""
+    return text if _CONTROLS.search(text) is None else _CONTROLS.sub("", text)
+
+
+def as_content(block: Block, version: str) -> Any:
+    """Return one block on the wire; kinds that the client's revision lacks become text."""
+    if (isinstance(block, AudioBlock) and version < AUDIO_SINCE) or (
+        isinstance(block, ResourceLink) and version < LINKS_SINCE
+    ):
+        return TextContent("text", blocks_text((block,)))
+    content = _content(block)
+    if block.annotations:
+        content["annotations"] = block.annotations
+    return content
+
+
+def _content(block: Block) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": without_controls(block.text)}
+    if isinstance(block, ImageBlock | AudioBlock):
+        kind = "image" if isinstance(block, ImageBlock) else "audio"
+        return {"type": kind, "data": b64encode(block.data).decode(), "mimeType": block.mime_type}
+    if isinstance(block, ResourceBlock):
+        return {"type": "resource", "resource": resource_content(block.uri, block.content, block.mime_type)}
+    link = {"type": "resource_link", "uri": block.uri, "name": block.name}
+    if block.description:
+        link["description"] = block.description
+    return link if block.mime_type is None else {**link, "mimeType": block.mime_type}
+
+
+def resource_content(uri: str, content: str | bytes, mime_type: str | None) -> dict[str, Any]:
+    """Return the content of a resource on the wire."""
+    named = {"uri": uri} if mime_type is None else {"uri": uri, "mimeType": mime_type}
+    if isinstance(content, str):
+        return {**named, "text": content}
+    return {**named, "blob": b64encode(content).decode()}

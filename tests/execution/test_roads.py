@@ -1,14 +1,16 @@
-"""The express lane and the ordinary road give the same results, records, figures and hook calls."""
+"""The plain and the waiting road give the same results, records, figures and hook calls."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gramercy import Executor, Policy, Registry, ToolCall, ToolOutput, ToolResult, define_tool
-from gramercy.execution.express import ExpressLane
+from gramercy import Executor, Policy, Registry, ToolCall, ToolOutput, define_tool
+from gramercy.errors import ExecutionError
 from gramercy.execution.journal import MemoryJournal
 
 PARAMETERS: list[Any] = [
@@ -58,20 +60,19 @@ class Journal(MemoryJournal):
 class Road:
     """An executor whose calls take one road, and everything that can be seen of them."""
 
-    def __init__(self, *, express, inline=False):
+    def __init__(self, *, deadline=None, inline=False):
         self.seen = []
         tools = [
             define_tool("it", "It.", PARAMETERS, required=["text"], handler=handle, inline=inline),
             define_tool("awaits", "It.", PARAMETERS, handler=lambda a: later(a["text"]), inline=inline),
         ]
         self.executor = Executor(
-            Registry(tools), hooks=[self.hook, self.broken], journal=Journal(), max_output=100
+            Registry(tools),
+            hooks=[self.hook, self.broken],
+            journal=Journal(),
+            max_output=100,
+            deadline=deadline,
         )
-        for tool in tools:
-            self.executor.policy.why(tool, {})
-        if not express:
-            lane: Any = NoLane()
-            self.executor._express = self.executor._inline_express = lane
 
     def hook(self, phase, tool, arguments, result):
         shown = result and (result.id, result.success, result.content, result.error, sorted(result.metadata))
@@ -92,13 +93,6 @@ class Road:
         entries = [(e.call_id, e.tool, e.state, e.detail) for e in self.executor.journal.entries()]
         shown = [(r.id, r.success, r.content, r.error, sorted(r.metadata)) for r in results]
         return shown, self.seen, figures, entries
-
-
-class NoLane:
-    """Lets nothing through."""
-
-    def run(self, _call):
-        return None
 
 
 CALLS: list[Any] = [
@@ -131,21 +125,110 @@ CALLS: list[Any] = [
 
 @pytest.mark.parametrize("inline", [False, True])
 def test_both_roads_give_the_same(run, inline):
-    """Performance design: the fast path is no other path."""
-    swift = Road(express=True, inline=inline).trace(run, CALLS)
-    ordinary = Road(express=False, inline=inline).trace(run, CALLS)
-    for fast, slow in zip(swift, ordinary, strict=True):
+    """Performance design: the fast path is no other path. A deadline sends a call along the waiting road."""
+    plain = Road(inline=inline).trace(run, CALLS)
+    waiting = Road(inline=inline, deadline=60.0).trace(run, CALLS)
+    for fast, slow in zip(plain, waiting, strict=True):
         assert fast == slow
 
 
-def test_plain_calls_do_take_the_express_lane():
-    """The comparison above would be empty otherwise."""
-    executor = Road(express=True, inline=True).executor
-    for lane in (executor._express, executor._inline_express):
-        assert isinstance(lane, ExpressLane)
-        result = lane.run(CALLS[0])
-        assert isinstance(result, ToolResult)
-        assert result.content == "plain 1 None"
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_dict_and_a_tool_call_give_the_same(run, inline):
+    """Performance design: the public type takes the same road as plain data."""
+    dicts = [call for call in CALLS if isinstance(call, dict) and call.get("arguments") is not None]
+    structs: list[Any] = [ToolCall(call.get("id", ""), call["name"], call["arguments"]) for call in dicts]
+    for one, other in zip(
+        Road(inline=inline).trace(run, dicts), Road(inline=inline).trace(run, structs), strict=True
+    ):
+        assert one == other
+
+
+def test_a_call_that_is_begun_gives_its_result_at_once_or_an_awaitable():
+    """Performance design: whoever serves many clients makes a task only for what has to be waited for."""
+    entered = []
+
+    async def wait(arguments):
+        entered.append(arguments["text"])
+        if arguments["text"] == "slow":
+            await asyncio.sleep(0)
+        return arguments["text"]
+
+    async def main():
+        tools = [
+            define_tool("cheap", "It.", PARAMETERS, handler=handle, inline=True),
+            define_tool("threaded", "It.", PARAMETERS, handler=handle),
+            replace(define_tool("waits", "It.", PARAMETERS, handler=handle), async_handler=wait),
+        ]
+        executor = Executor(Registry(tools))
+
+        def begin(name, text):
+            return executor.begin(ToolCall("1", name, {"text": text}))
+
+        assert begin("cheap", "a").content == "a 1 None"
+        assert begin("waits", "swift").content == "swift"
+        slow = begin("waits", "slow")
+        assert entered == ["swift", "slow"]
+        assert (await slow).content == "slow"
+        assert (await begin("threaded", "b")).content == "b 1 None"
+
+    asyncio.run(main())
+
+
+def test_a_call_that_was_begun_and_is_cancelled_is_recorded():
+    """Guard design: nothing runs without a trace, also when its client has hung up."""
+
+    async def main() -> list[Any]:
+        async def wait(_):
+            await asyncio.Event().wait()
+
+        tool = replace(define_tool("waits", "It.", PARAMETERS, handler=handle), async_handler=wait)
+        executor = Executor(Registry([tool]))
+        begun: Any = executor.begin(ToolCall("1", "waits", {"text": "x"}))
+        task = asyncio.ensure_future(begun)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return [(entry.state, entry.detail) for entry in executor.journal.entries()]
+
+    assert asyncio.run(main()) == [("failed", "cancelled by the caller")]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_call_that_was_begun_may_be_dropped():
+    """MCP: a client may cancel a call in the same breath in which it asks for it."""
+
+    async def wait(_):
+        await asyncio.Event().wait()
+
+    async def main() -> list[Any]:
+        tools = [
+            define_tool("threaded", "It.", PARAMETERS, handler=handle),
+            replace(define_tool("waits", "It.", PARAMETERS, handler=handle), async_handler=wait),
+        ]
+        executor = Executor(Registry(tools))
+        for tool in tools:
+            executor.begin(ToolCall("1", tool.name, {"text": "x"}))
+        gc.collect()
+        return [(entry.tool, entry.state) for entry in executor.journal.entries()]
+
+    # What has not run leaves no entry.
+    assert asyncio.run(main()) == [("waits", "failed")]
+
+
+def test_an_executor_with_another_approver_shares_the_rest(run):
+    """MCP: a server asks its client and leaves the executor that it was given as it was."""
+    tool = define_tool("it", "It.", PARAMETERS, safety_level="dangerous", handler=handle)
+    executor = Executor(Registry([tool]), lambda *_: "denied")
+    derived = executor.with_approver(lambda *_: "approved")
+    assert not run(executor, CALLS[0]).success
+    assert run(derived, CALLS[0]).success
+    assert executor.metrics() == derived.metrics()
+    assert executor.journal is derived.journal
+    executor.policy = Policy([{"action": "deny"}])
+    assert "policy denies" in run(derived, CALLS[0]).error
+    with pytest.raises(ExecutionError, match="the approval handler is str"):
+        executor.with_approver("yes")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
