@@ -19,7 +19,6 @@ LONGEST_SHOWN = 4_000
 LONGEST_EFFECT = 12_000
 # More switches than this nobody goes through; then the edit is decided as a whole.
 MOST_HUNKS = 20
-EDIT = "propose_file_edit"
 DECISION = {
     "type": "string",
     "title": "Decision",
@@ -58,21 +57,19 @@ class ApprovalQuestion:
         }
         if len(chosen) == len(self._hunks):
             return Approved(by=by)
-        arguments = self._request.arguments
-        texts = (arguments["original"], arguments["modified"])
+        tool, arguments = self._request.tool, self._request.arguments
+        texts = tool.proposed_edit(arguments)
+        assert texts is not None  # noqa: S101 - there are hunks to choose from
         note = hunks.applied_note(*texts, chosen, reason)
         if not chosen:
             return Denied(note)
-        return Modified({**arguments, "modified": hunks.accepted(*texts, chosen)}, by=by, note=note)
+        return Modified(tool.with_edit(arguments, hunks.accepted(*texts, chosen)), by=by, note=note)
 
 
 def _hunks(request: ApprovalRequest) -> list[hunks.Hunk]:
     """Return the hunks to be asked about one by one; none when there is nothing to choose from."""
-    arguments = request.arguments
-    texts = (arguments.get("original"), arguments.get("modified"))
-    if request.tool.name != EDIT or not all(isinstance(text, str) for text in texts):
-        return []
-    found = hunks.split(*texts)  # type: ignore[arg-type]  # both are text
+    texts = request.tool.proposed_edit(request.arguments)
+    found = hunks.split(*texts) if texts else []
     return found if 1 < len(found) <= MOST_HUNKS else []
 
 
@@ -118,7 +115,7 @@ def question_text(request: ApprovalRequest, chosen_from: list[hunks.Hunk]) -> st
 
 def _arguments(request: ApprovalRequest) -> str:
     # Of an edit the difference is shown, which says the same in fewer words.
-    hidden = {"original", "modified"} if request.tool.name == EDIT and request.effect else set()
+    hidden = request.tool.edits if request.tool.edits and request.effect else ()
     shown = {name: value for name, value in request.arguments.items() if name not in hidden}
     return _bounded(json.dumps(shown, indent=2, ensure_ascii=False, sort_keys=True), LONGEST_SHOWN)
 
