@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gramercy.mcp.catalogue import PromptArgument
-from gramercy.mcp.wire import INVALID_PARAMS
+from gramercy.mcp.jsonrpc import INVALID_PARAMS
 from gramercy.tools.context import current_call
 from gramercy.toolsets.session import LANGUAGES
 from gramercy.workbench.instructions import SPOKEN

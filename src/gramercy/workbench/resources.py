@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gramercy.errors import GramercyError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.opening import Gallery
-from gramercy.mcp.results import without_controls
-from gramercy.mcp.wire import INTERNAL_ERROR, INVALID_PARAMS
+from gramercy.mcp.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
+from gramercy.mcp.tool_calls import without_controls
 from gramercy.tools.content import ToolOutput
 from gramercy.tools.context import current_call
 from gramercy.tools.safety import Safety
 from gramercy.toolsets.evaluation import evaluation_tools
+from gramercy.toolsets.factory import Workshop
 from gramercy.toolsets.session import session_tools
-from gramercy.toolsets.source import Workshop
 from gramercy.workbench.audit import AuditJournal
 from gramercy.workbench.completions import Symbols
 from gramercy.workbench.instructions import SPOKEN

@@ -5,8 +5,10 @@ Knows no transport. Nothing here starts an image, or imports what starting one n
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy import __version__
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.engine import Engine
     from gramercy.tools.tool import Tool
-    from gramercy.toolsets.source import ImageSource
-    from gramercy.toolsets.studio import Studio
+    from gramercy.toolsets.factory import ImageSource
+    from gramercy.toolsets.opened_images import OpenedImages
     from gramercy.workbench.foreign import ForeignServers
 
 NAME = "gramercy"
@@ -82,7 +84,7 @@ class Server:
     foreign: ForeignServers | None = None
 
     def __init__(
-        self, engine: Engine, site: Site, images: tuple[Image, ...], studio: Studio | None = None
+        self, engine: Engine, site: Site, images: tuple[Image, ...], studio: OpenedImages | None = None
     ) -> None:
         self.engine = engine
         self.site = site
@@ -170,25 +172,25 @@ class Speakers:
 
 def _studio(
     images: tuple[Image, ...], service: Service, open_image: Callable[[str, str], LiveImage]
-) -> Studio | None:
+) -> OpenedImages | None:
     if not images or "images" not in service.toolsets:
         return None
-    from gramercy.toolsets.studio import Studio
+    from gramercy.toolsets.opened_images import OpenedImages
 
-    return Studio(Gallery(images), open_image)
+    return OpenedImages(Gallery(images), open_image)
 
 
 def _image_tools(
-    images: tuple[Image, ...], service: Service, studio: Studio | None, site: Site
+    images: tuple[Image, ...], service: Service, studio: OpenedImages | None, site: Site
 ) -> Iterator[Tool]:
-    from gramercy.toolsets.source import Workshop
+    from gramercy.toolsets.factory import Workshop
 
     gallery = studio or Gallery(images)
     workshop = Workshop(gallery, service.max_timeout)
     if studio is not None:
-        from gramercy.toolsets.studio import studio_tools
+        from gramercy.toolsets.opened_images import opened_image_tools
 
-        yield from studio_tools(studio)
+        yield from opened_image_tools(studio)
     if "core" in service.toolsets:
         from gramercy.toolsets.core import core_tools
 
@@ -286,10 +288,20 @@ def _offers(images: tuple[Image, ...], executor: Executor, service: Service) -> 
 
 
 def _fixtures(registry: Registry) -> Catalog:
-    """Add what the conformance suite of the protocol wants to find."""
-    from gramercy.mcp.catalogue import Catalog
-    from gramercy.mcp.fixtures import register_fixtures
+    """Add the tools that the conformance suite of the protocol calls; only a checkout has them."""
+    from importlib.util import module_from_spec, spec_from_file_location
 
+    from gramercy.mcp.catalogue import Catalog
+
+    folder = Path(__file__).parents[3] / "tests" / "mcp" / "conformance_tools"
+    spec = spec_from_file_location(folder.name, folder / "__init__.py")
+    if spec is None or spec.loader is None or not folder.is_dir():
+        raise SourceError(
+            "--conformance-fixtures needs a checkout of gramercy: the tools for the conformance suite are in "
+            f"its tests/mcp/{folder.name}, which an installed package does not have"
+        )
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
     catalog = Catalog()
-    register_fixtures(registry, catalog)
+    module.register_fixtures(registry, catalog)
     return catalog

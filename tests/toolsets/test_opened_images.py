@@ -13,8 +13,8 @@ from gramercy.images.opening import Gallery, open_image
 from gramercy.tools.context import Call, enter_call, leave_call
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.evaluation import evaluation_tools
-from gramercy.toolsets.source import Workshop
-from gramercy.toolsets.studio import Studio, studio_tools
+from gramercy.toolsets.factory import Workshop
+from gramercy.toolsets.opened_images import OpenedImages, opened_image_tools
 
 
 class Caller(Call):
@@ -47,7 +47,7 @@ def studio(tmp_path):
     def opened(name, language):
         return open_image(language, name=name, project=tmp_path)
 
-    made = Studio(Gallery([shared]), opened, most=2)
+    made = OpenedImages(Gallery([shared]), opened, most=2)
     yield made
     for image in (shared, *made.opened()):
         image.close()
@@ -55,7 +55,7 @@ def studio(tmp_path):
 
 @pytest.fixture
 def executor(studio):
-    return Executor(Registry([*studio_tools(studio), *evaluation_tools(Workshop(studio))]))
+    return Executor(Registry([*opened_image_tools(studio), *evaluation_tools(Workshop(studio))]))
 
 
 def call(executor, name, **arguments):

@@ -1,15 +1,21 @@
-"""Make tools that act on an image, whichever of several the caller names."""
+"""Make tools that act on an image, the one that the caller names where there are several.
+
+Those that run code do so for callers that wait and for callers on an event loop; there a call can be
+cancelled, and what it prints while it runs is reported.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gramercy.tools.context import current_call
 from gramercy.tools.definition import create_tool
+from gramercy.toolsets.rendering import preview_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from gramercy.images.base import Image
+    from gramercy.images.base import Image, Progress, Reply, Watcher
     from gramercy.tools.safety import Safety
     from gramercy.tools.tool import Tool
 
@@ -61,6 +67,10 @@ def whole(description: str, **more: Any) -> dict[str, Any]:
     return {"type": "integer", "description": description, **more}
 
 
+# The end of the output is enough to see that it goes on; clients show a progress message on a line or two.
+LONGEST_MESSAGE = 500
+# A person waits for the dry run before deciding; past this the question is asked without it.
+DRY_RUN_SECONDS = 10.0
 PACKAGE = text("Package (Lisp) or module (Python) in which names are looked up; by default the current one")
 
 
@@ -69,7 +79,7 @@ class Workshop:
 
     def __init__(self, source: ImageSource, longest_timeout: float | None = None) -> None:
         self.source = source
-        # As long as a caller may let a call run, where the operator leaves that to callers.
+        # Upper bound of the time limit that a caller may choose; None where the operator gives no choice.
         self.longest_timeout = longest_timeout
 
     def make(  # noqa: PLR0913 - a tool is described by this many things
@@ -128,3 +138,64 @@ class Workshop:
         if len(handles) < 2:  # noqa: PLR2004 - one image leaves no choice
             return {}
         return {"image": text(f"Handle of the image to use; by default {handles[0]}", enum=handles)}
+
+
+class Running:
+    """How to run the arguments of a call in an image, and what to make of the reply."""
+
+    def __init__(
+        self,
+        run: Callable[[Image, dict[str, Any]], Reply],
+        run_async: Callable[[Image, dict[str, Any], Watcher], Awaitable[Reply]],
+        render: Callable[[Reply, dict[str, Any]], Any],
+    ) -> None:
+        self._run = run
+        self._run_async = run_async
+        self._render = render
+
+    def blocking(self, image: Image, arguments: dict[str, Any]) -> Any:
+        """Run and wait."""
+        return self._render(self._run(image, arguments), arguments)
+
+    async def awaited(self, image: Image, arguments: dict[str, Any]) -> Any:
+        """Run without holding up the event loop."""
+        return self._render(await self._run_async(image, arguments, _reporter()), arguments)
+
+    def make(
+        self, workshop: Workshop, name: str, description: str, properties: dict[str, Any], **options: Any
+    ) -> Tool:
+        """Make the tool; the options are those of `Workshop.make`.
+
+        It takes a time limit where callers may choose one.
+        """
+        longest = workshop.longest_timeout
+        if longest is not None:
+            told = f"Seconds after which the call is interrupted, at most {longest:g}"
+            properties = {
+                **properties,
+                "timeout": {"type": "number", "description": told, "exclusiveMinimum": 0, "maximum": longest},
+            }
+        return workshop.make(name, description, properties, self.blocking, run_async=self.awaited, **options)
+
+
+def dry_run(field: str) -> Callable[[Image, dict[str, Any]], str]:
+    """Return what tells a person what the code under an argument would do, by trying it on a copy."""
+
+    def tried(image: Image, arguments: dict[str, Any]) -> str:
+        return preview_text(
+            image.preview(arguments[field], package=arguments.get("package"), timeout=DRY_RUN_SECONDS)
+        )
+
+    return tried
+
+
+def _reporter() -> Watcher:
+    """Return what tells the caller of the present call how an evaluation goes."""
+    report = current_call().report
+
+    def tell(progress: Progress) -> None:
+        printed = (progress.stdout + progress.stderr).rstrip()
+        told = printed[-LONGEST_MESSAGE:] or f"running for {progress.seconds:.0f} s"
+        report(progress.seconds, message=told)
+
+    return tell

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gramercy.toolsets import texts
+from gramercy.toolsets import documents
 
 BYTES = st.one_of(
     st.binary(max_size=60),
@@ -24,7 +24,7 @@ BYTES = st.one_of(
 @example(codecs.BOM_UTF8 + b"\xff")
 def test_what_is_read_is_written_back_byte_for_byte(data):
     """Workspace: encodings kept."""
-    decoded = texts.decode(data)
+    decoded = documents.decode(data)
     if decoded is not None:
         text, script = decoded
         assert script.encode(text) == data
@@ -48,23 +48,23 @@ def test_what_is_read_is_written_back_byte_for_byte(data):
 )
 def test_each_kind_of_text_is_recognised(data, text, encoding):
     """Workspace: non-UTF-8 and BOM'd files, CRLF."""
-    found, script = texts.decode(data) or pytest.fail("not recognised")
+    found, script = documents.decode(data) or pytest.fail("not recognised")
     assert (found, script.encoding) == (text, encoding)
 
 
 @pytest.mark.parametrize("data", [b"\x7fELF\x00\x01", b"\x00", b"text\x00more"])
 def test_bytes_with_a_nul_are_no_text(data):
     """Workspace: binary files."""
-    assert texts.decode(data) is None
+    assert documents.decode(data) is None
 
 
 def test_new_lines_of_a_crlf_file_end_like_the_others():
     """Workspace: CRLF kept."""
-    _, script = texts.decode(b"one\r\n") or pytest.fail("not recognised")
+    _, script = documents.decode(b"one\r\n") or pytest.fail("not recognised")
     assert script.encode("one\ntwo\n") == b"one\r\ntwo\r\n"
     assert script.encode("one\r\ntwo\n") == b"one\r\ntwo\r\n"
 
 
 def test_lines_end_where_editors_end_them():
     """Line numbers agree with those of people."""
-    assert texts.lines("a\x0cb\u2028c\nd\r\ne\rf") == ["a\x0cb\u2028c\n", "d\r\n", "e\r", "f"]
+    assert documents.lines("a\x0cb\u2028c\nd\r\ne\rf") == ["a\x0cb\u2028c\n", "d\r\n", "e\r", "f"]

@@ -1,6 +1,6 @@
-"""Images that a caller opens: addressed by handles that cannot be guessed, its own alone, closed when idle.
+"""Images that callers open: each under a handle that cannot be guessed, its owner's alone, closed when idle.
 
-A conversation is never the key: whoever has the handle and is the same caller may go on in another one.
+The handle is not tied to a connection: the same caller may go on in another one.
 """
 
 from __future__ import annotations
@@ -13,34 +13,37 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
 from gramercy.tools.context import current_call
-from gramercy.toolsets.source import Workshop, text
+from gramercy.toolsets.factory import Workshop, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.images.base import Image
     from gramercy.tools.tool import Tool
-    from gramercy.toolsets.source import ImageSource
+    from gramercy.toolsets.factory import ImageSource
 
 LANGUAGES = ("sbcl", "python")
+# For each caller; an image with its checkpoints takes some hundred megabytes.
 MOST_OPEN = 8
+# Longer than a person's lunch, shorter than a forgotten experiment.
 IDLE_SECONDS = 3600.0
+# 96 bits: a handle is what keeps another caller's image apart, so it must not be guessed.
 HANDLE_OCTETS = 12
 
 
 @dataclass(slots=True, eq=False)
-class Opened:
-    """An image that somebody has opened."""
+class OpenedImage:
+    """An image with the caller that opened it and the time of its last use."""
 
     image: Image
     owner: str
     used: float
 
 
-class Studio:
-    """A source of the images that are there for everybody, and of those that its callers open.
+class OpenedImages:
+    """A source of the images that every caller shares, and of those that single callers open.
 
-    Each caller may have a number of images open; one that nobody has used for long is closed.
+    Each caller may have a number of images open; one that was not used for long is closed.
     """
 
     accepts_more = True
@@ -58,7 +61,7 @@ class Studio:
         self._most = most
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
-        self._opened: dict[str, Opened] = {}
+        self._opened: dict[str, OpenedImage] = {}
 
     def get(self, handle: str | None = None) -> Image:
         """Return the image of that handle; what belongs to another caller is not there."""
@@ -68,7 +71,7 @@ class Studio:
         return self._own(handle).image
 
     def handles(self) -> list[str]:
-        """List the handles that are there for everybody, the default first."""
+        """List the handles of the shared images, the default first."""
         return self._shared.handles()
 
     def own_handles(self) -> list[tuple[str, str]]:
@@ -91,7 +94,7 @@ class Studio:
                 raise ImageError(
                     f"{have} images are open, and there may be no more: close one with close_image first"
                 )
-            self._opened[handle] = Opened(self._open_image(handle, language), owner, monotonic())
+            self._opened[handle] = OpenedImage(self._open_image(handle, language), owner, monotonic())
         return handle
 
     def close(self, handle: str) -> None:
@@ -104,7 +107,7 @@ class Studio:
         self._end(handle)
 
     def close_idle(self) -> None:
-        """End the images that nobody has used for long."""
+        """End the images that were not used for long."""
         now = monotonic()
         with self._lock:
             idle = [handle for handle, each in self._opened.items() if now - each.used > self._idle_seconds]
@@ -112,11 +115,11 @@ class Studio:
             self._end(handle)
 
     def opened(self) -> tuple[Image, ...]:
-        """Return the images of every caller, for whoever has to end them all."""
+        """Return the images of every caller, for a server that ends them all."""
         with self._lock:
             return tuple(each.image for each in self._opened.values())
 
-    def _own(self, handle: str) -> Opened:
+    def _own(self, handle: str) -> OpenedImage:
         with self._lock:
             found = self._opened.get(handle)
             if found is None or found.owner != current_call().principal:
@@ -135,7 +138,7 @@ class Studio:
             gone.image.close()
 
 
-def studio_tools(studio: Studio) -> list[Tool]:
+def opened_image_tools(images: OpenedImages) -> list[Tool]:
     """Make the three tools that open, list and close images."""
     # The handle is what these are about, so none of them takes one to act on besides.
     workshop = Workshop(_Nothing())
@@ -146,7 +149,7 @@ def studio_tools(studio: Studio) -> list[Tool]:
             "Open a fresh image of your own, beside those that are there. Returns a handle: give it as the "
             "argument image of other tools. Use it to try things out without touching the shared image.",
             {"language": text("sbcl for Common Lisp, python for Python", enum=list(LANGUAGES))},
-            lambda _, a: studio.open(a["language"]),
+            lambda _, a: images.open(a["language"]),
             required=["language"],
             level="cautious",
             categories=["images"],
@@ -156,14 +159,14 @@ def studio_tools(studio: Studio) -> list[Tool]:
             "List the handles of the images that you can use: those that are there for everybody, then your "
             "own.",
             {},
-            lambda _image, _arguments: _listed(studio),
+            lambda _image, _arguments: _listed(images),
             categories=["images"],
         ),
         workshop.make(
             "close_image",
             "Close an image that you have opened. Its definitions and checkpoints are lost.",
             {"handle": handle},
-            lambda _, a: _closed(studio, a["handle"]),
+            lambda _, a: _closed(images, a["handle"]),
             required=["handle"],
             level="cautious",
             categories=["images"],
@@ -175,7 +178,7 @@ class _Nothing:
     """A source for tools that act on no image."""
 
     def get(self, handle: str | None = None) -> Any:
-        """Return nothing: whoever asks does not need it."""
+        """Return nothing: these tools need no image."""
         del handle
 
     def handles(self) -> list[str]:
@@ -183,12 +186,12 @@ class _Nothing:
         return []
 
 
-def _listed(studio: Studio) -> str:
-    shared = [f"{handle} (for everybody)" for handle in studio.handles()]
-    own = [f"{handle} (yours, {language})" for handle, language in studio.own_handles()]
+def _listed(images: OpenedImages) -> str:
+    shared = [f"{handle} (for everybody)" for handle in images.handles()]
+    own = [f"{handle} (yours, {language})" for handle, language in images.own_handles()]
     return "\n".join([*shared, *own])
 
 
-def _closed(studio: Studio, handle: str) -> str:
-    studio.close(handle)
+def _closed(images: OpenedImages, handle: str) -> str:
+    images.close(handle)
     return f"{handle} is closed."
