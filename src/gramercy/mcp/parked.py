@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ExecutionError
 from gramercy.execution.seal import canonical_text
-from gramercy.mcp import wire
-from gramercy.mcp.wire import INVALID_PARAMS, ProtocolError
+from gramercy.mcp import jsonrpc
+from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError
 
 if TYPE_CHECKING:
     import asyncio
 
-    from gramercy.mcp.eras import Request, Shaper
-    from gramercy.mcp.work import Question, Work
+    from gramercy.mcp.conversation import Question, Work
+    from gramercy.mcp.versions import Request, Shaper
 
 MOST_PARKED = 1_000
 MOST_PARKED_OF_ONE = 200
@@ -68,7 +68,7 @@ class Parking:
             "requestState": self._park(work, request),
             "_meta": self._shaper.meta,
         }
-        work.give(wire.success(request.id, result))
+        work.give(jsonrpc.success(request.id, result))
 
     def _park(self, work: Work, request: Request) -> str:
         name = token_urlsafe(16)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UNSET
 
-from gramercy.mcp.wire import (
+from gramercy.mcp.jsonrpc import (
     INVALID_PARAMS,
     MISSING_CAPABILITY,
     UNSUPPORTED_VERSION,

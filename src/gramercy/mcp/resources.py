@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import GramercyError
 from gramercy.execution.callers import LOOP, Limit, is_async
+from gramercy.mcp.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, ProtocolError
 from gramercy.mcp.listing import page_of
-from gramercy.mcp.results import as_content, resource_content
-from gramercy.mcp.wire import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, ProtocolError
+from gramercy.mcp.tool_calls import as_content, resource_content
 from gramercy.tools.content import ResourceBlock, TextBlock
 from gramercy.tools.context import current_call
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from gramercy.mcp.catalogue import Catalog, Prompt, Resource, Template
-    from gramercy.mcp.eras import Request, Shaper
+    from gramercy.mcp.versions import Request, Shaper
 
 LONGEST_URI = 4_000
 MOST_COMPLETIONS = 100

@@ -7,9 +7,9 @@ from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from gramercy.mcp import wire
-from gramercy.mcp.eras import SUBSCRIPTION_KEY, TASKS, Request, Shaper, missing_capability
-from gramercy.mcp.wire import INVALID_PARAMS, ProtocolError, notification
+from gramercy.mcp import jsonrpc
+from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError, notification
+from gramercy.mcp.versions import SUBSCRIPTION_KEY, TASKS, Request, Shaper, missing_capability
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ class Listener:
         """Stop because the server does, and say so."""
         if not self.turn.done():
             result = shaper.shaped(self.request, {"_meta": {SUBSCRIPTION_KEY: self.request.id}})
-            self.turn.set_result(wire.success(self.request.id, result))
+            self.turn.set_result(jsonrpc.success(self.request.id, result))
 
 
 class Listeners:

@@ -1,16 +1,22 @@
-"""JSON-RPC as bytes: read a frame into a message or say what is wrong with it, and write what goes out.
+"""JSON-RPC as bytes: read a frame or a batch, say what is wrong with it, and write what goes out.
 
-Nothing here knows what a method means. Frames carry no newline; whoever sends them adds their framing.
+Nothing here knows what a method means. Frames carry no newline: the transport adds its framing.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NoReturn, TypeAlias
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from gramercy.errors import GramercyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gramercy.mcp.base import Answer
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -188,3 +194,80 @@ def error_code(answer: bytes) -> int | None:
         return None
     error = _decode_error(answer).error
     return None if error is UNSET else error.code
+
+
+def is_batch(frame: bytes) -> bool:
+    """Tell whether a frame is an array."""
+    return frame.lstrip()[:1] == b"["
+
+
+def handle_batch(frame: bytes, handle: Callable[[bytes], Answer]) -> Answer:
+    """Handle the messages of a batch one by one; those that wait do so side by side."""
+    try:
+        parts = read_batch(frame)
+    except InvalidFrameError as error:
+        return failure(error, error.id)
+    except SilentFrameError:
+        return None
+    answers = [_handle_part(bytes(part), handle) for part in parts]
+    if any(isinstance(answer, asyncio.Future) for answer in answers):
+        return _gathered(answers)
+    return _joined(answers)
+
+
+def _handle_part(frame: bytes, handle: Callable[[bytes], Answer]) -> Answer:
+    # An array in an array is no message, so nobody can nest them to exhaust the stack.
+    if not is_batch(frame):
+        return handle(frame)
+    return failure(ProtocolError(INVALID_REQUEST, "Invalid request: expected an object"))
+
+
+def _joined(answers: list[Any]) -> bytes | None:
+    present = [answer for answer in answers if answer is not None]
+    return b"[" + b",".join(present) + b"]" if present else None
+
+
+async def _gathered(answers: list[Any]) -> bytes | None:
+    try:
+        return _joined([await a if isinstance(a, asyncio.Future) else a for a in answers])
+    finally:
+        for answer in answers:
+            if isinstance(answer, asyncio.Future):
+                answer.cancel()
+
+
+BUSY: Final = -32000
+
+
+class _Envelope(msgspec.Struct):
+    """As much of a frame as it takes to refuse it."""
+
+    id: Id | None = None
+    method: str | None = None
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+def too_long(limit: int) -> bytes:
+    """Answer a frame that was thrown away; its id went with it."""
+    text = f"Invalid request: a message has at most {limit:,} bytes; send less at a time"
+    return failure(ProtocolError(INVALID_REQUEST, text))
+
+
+def busy(frame: bytes, most: int) -> bytes | None:
+    """Answer a request that cannot be begun; what is no request must be let through and gives None.
+
+    A cancellation or the answer that a call waits for is what makes a busy server less so.
+    """
+    text = f"Server busy: {most} requests are under way; wait for one of them or cancel it, then try again"
+    error = ProtocolError(BUSY, text)
+    if frame.startswith(b"["):
+        return failure(error)
+    try:
+        envelope = _decode_envelope(frame)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if envelope.id is None or envelope.method is None:
+        return None
+    return failure(error, envelope.id)
