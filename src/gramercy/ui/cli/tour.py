@@ -30,7 +30,7 @@ from gramercy.ui.cli.approval import Review
 from gramercy.ui.cli.evaluation import start
 from gramercy.ui.cli.options import language_option
 from gramercy.ui.cli.terminal import json_text, visible
-from gramercy.workbench.assembly import image_registry, live_image
+from gramercy.workbench.sources import image_registry, live_image
 
 if TYPE_CHECKING:
     from gramercy.images.live import LiveImage
