@@ -380,7 +380,7 @@ def test_a_checkpoint_that_never_came_is_told(image, words, monkeypatch):
     image.evaluate(words.define)
     image.checkpoints()
     meet = Family.meet
-    missing = []
+    missing: list[str] = []
 
     def lose_first(family, tag, seconds, *, parent=None):
         connection = meet(family, tag, seconds, parent=parent)
