@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 
 from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
 from gramercy.images.base import Reply
-from gramercy.images.checkpoints import MOST_LOOKS, Checkpoint, Step, Timeline, depth, extended, steps_since
+from gramercy.images.checkpoints import (
+    MOST_LOOKS,
+    Checkpoint,
+    Step,
+    Timeline,
+    depth,
+    extended,
+    first_words,
+    steps_since,
+)
 from gramercy.images.processes import Family, Program
 
 if TYPE_CHECKING:
@@ -29,8 +38,6 @@ MEETING_SECONDS = 2.0
 MOST_PROMISED = 2
 # A look has been answered before, and was brief.
 LOOK_SECONDS = 5.0
-# Characters of the code that label a checkpoint: one line of a list.
-LONGEST_LABEL = 60
 # Of the calls that a death loses, the latest are listed.
 MOST_LISTED = 5
 
@@ -205,7 +212,7 @@ class Lifecycle:
         else:
             self.unkept_reason = ""
             self._kept_at = monotonic()
-            label = " ".join(evaluation.code[: 4 * LONGEST_LABEL].split())[:LONGEST_LABEL]
+            label = first_words(evaluation.code)
             self.promised.append(Promised(evaluation.tag, label, self.past, self.live))
             return None
         return self.unkept_reason
