@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; the client lies beside the tests of the transport.
-sys.path.insert(0, str(Path(__file__).parents[1] / "mcp"))
-RawClient = importlib.import_module("raw_client").RawClient
+from tests.mcp.raw_client import RawClient
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("sbcl"), reason="sbcl is not installed: apt-get install sbcl"

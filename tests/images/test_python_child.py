@@ -4,7 +4,6 @@
 
 import contextlib
 import ctypes
-import importlib
 import json
 import os
 import resource
@@ -19,9 +18,7 @@ from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-completed = importlib.import_module("children").completed
+from tests.images.children import completed
 
 PROGRAM = Path(__file__).parents[2] / "src/gramercy/images/python/__main__.py"
 SITE = Path(sys.prefix) / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"

@@ -7,7 +7,6 @@ The child is started directly, without a sandbox, and spoken to over a socket by
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import random
@@ -16,14 +15,11 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-completed = importlib.import_module("children").completed
+from tests.images.children import completed
 
 LISP = Path(__file__).parents[2] / "src" / "gramercy" / "images" / "lisp"
 SBCL = shutil.which("sbcl") or ""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
-import sys
 from itertools import count
-from pathlib import Path
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-# Test folders are not packages; these modules lie beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-raw_http = importlib.import_module("raw_http")
+from tests.mcp import raw_http
+
 LEGACY, MODERN = raw_http.LEGACY, raw_http.MODERN
 
 YES = {"action": "accept", "content": {"decision": "approve"}}

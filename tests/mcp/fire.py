@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 from contextlib import contextmanager
-from pathlib import Path
 
-# Test folders are not packages; the client lies beside this module.
-sys.path.insert(0, str(Path(__file__).parent))
-raw_http = importlib.import_module("raw_http")
+from tests.mcp import raw_http
 
 # Of a server that has read 10 MB several times over; at rest it has about 40.
 MOST_MEGABYTES = 120

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import sys
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-# Test folders are not packages; the client on pipes lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-raw_client = importlib.import_module("raw_client")
+from tests.mcp import raw_client
+
 BOUND = raw_client.BOUND
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
-from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; these modules lie beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-desk = importlib.import_module("approval_desk")
+from tests.mcp import approval_desk as desk
+
 LEGACY, MODERN, YES, BEFORE, AFTER = desk.LEGACY, desk.MODERN, desk.YES, desk.BEFORE, desk.AFTER
 arguments_for, calling, text_of = desk.arguments_for, desk.calling, desk.text_of
 key, token, project, port = desk.key, desk.token, desk.project, desk.port

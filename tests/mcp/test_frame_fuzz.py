@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from contextlib import ExitStack
-from pathlib import Path
 from random import Random
 
 import pytest
 
-# Test folders are not packages; these modules lie beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-raw_http = importlib.import_module("raw_http")
-odd = importlib.import_module("odd_frames")
-fire = importlib.import_module("fire")
+from tests.mcp import fire, raw_http
+from tests.mcp import odd_frames as odd
 
 SEED = 20261115
 NUMBER = 2_000

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
-from pathlib import Path
+import json
 from random import Random
 
 import pytest
 
-# Test folders are not packages; these modules lie beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-raw_http = importlib.import_module("raw_http")
-fire = importlib.import_module("fire")
+from tests.mcp import fire, raw_http
 
 SEED = 20261115
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
@@ -133,7 +128,7 @@ def test_chunks_of_any_size_are_one_body(under_fire):
 
     async def shoot(gun):
         random = Random(SEED)
-        body = raw_http.json.dumps(message).encode()
+        body = json.dumps(message).encode()
         headers = {"mcp_protocol_version": raw_http.MODERN, "mcp_method": "tools/call", "mcp_name": "echo"}
         head = raw_http.head(b"", content_length=None, transfer_encoding="chunked", **headers)
         for _ in range(20):
@@ -203,7 +198,7 @@ def test_pipelined_requests_are_answered_in_order(under_fire):
         found = []
         for answer in answers:
             response = answer or await gun.wire.read()
-            found.append(raw_http.json.loads(await response.body()).get("id"))
+            found.append(json.loads(await response.body()).get("id"))
         assert found == [*range(50), None, *range(51, 100)]
 
     under_fire(shoot)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import re
 import signal
@@ -18,10 +17,7 @@ from time import perf_counter
 
 import pytest
 
-# Test folders are not packages; these modules lie beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-raw_http = importlib.import_module("raw_http")
-raw_client = importlib.import_module("raw_client")
+from tests.mcp import raw_client, raw_http
 
 SECONDS = float(os.environ.get("GRAMERCY_LOAD_SECONDS", "8"))
 CLIENTS = 64

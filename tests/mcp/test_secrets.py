@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; these modules lie beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-raw_http = importlib.import_module("raw_http")
-raw_client = importlib.import_module("raw_client")
+from tests.mcp import raw_client, raw_http
 
 TOKEN = "canary-of-the-token-2f9b1c7e5a"
 ENVIRONMENT = "canary-of-the-environment-8d31"

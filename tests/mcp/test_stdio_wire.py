@@ -14,10 +14,9 @@ from time import monotonic
 
 import pytest
 
-# Test folders are not packages; these modules lie beside this one.
+from tests.mcp import raw_client
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-raw_client = importlib.import_module("raw_client")
 frame, until = raw_client.frame, raw_client.until
 
 SERVER = str(HERE / "stdio_server.py")

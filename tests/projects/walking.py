@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import socket
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
 
-# Test folders are not packages; the client lies beside the tests of the transport.
-sys.path.insert(0, str(Path(__file__).parents[1] / "mcp"))
-raw_client = importlib.import_module("raw_client")
+from tests.mcp import raw_client
 
 BOUND = 120
 EVALUATE = {"sbcl": "evaluate-lisp", "python": "evaluate-python"}

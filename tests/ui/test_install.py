@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
@@ -19,10 +18,7 @@ from gramercy.ui.cli.files import write_settings
 from gramercy.ui.cli.serve import serve
 from gramercy.ui.clients.base import Machine, SettingsError, is_fleeting
 from gramercy.ui.clients.known import CLIENTS
-
-# Test folders are not packages; the client lies beside the tests of the transport.
-sys.path.insert(0, str(Path(__file__).parents[1] / "mcp"))
-raw_client = importlib.import_module("raw_client")
+from tests.mcp import raw_client
 
 FILES = {
     "claude-code": (".claude.json", ".mcp.json"),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; the client lies beside the tests of the transport.
-sys.path.insert(0, str(Path(__file__).parents[1] / "mcp"))
-raw_client = importlib.import_module("raw_client")
+from tests.mcp import raw_client
+
 frame, children_of = raw_client.frame, raw_client.children_of
 
 TOOL = {"sbcl": "evaluate-lisp", "python": "evaluate-python"}

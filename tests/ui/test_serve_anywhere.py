@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -16,12 +15,10 @@ import pytest
 
 from gramercy.errors import SandboxError
 from gramercy.images.sandbox import Confinement, why_not
-from gramercy.workbench.folders import path_of
-from gramercy.workbench.instructions import CLOSING
+from gramercy.workbench.serving import CLOSING
+from gramercy.workbench.site import path_of
+from tests.mcp import raw_client
 
-# Test folders are not packages; the client lies beside the tests of the transport.
-sys.path.insert(0, str(Path(__file__).parents[1] / "mcp"))
-raw_client = importlib.import_module("raw_client")
 frame, until = raw_client.frame, raw_client.until
 
 SERVE = [sys.executable, "-m", "gramercy", "serve"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import signal
 import sys
@@ -12,9 +11,8 @@ from time import monotonic
 
 import pytest
 
-# Test folders are not packages; the client lies beside the tests of the transport.
-sys.path.insert(0, str(Path(__file__).parents[1] / "mcp"))
-raw_client = importlib.import_module("raw_client")
+from tests.mcp import raw_client
+
 frame, until, children_of = raw_client.frame, raw_client.until, raw_client.children_of
 
 TOOL = {"sbcl": "evaluate-lisp", "python": "evaluate-python"}

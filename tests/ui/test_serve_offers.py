@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from pathlib import Path
 
 import pytest
 
 from gramercy.gram.specification import specifications_in
 from gramercy.gram.syntax.reader import read
-
-# Test folders are not packages; the client lies beside the tests of the transport.
-sys.path.insert(0, str(Path(__file__).parents[1] / "mcp"))
-raw_client = importlib.import_module("raw_client")
+from tests.mcp import raw_client
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
@@ -210,6 +205,6 @@ def test_offers_cost_nothing_before_they_are_asked_for(tmp_path):
         after = client.errors()
     finally:
         client.close()
-    for late in ("gramercy.mcp.catalogue", "gramercy.workbench.resources", "gramercy.workbench.prompts"):
+    for late in ("gramercy.mcp.catalogue", "gramercy.workbench.offers", "gramercy.workbench.prompts"):
         assert late not in before
         assert late in after
