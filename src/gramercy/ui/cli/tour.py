@@ -180,7 +180,7 @@ def _drift(stage: Stage) -> None:
         tell("person sees", f"{tool.name} {json.dumps(arguments)}{again}")
         if not request.changes:
             stage.notes.write_text("milk\neggs\n")
-            tell("meanwhile", "somebody else changes the file")
+            tell("meanwhile", "another program changes the file")
         return Approved()
 
     call(Executor(stage.registry, person), "write_notes", {"content": "bread\n"})
