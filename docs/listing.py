@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gramercy.images.opening import Gallery, open_image
+from gramercy.images.base import Gallery
+from gramercy.images.opening import open_image
 from gramercy.toolsets.core import core_tools
+from gramercy.toolsets.factory import Workshop
+from gramercy.toolsets.opened_images import OpenedImages, opened_image_tools
 from gramercy.toolsets.session import session_tools
-from gramercy.toolsets.source import Workshop
-from gramercy.toolsets.studio import Studio, studio_tools
 from gramercy.toolsets.time_travel import time_travel_tools
 from gramercy.toolsets.workspace import Workspace
 
@@ -53,7 +54,9 @@ def _sets() -> Iterator[tuple[str, list[Tool]]]:
     yield "time-travel", time_travel_tools(workshop)
     yield (
         "images",
-        studio_tools(Studio(workshop.source, lambda name, language: open_image(language, name=name))),
+        opened_image_tools(
+            OpenedImages(workshop.source, lambda name, language: open_image(language, name=name))
+        ),
     )
 
 

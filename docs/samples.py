@@ -17,6 +17,9 @@ ERRORS = {
     "InvalidCallError": 'Executor(Registry()).execute_tool_calls("read_note")',
     "InvalidPolicyError": 'Policy([{"action": "alow", "tools": ["read_*"]}])',
     "SourceError": 'load_tools("missing.py")',
+    "ForeignError": 'connect_server(name="notes")',
+    "ServerGoneError": 'connect_server(["true"], name="notes")',
+    "ServingError": 'HttpSettings(path="mcp")',
     "WorkspaceError": 'Workspace("examples").read("note.py")',
     "ImageError": 'open_image("pyton")',
     "ImageStartError": 'python_program(None, Environment(python="/no"), confinement=Confinement.NONE)',
@@ -39,8 +42,10 @@ from gramercy.images.connection import as_json
 from gramercy.images.environment import Environment
 from gramercy.images.sandbox import Confinement
 from gramercy.images.checkpoints import Timeline
+from gramercy.mcp.foreign import connect_server
+from gramercy.mcp.http import HttpSettings
 from gramercy.toolsets.workspace import Workspace
-from gramercy.workbench.loading import load_tools
+from gramercy.workbench.sources import load_tools
 
 notes = load_tools("examples/notes.py")
 read_note = notes.resolve("read_note")
@@ -71,6 +76,9 @@ with ours, theirs:
         print(error)
 """,
 }
+
+# Errors without a sample: those that are caught inside of gramercy, and those that need another server.
+UNSHOWN = frozenset({"ChangedError", "HttpError", "KeysUnavailableError", "RemoteError", "SessionLostError"})
 
 # For each lint code a text in which exactly this code is found.
 GRAM = {

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import jsonschema_rs
 import pytest
+
+from bench import bad_calls, bad_tools, our_texts, scoring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Ask: TypeAlias = Callable[[Any], Any]
 
-# The benchmark is no part of the package; it lies beside it.
-sys.path.insert(0, str(Path(__file__).parents[2]))
-bad_calls = importlib.import_module("bench.bad_calls")
-bad_tools = importlib.import_module("bench.bad_tools")
-our_texts = importlib.import_module("bench.our_texts")
-scoring = importlib.import_module("bench.scoring")
 
 CALLS = {call.title: call for call in bad_calls.BAD_CALLS}
 CITY_MISSING = "city: expected string, received nothing: it is required"

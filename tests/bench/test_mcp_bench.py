@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -11,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from bench.mcp_contenders import contenders
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-contenders = importlib.import_module("bench.mcp_contenders").contenders
 GRAMERCY = "gramercy"
 BOUND = 120
 

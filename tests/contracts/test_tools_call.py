@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; the client lies beside the tests of the transport.
-sys.path.insert(0, str(Path(__file__).parents[1] / "mcp"))
-RawClient = importlib.import_module("raw_client").RawClient
+from gramercy.testing.clients import StdioClient
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("sbcl"), reason="sbcl is not installed: apt-get install sbcl"
@@ -24,8 +20,8 @@ EXAMPLE = {"jsonrpc": "2.0", "id": 3, "method": "tools/call"}
 
 def opened(project, *options):
     command = [sys.executable, "-m", "gramercy", "serve", "--image", "sbcl", "--project", str(project)]
-    client = RawClient(*command, *options)
-    client.shake_hands()
+    client = StdioClient(*command, *options)
+    client.initialize()
     return client
 
 

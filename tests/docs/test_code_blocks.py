@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.docs import pages, walkthrough
+
 if TYPE_CHECKING:
     from tests.docs.pages import Page
 
-# Test folders are not packages; these two modules lie beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-pages = importlib.import_module("pages")
-walkthrough = importlib.import_module("walkthrough")
 
 PAGES = {page.name: page for page in pages.all_pages() if page.blocks}
 

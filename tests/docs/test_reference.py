@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import subprocess
 import sys
@@ -16,15 +15,13 @@ import gramercy
 from gramercy import errors
 from gramercy.gram.lint.diagnostics import RULES
 from gramercy.ui.cli.main import cli
+from tests.docs import pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.docs.pages import Page
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-pages = importlib.import_module("pages")
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES: dict[str, Page] = {page.name: page for page in pages.all_pages()}

@@ -122,14 +122,11 @@ def test_a_policy_that_changes_is_asked_again_or_obeyed(run):
     """Guard design: the seal covers the policy version; deny always wins."""
     executor = Executor(Registry([make()]))
     approver = Approver(lambda: setattr(executor, "policy", Policy([{"action": "ask", "reason": "new"}])))
-    executor.settings.approval_handler = approver
-    assert run(executor, CALL).success
+    assert run(executor.with_approver(approver), CALL).success
     assert approver.changes == [(), ("the policy has changed",)]
     assert "new" in approver.requests[1].verdict.explanation
-    executor.settings.approval_handler = Approver(
-        lambda: setattr(executor, "policy", Policy([{"action": "deny"}]))
-    )
-    result = run(executor, CALL)
+    denying = Approver(lambda: setattr(executor, "policy", Policy([{"action": "deny"}])))
+    result = run(executor.with_approver(denying), CALL)
     assert result.error.startswith("the policy now denies the call: rule 1 says deny")
 
 
@@ -145,8 +142,8 @@ def test_several_changes_are_told_together(run):
         executor.policy = Policy([{"action": "ask"}])
         registry.register(make(lambda _: "other", target_state=lambda _: state[0]))
 
-    executor.settings.approval_handler = approver = Approver(everything)
-    assert run(executor, CALL).content == "other"
+    approver = Approver(everything)
+    assert run(executor.with_approver(approver), CALL).content == "other"
     assert approver.changes[1] == ("the tool's implementation has changed", "the policy has changed", TARGET)
 
 

@@ -137,7 +137,7 @@ def test_a_denied_call_has_one_span_that_says_so():
     spans = answer_of("""
 trace.set_tracer_provider(provider)
 run("asked", "deny")
-executor.settings.approval_handler = None
+executor = executor.with_approver(None)
 run("asked", "x")
 print(json.dumps(spans()))
 """)

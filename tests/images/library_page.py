@@ -4,19 +4,14 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy.images.python.threads import LIBRARIES
+from tests.images.library_subjects import SUBJECTS
 
 if TYPE_CHECKING:
     from tests.images.library_trials import Cell
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-SUBJECTS = importlib.import_module("library_subjects").SUBJECTS
 HEAD = """<!-- Made by `scripts/trials --write`, which uses each library in a real image; change that, not this page. -->
 # Libraries and time travel
 

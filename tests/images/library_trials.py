@@ -17,17 +17,14 @@ from typing import TYPE_CHECKING
 from gramercy.errors import GramercyError
 from gramercy.images.environment import Environment
 from gramercy.images.opening import open_image
+from tests.images import library_subjects as subjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gramercy.images.base import Image, Reply
     from tests.images.library_subjects import Subject
 
-    from gramercy.images.base import Image, Reply
-
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-subjects = importlib.import_module("library_subjects")
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "libraries.md"

@@ -19,9 +19,7 @@ def test_every_form_of_the_public_suite_means_the_same_in_an_image():
         pytest.skip(f"the suite is in no package registry: set {PLACE} to a checkout of ansi-test")
     if shutil.which("sbcl") is None:
         pytest.skip("sbcl is not installed: apt-get install sbcl")
-    # Test folders are not packages; this module lies beside this one.
-    sys.path.insert(0, str(Path(__file__).parent))
-    from ansi_forms import compare  # type: ignore[import-not-found]
+    from tests.images.ansi_forms import compare
 
     counts, different = compare(Path(os.environ[PLACE]))
     sys.stderr.write(f"{dict(counts)}\n")

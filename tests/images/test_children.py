@@ -4,24 +4,20 @@ Each test runs for SBCL and for Python; the forms that mean the same are in `chi
 language has is tested in `test_sbcl_child` and `test_python_child`.
 """
 
-import importlib
 import os
 import random
 import re
 import signal
 import struct
 import subprocess
-import sys
 from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; these modules lie beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-children = importlib.import_module("children")
-child_forms = importlib.import_module("child_forms")
+from gramercy.images.python import landlock
+from tests.images import child_forms, children
 
 PROGRAMS = Path(__file__).parents[2] / "src/gramercy/images"
 HOME = {"sbcl": "CL-USER", "python": "__main__"}
@@ -743,7 +739,6 @@ def test_a_preview_cannot_signal_other_processes(live, preview, say):
 
 def test_both_programs_give_up_the_same_rights():
     """Landlock is written twice, in Python and in Lisp, by the same numbers."""
-    landlock = importlib.import_module("gramercy.images.python.landlock")
     lisp = (PROGRAMS / "lisp/confinement.lisp").read_text()
     for name, number in (
         ("create-ruleset", landlock.CREATE_RULESET),

@@ -1,18 +1,13 @@
 """How a process ended can be asked of the one that forked it, and user code loses nothing by it."""
 
-import importlib
 import os
 import select
 import signal
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-children = importlib.import_module("children")
+from tests.images import children
 
 RUNNING = {"kind": "running"}
 UNKNOWN = {"kind": "unknown"}

@@ -2,18 +2,15 @@
 
 # ruff: noqa: E501 - the programs are data, and read best on one line
 
-import importlib
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; these modules lie beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-page = importlib.import_module("library_page")
-trials = importlib.import_module("library_trials")
+from tests.images import library_page as page
+from tests.images import library_trials as trials
+from tests.images.library_subjects import SUBJECTS
 
 ROOT = Path(__file__).parents[2]
 SYSTEMS = Path("/usr/share/common-lisp/source")
@@ -49,7 +46,7 @@ def test_the_page_is_read_as_it_is_written():
 
 def test_the_page_has_every_row_and_no_wrong_state():
     rows = page.table(trials.PAGE.read_text(encoding="utf-8"))
-    assert list(rows) == [subject.name for subject in trials.subjects.SUBJECTS]
+    assert list(rows) == [subject.name for subject in SUBJECTS]
     assert {word for words in rows.values() for word in words} <= {"works", "refused", "partly", "lost"}
 
 
@@ -65,11 +62,7 @@ def interpreter():
 @pytest.mark.usefixtures("interpreter")
 def test_libraries_fare_as_the_reference_says():
     """Threads and C libraries: the table is made by a test that installs and uses them."""
-    lacking = [
-        each.system
-        for each in trials.subjects.SUBJECTS
-        if each.system and not (SYSTEMS / each.system).is_dir()
-    ]
+    lacking = [each.system for each in SUBJECTS if each.system and not (SYSTEMS / each.system).is_dir()]
     if lacking or shutil.which("sbcl") is None:
         pytest.skip(f"not installed: sbcl or {', '.join(lacking)}; scripts/setup does it")
     results = trials.run([])

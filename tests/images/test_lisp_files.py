@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-children = importlib.import_module("children")
+from tests.images import children
+
 family, live = children.lisp_family, children.live
 
 SBCL = shutil.which("sbcl") or ""

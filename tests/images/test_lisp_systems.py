@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
-import sys
 import urllib.request
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-children = importlib.import_module("children")
+from tests.images import children
 
 LIBRARIES = Path("/usr/share/common-lisp/source")
 

@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-children = importlib.import_module("children")
+from tests.images import children
+
 family, live = children.lisp_family, children.live
 
 pytestmark = pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")

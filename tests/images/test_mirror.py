@@ -2,17 +2,13 @@
 
 # ruff: noqa: E501 - the forms are data, and read best on one line
 
-import importlib
 import os
-import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-children = importlib.import_module("children")
+from tests.images import children
 
 CODE = {
     "sbcl": {

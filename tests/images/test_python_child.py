@@ -5,7 +5,6 @@ What it must do as the SBCL program does is in `test_children`.
 
 # ruff: noqa: E501 - the forms are data, and read best on one line
 
-import importlib
 import os
 import signal
 import subprocess
@@ -16,11 +15,7 @@ from pathlib import Path
 import pytest
 
 from gramercy.images.python.landlock import landlock_version
-
-# Test folders are not packages; these modules lie beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-children = importlib.import_module("children")
-child_forms = importlib.import_module("child_forms")
+from tests.images import child_forms, children
 
 SITE = Path(sys.prefix) / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 live = children.live

@@ -1,15 +1,10 @@
 """What an error of the Python image tells: its causes, and the place of what could not be read."""
 
-import importlib
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-children = importlib.import_module("children")
+from tests.images import children
 
 
 @pytest.fixture(scope="module")

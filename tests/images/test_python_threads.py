@@ -7,18 +7,14 @@ import importlib
 import re
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement, why_not
+from tests.images import children
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-children = importlib.import_module("children")
 libraries = importlib.import_module("gramercy.images.python.threads")
 
 GCC = shutil.which("gcc")

@@ -2,16 +2,11 @@
 
 # ruff: noqa: E501 - the forms are data, and read best on one line
 
-import importlib
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-children = importlib.import_module("children")
+from tests.images import children
 
 THREAD = "import threading\nstop = threading.Event()\nthreading.Thread(target=stop.wait, daemon=True).start()"
 STAYS = "Objects that it changed in place stay changed, and so do files and all else outside."

@@ -4,17 +4,13 @@
 What it must do as the Python program does is in `test_children`.
 """
 
-import importlib
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-children = importlib.import_module("children")
+from tests.images import children
 
 LISP = Path(__file__).parents[2] / "src" / "gramercy" / "images" / "lisp"
 SBCL = children.SBCL

@@ -2,9 +2,10 @@
 
 # ruff: noqa: E501 - the forms are data, and read best on one line
 
-import importlib
+import json
+import select
 import signal
-import sys
+import struct
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -12,10 +13,7 @@ from pathlib import Path
 import pytest
 
 from gramercy.images.connection import as_plist
-
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-children = importlib.import_module("children")
+from tests.images import children
 
 TRIVIAL = {"sbcl": "(+ 1 2 3)", "python": "1 + 2 + 3"}
 LOOP = {"sbcl": "(loop)", "python": "while True: pass"}
@@ -129,7 +127,7 @@ def test_a_loop_can_be_interrupted_whatever_user_code_did_to_signals(live, langu
         assert live.value(TRIVIAL[language]) == "6"
         live.send("eval", code=LOOP[language])
         deadline = time.monotonic() + children.PATIENCE
-        while not children.select.select([live.plug], [], [], 0.05)[0] and time.monotonic() < deadline:
+        while not select.select([live.plug], [], [], 0.05)[0] and time.monotonic() < deadline:
             live.kill(signal.SIGINT)
         assert live.receive()["error"]["interrupted"]
 
@@ -148,7 +146,7 @@ def test_a_loop_ends_with_the_connection_whatever_user_code_did_to_that(live, co
     live.eval(code)
     live.value(TRIVIAL["sbcl"])
     live.send("eval", code="(progn (print 1) (loop))")
-    assert not children.select.select([live.plug], [], [], 0.2)[0]
+    assert not select.select([live.plug], [], [], 0.2)[0]
     live.plug.close()
     assert live.is_ended()
 
@@ -171,7 +169,7 @@ def test_a_copy_that_user_code_forks_never_answers(live, language):
     assert live.eval(fork[language])["ok"]
     live.value(TRIVIAL[language])
     assert live.ask("ping") == {"id": live.count, "ok": True}
-    assert not children.select.select([live.plug], [], [], 0.1)[0]
+    assert not select.select([live.plug], [], [], 0.1)[0]
 
 
 @pytest.mark.parametrize("language", ["python"])
@@ -214,8 +212,8 @@ def test_streams_that_were_closed_are_there_again(live):
 def test_empty_members_are_left_out_of_a_reply(live, language):
     """Child protocol: a member that is not there is empty."""
     live.send("eval", code=TRIVIAL[language])
-    body = live._exactly(children.struct.unpack(">I", live._exactly(4))[0])
-    reply = children.json.loads(body)
+    body = live._exactly(struct.unpack(">I", live._exactly(4))[0])
+    reply = json.loads(body)
     assert sorted(reply) == ["elapsed_ms", "forms", "id", "ok", "package", "state", "unchanged"]
 
 
@@ -233,7 +231,7 @@ def test_words_of_a_request_mean_the_same_each_time(live):
     for _time in range(2):
         for op, number in ((":ping", 12), (":PING", 0), ('"ping"', 123456789012345678), ("ping", -4)):
             text = f"(:op {op} :id {number} :then_fork nil :unheard-of t)".encode()
-            live.plug.sendall(children.struct.pack(">I", len(text)) + text)
+            live.plug.sendall(struct.pack(">I", len(text)) + text)
             reply = live.receive()
             assert reply["ok"] == (op != "ping")
             assert op == "ping" or reply["id"] == number

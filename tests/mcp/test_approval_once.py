@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
-from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; these modules lie beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-desk = importlib.import_module("approval_desk")
-LEGACY, MODERN, YES, BEFORE, AFTER = desk.LEGACY, desk.MODERN, desk.YES, desk.BEFORE, desk.AFTER
+from tests.mcp import approval_desk as desk
+from tests.mcp.conversations import LEGACY, MODERN
+
+YES, BEFORE, AFTER = desk.YES, desk.BEFORE, desk.AFTER
 arguments_for, calling, text_of = desk.arguments_for, desk.calling, desk.text_of
 key, token, project, port = desk.key, desk.token, desk.project, desk.port
 era, run, file = desk.era, desk.run, desk.file

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
-from pathlib import Path
+import json
 from random import Random
 
 import pytest
 
-# Test folders are not packages; these modules lie beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-raw_http = importlib.import_module("raw_http")
-fire = importlib.import_module("fire")
+from gramercy.testing.clients import modern_meta, request_head
+from tests.mcp import fire
+from tests.mcp.conversations import MODERN
+from tests.support import port_of
 
 SEED = 20261115
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
@@ -57,7 +55,7 @@ def under_fire(tmp_path_factory):
     """Return a function that runs a coroutine function with a server to shoot at, one for all tests."""
     folder = tmp_path_factory.mktemp("tools")
     with fire.served(folder, "--http", "127.0.0.1:0", "--no-auth") as server:
-        port = raw_http.port_of(server)
+        port = port_of(server)
         yield lambda shoot: fire.run_under_fire(port, shoot)
 
 
@@ -129,13 +127,13 @@ def test_chunks_of_any_size_are_one_body(under_fire):
     """HTTP: how a body is cut makes no difference."""
     text = "x" * 5_000
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    message["params"] = {"name": "echo", "arguments": {"text": text}, "_meta": raw_http.meta({})}
+    message["params"] = {"name": "echo", "arguments": {"text": text}, "_meta": modern_meta({})}
 
     async def shoot(gun):
         random = Random(SEED)
-        body = raw_http.json.dumps(message).encode()
-        headers = {"mcp_protocol_version": raw_http.MODERN, "mcp_method": "tools/call", "mcp_name": "echo"}
-        head = raw_http.head(b"", content_length=None, transfer_encoding="chunked", **headers)
+        body = json.dumps(message).encode()
+        headers = {"mcp_protocol_version": MODERN, "mcp_method": "tools/call", "mcp_name": "echo"}
+        head = request_head(b"", content_length=None, transfer_encoding="chunked", **headers)
         for _ in range(20):
             chunks, place = [head], 0
             while place < len(body):
@@ -198,12 +196,12 @@ def test_pipelined_requests_are_answered_in_order(under_fire):
     async def shoot(gun):
         bodies = [b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % number for number in range(100)]
         bodies[50] = b"{"
-        data = b"".join(raw_http.head(body, **gun.session) + body for body in bodies)
+        data = b"".join(request_head(body, **gun.session) + body for body in bodies)
         answers = [await gun.wire.send(data)] + [None] * 99
         found = []
         for answer in answers:
             response = answer or await gun.wire.read()
-            found.append(raw_http.json.loads(await response.body()).get("id"))
+            found.append(json.loads(await response.body()).get("id"))
         assert found == [*range(50), None, *range(51, 100)]
 
     under_fire(shoot)

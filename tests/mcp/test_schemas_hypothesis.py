@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
@@ -15,10 +12,7 @@ from hypothesis_jsonschema import from_schema
 
 from gramercy.mcp.base import Peer
 from gramercy.workbench.serving import FURTHER_TOOLSETS, TOOLSETS, Service, open_server
-
-# Test folders are not packages; the client lies beside this module.
-sys.path.insert(0, str(Path(__file__).parent))
-raw_http = importlib.import_module("raw_http")
+from tests.support import start_server
 
 IMAGES = {"lisp": "sbcl", "snake": "python"}
 # Known to one image or the other, so that not everything ends with a name that does not exist.
@@ -65,8 +59,8 @@ def client(project):
     """Return a client without elicitation of a server with both images and all tools."""
     words = [f"--image={name}={language}" for name, language in IMAGES.items()]
     words += [f"--toolset={name}" for name in (*TOOLSETS, *FURTHER_TOOLSETS)]
-    server = raw_http.start_server(*words, "--timeout", str(EVALUATION_SECONDS), cwd=project)
-    server.shake_hands()
+    server = start_server(*words, "--timeout", str(EVALUATION_SECONDS), cwd=project)
+    server.initialize()
     yield server
     said = server.errors()
     server.close()

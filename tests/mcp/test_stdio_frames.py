@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gramercy.mcp.frames import BYTE_ORDER_MARK, Splitter
+from gramercy.mcp.pipes import BYTE_ORDER_MARK, Splitter
 
 
 def frames_of(*chunks, limit=100):

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
 from gramercy.images.caches import find_core
 from gramercy.images.sbcl import find_sbcl, sbcl_version
-
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-walking = importlib.import_module("walking")
+from tests.projects import walking
 
 
 @pytest.fixture

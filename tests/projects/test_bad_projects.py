@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import socket
@@ -13,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-walking = importlib.import_module("walking")
+from tests.projects import walking
+
 write = walking.write
 
 needs_sbcl = pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")

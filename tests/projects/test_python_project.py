@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-# Test folders are not packages; this module lies beside this one.
-sys.path.insert(0, str(Path(__file__).parent))
-walking = importlib.import_module("walking")
+from tests.projects import walking
+from tests.support import until
+
 edit, write = walking.edit, walking.write
 
 BASE = getattr(sys, "_base_executable", sys.executable)
@@ -338,7 +337,7 @@ def test_a_django_project_is_used_tested_and_served(garden, project, walk):
     assert told.endswith("=> 0")
     # Another process has no thread in the image: states are kept while it serves.
     assert "No state was kept" not in day.eval(RUNSERVER)
-    walking.raw_client.until(lambda: walking.is_answered(port, "/count"))
+    until(lambda: walking.is_answered(port, "/count"))
     assert walking.get(port, "/count") == "1"
     day.eval("Plant.objects.create(name='elm').name")
     day.do("undo_last")
@@ -346,4 +345,4 @@ def test_a_django_project_is_used_tested_and_served(garden, project, walk):
     assert walking.get(port, "/count") == "2"
     assert day.eval("server.poll()").endswith("=> 0")
     day.eval("import os, signal; os.kill(server.pid, signal.SIGTERM)")
-    walking.raw_client.until(lambda: not walking.is_answered(port, "/count"))
+    until(lambda: not walking.is_answered(port, "/count"))

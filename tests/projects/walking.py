@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import socket
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
 
-# Test folders are not packages; the client lies beside the tests of the transport.
-sys.path.insert(0, str(Path(__file__).parents[1] / "mcp"))
-raw_client = importlib.import_module("raw_client")
+from gramercy.testing.clients import StdioClient
 
 BOUND = 120
 EVALUATE = {"sbcl": "evaluate-lisp", "python": "evaluate-python"}
@@ -25,8 +21,8 @@ class Walk:
     def __init__(self, language, project, *command, **environment):
         words = command or (sys.executable, "-m", "gramercy", "serve", "--image", language)
         self.language = language
-        self.client = raw_client.RawClient(*words, cwd=project, NO_COLOR="1", **environment)
-        self.instructions = self.client.shake_hands()["instructions"]
+        self.client = StdioClient(*words, cwd=project, env={"NO_COLOR": "1", **environment})
+        self.instructions = self.client.initialize()["instructions"]
 
     def ask(self, tool, **arguments):
         """Call a tool; return whether it failed, and its text."""

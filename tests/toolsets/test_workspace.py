@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from gramercy.errors import WorkspaceError
-from gramercy.toolsets import past, storage
+from gramercy.toolsets import storage
+from gramercy.toolsets import workspace as workspace_module
 from gramercy.toolsets.workspace import LARGEST_FILE, Workspace
 
 
@@ -468,7 +469,7 @@ def test_a_file_that_somebody_changed_since_is_not_taken_back(workspace, project
 
 def test_what_is_kept_for_undo_is_bounded(workspace, project, monkeypatch):
     """Never unbounded memory."""
-    monkeypatch.setattr(past, "MOST_BYTES", 10)
+    monkeypatch.setattr(workspace_module, "MOST_BYTES", 10)
     (project / "f").write_text("12345678")
     workspace.write("f", "abcdefgh")
     workspace.write("f", "ABCDEFGH")

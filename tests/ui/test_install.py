@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
@@ -15,14 +14,11 @@ import pytest
 
 from gramercy import __version__
 from gramercy.images.caches import cache_directory
+from gramercy.testing.clients import StdioClient
 from gramercy.ui.cli.files import write_settings
 from gramercy.ui.cli.serve import serve
 from gramercy.ui.clients.base import Machine, SettingsError, is_fleeting
 from gramercy.ui.clients.known import CLIENTS
-
-# Test folders are not packages; the client lies beside the tests of the transport.
-sys.path.insert(0, str(Path(__file__).parents[1] / "mcp"))
-raw_client = importlib.import_module("raw_client")
 
 FILES = {
     "claude-code": (".claude.json", ".mcp.json"),
@@ -95,9 +91,9 @@ def test_what_is_written_starts_a_server_that_answers(gramercy, home, client, tm
     install(gramercy, client, "--write", "--project", "garden", "--image", "python")
     entry = servers_in(client, (home / FILES[client][0]).read_text())["gramercy"]
     # Clients start it elsewhere, and programs with windows have another PATH.
-    server = raw_client.RawClient(entry["command"], *entry["args"], cwd="/", PATH="/usr/bin:/bin")
+    server = StdioClient(entry["command"], *entry["args"], cwd="/", env={"PATH": "/usr/bin:/bin"})
     try:
-        assert server.shake_hands()["serverInfo"]["name"] == "gramercy"
+        assert server.initialize()["serverInfo"]["name"] == "gramercy"
         assert server.call("evaluate-python", code="open('seen', 'w').write('x')")["content"]
     finally:
         server.close()

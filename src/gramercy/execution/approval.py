@@ -139,11 +139,17 @@ class _RefusalError(Exception):
 class Gate:
     """Lets an attempt pass once it is approved, or makes its refusal."""
 
-    __slots__ = ("recorder", "settings")
+    __slots__ = ("handler", "recorder", "settings")
 
-    def __init__(self, settings: Settings, recorder: Recorder) -> None:
+    def __init__(self, settings: Settings, recorder: Recorder, handler: ApprovalHandler | None) -> None:
+        """Refuse a handler that would only show its fault when a person should be asked."""
+        if handler is not None and not callable(handler):
+            raise ExecutionError(
+                f"the approval handler is {type(handler).__name__}: expected a function or None"
+            )
         self.settings = settings
         self.recorder = recorder
+        self.handler = handler
 
     async def admit(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
         """Return None when the attempt may run, with the arguments that were approved, else its refusal."""
@@ -160,7 +166,7 @@ class Gate:
         return None
 
     async def _approve(self, attempt: Attempt, caller: Caller) -> None:
-        if self.settings.approval_handler is None:
+        if self.handler is None:
             raise _RefusalError(
                 f"{attempt.tool.name} needs approval ({attempt.verdict.explanation}), "
                 "but nobody can be asked: no approval handler is set. It was not run."
@@ -197,7 +203,7 @@ class Gate:
     async def _decision(
         self, attempt: Attempt, seal: Seal, caller: Caller, changes: tuple[str, ...]
     ) -> Decision:
-        handler = self.settings.approval_handler
+        handler = self.handler
         assert handler is not None  # noqa: S101 - admitted only with a handler; this tells mypy
         shown = attempt.given()
         question: tuple[Any, ...] = (attempt.tool, shown)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import types
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -16,7 +17,7 @@ from gramercy.errors import DeadlineExceededError, ExecutionError
 from gramercy.execution.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
 
 # How long a cancelled coroutine may take to clean up before it is left behind.
 GRACE = 0.25
@@ -113,6 +114,38 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
         return stop.value  # type: ignore[no-any-return]
     coroutine.close()
     raise RuntimeError("a pipeline with the blocking caller was suspended")
+
+
+def begun(coroutine: Coroutine[Any, Any, T]) -> T | Coroutine[Any, Any, T]:
+    """Run a coroutine up to its first wait; return its result, or what takes it from there to its end."""
+    try:
+        waiting = coroutine.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    return _resumed(coroutine, waiting)
+
+
+@types.coroutine
+def later(function: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> Generator[Any, Any, T]:
+    """Give what a coroutine function gives; Python does not warn when this is dropped before its start."""
+    return (yield from function(*given))  # type: ignore[no-any-return]
+
+
+@types.coroutine
+def _resumed(coroutine: Coroutine[Any, Any, Any], waiting: Any) -> Generator[Any, Any, Any]:
+    """Hand on what the coroutine waits for to the task that awaits this, and the answers to the coroutine."""
+    while True:
+        try:
+            value = yield waiting
+        except BaseException as error:  # noqa: BLE001 - belongs to the coroutine
+            step: Callable[[Any], Any] = coroutine.throw
+            value = error
+        else:
+            step = coroutine.send
+        try:
+            waiting = step(value)
+        except StopIteration as done:
+            return done.value
 
 
 async def bounded(awaitable: Awaitable[T], limit: Limit) -> T:

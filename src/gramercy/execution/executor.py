@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from copy import copy
 from dataclasses import dataclass, field
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gramercy.errors import (
     ExecutionError,
@@ -22,9 +23,18 @@ from gramercy.errors import (
 )
 from gramercy.execution import telemetry
 from gramercy.execution.approval import Gate
-from gramercy.execution.callers import BLOCKING, LOOP, Caller, Limit, drive, ends_pipeline, must_pass
+from gramercy.execution.callers import (
+    BLOCKING,
+    LOOP,
+    Caller,
+    Limit,
+    begun,
+    drive,
+    ends_pipeline,
+    later,
+    must_pass,
+)
 from gramercy.execution.calls import ToolCall, ToolResult, id_of, read_arguments, read_call
-from gramercy.execution.express import ExpressLane, Outcome
 from gramercy.execution.hooks import check_hooks, transformed
 from gramercy.execution.journal import Journal, MemoryJournal
 from gramercy.execution.metrics import Metrics, ToolMetrics, metrics_table
@@ -34,7 +44,7 @@ from gramercy.tools.safety import Safety
 from gramercy.tools.values import SCALARS, PlainCopy, is_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.hooks import Hook, Transform
@@ -49,7 +59,6 @@ class Settings:
     registry: Registry
     policy: Policy
     journal: Journal
-    approval_handler: ApprovalHandler | None = None
     hooks: list[Hook] = field(default_factory=list)
     transforms: list[Transform] = field(default_factory=list)
     deadline: float | None = None
@@ -67,11 +76,6 @@ class Settings:
                 )
         if not is_duration(self.max_output) or not isinstance(self.max_output, int):
             raise ExecutionError(f"max_output is {self.max_output!r:.50}: expected a number of characters")
-        handler = self.approval_handler
-        if handler is not None and not callable(handler):
-            raise ExecutionError(
-                f"the approval handler is {type(handler).__name__}: expected a function or None"
-            )
 
 
 SIDE_BY_SIDE = 8
@@ -80,6 +84,8 @@ MOST_NAMED = 20
 _ALLOW, _ASK, _DENY = Action.ALLOW, Action.ASK, Action.DENY
 # Results that nobody needs to await, so that nobody needs to ask.
 _PLAIN_RESULTS = SCALARS | {list, dict, tuple}
+_modules = sys.modules
+Outcome: TypeAlias = "ToolResult | Coroutine[Any, Any, ToolResult]"
 
 
 class Executor:
@@ -87,6 +93,11 @@ class Executor:
 
     Nothing a tool, hook or approver does is raised to the caller: it becomes a failed ToolResult. Only the
     caller's own cancellation and keyboard interrupt pass.
+
+    A call takes one of two roads. The plain one runs it here and now; the waiting one is a coroutine, for
+    what has to be asked about, bounded by a deadline, traced or put on a thread. `execute`, `aexecute` and
+    `begin` differ only in who waits. Code that is given an executor and wants another approval handler takes
+    `executor.with_approver(handler)`, which shares all the rest, and leaves the one it was given as it was.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of an executor are its arguments
@@ -110,7 +121,6 @@ class Executor:
             registry,
             self._capped(policy or Policy()),
             MemoryJournal() if journal is None else journal,
-            approval_handler,
             check_hooks("hook", hooks),
             check_hooks("transform", transforms),
             deadline,
@@ -120,45 +130,35 @@ class Executor:
         )
         self._metrics = Metrics()
         self._recorder = Recorder(self.settings, self._metrics)
-        self._gate = Gate(self.settings, self._recorder)
-        self._express = self._lane(BLOCKING, inline_only=False)
-        self._inline_express = self._lane(LOOP, inline_only=True)
-
-    def _lane(self, caller: Caller, *, inline_only: bool) -> ExpressLane:
-        def finish(attempt: Attempt, value: Any, started: float) -> Outcome:
-            return self._conclude(attempt, value, started, caller)
-
-        def rescue(attempt: Attempt, error: BaseException, started: float) -> ToolResult:
-            return self._rescued(attempt, error, started, must_pass)
-
-        return ExpressLane(self.settings, self._metrics, finish, rescue, inline_only=inline_only)
+        self._gate = Gate(self.settings, self._recorder, approval_handler)
 
     def execute(self, call: ToolCall | Mapping[str, Any]) -> ToolResult:
         """Run one call and return its result."""
-        swift = self._express.run(call)
-        if swift is not None:
-            return swift if type(swift) is ToolResult else drive(swift)
-        attempt = self._prepare(call)
-        if type(attempt) is ToolResult:
-            return attempt
-        if not self._is_direct(attempt):
-            return drive(self._run(attempt, BLOCKING))
-        result = self._run_directly(attempt, BLOCKING)
-        return result if type(result) is ToolResult else drive(result)
+        outcome = self._start(call, BLOCKING)
+        return outcome if type(outcome) is ToolResult else drive(outcome)
 
     async def aexecute(self, call: ToolCall | Mapping[str, Any]) -> ToolResult:
         """Run one call without blocking the event loop (only tools declared inline run on it)."""
-        swift = self._inline_express.run(call)
-        if swift is not None:
-            return swift if type(swift) is ToolResult else await swift
-        attempt = self._prepare(call)
-        if type(attempt) is ToolResult:
-            return attempt
-        tool = attempt.tool
-        if not ((tool.inline or tool.async_handler) and self._is_direct(attempt)):
-            return await self._run(attempt, LOOP)
-        result = self._run_directly(attempt, LOOP)
-        return result if type(result) is ToolResult else await result
+        outcome = self._start(call, LOOP)
+        return outcome if type(outcome) is ToolResult else await outcome
+
+    def begin(self, call: ToolCall | Mapping[str, Any]) -> Outcome:
+        """Begin one call on the thread of an event loop; return its result, or an awaitable that gives it.
+
+        The awaitable wants to be awaited in a task, or may be dropped. Where the tool has an `async_handler`,
+        that has already run up to its first wait, so that a call which never waits costs no task.
+        """
+        return self._start(call, LOOP)
+
+    def with_approver(self, approval_handler: ApprovalHandler | None) -> Executor:
+        """Return an executor that asks another approval handler and shares everything else with this one.
+
+        Registry, policy, journal, hooks, limits and metrics are the same objects: a policy that is assigned
+        to one of the two counts for both.
+        """
+        derived = copy(self)
+        derived._gate = Gate(self.settings, self._recorder, approval_handler)  # noqa: SLF001 - one of our own
+        return derived
 
     def execute_tool_calls(self, calls: Iterable[ToolCall | Mapping[str, Any]]) -> list[ToolResult]:
         """Run the calls of one answer; side by side when all are safe, else one after the other."""
@@ -190,6 +190,11 @@ class Executor:
     @policy.setter
     def policy(self, policy: Policy) -> None:
         self.settings.policy = self._capped(policy)
+
+    @property
+    def approval_handler(self) -> ApprovalHandler | None:
+        """The function that is asked; None when nobody can be, so that what needs approval is denied."""
+        return self._gate.handler
 
     @property
     def journal(self) -> Journal:
@@ -235,8 +240,8 @@ class Executor:
             tool = settings.registry.get(name) or settings.registry.resolve(name)
             if type(arguments) is not dict:
                 arguments = read_arguments(arguments)
-            checked = tool.checker.check_flat(arguments)
-            flat = checked is not None
+            checked = tool.checker.check_quickly(arguments)
+            flat = checked is not None and tool.checker.flat
             if checked is None:
                 checked = tool.checker.check_thoroughly(arguments)
             if settings.transforms:
@@ -269,43 +274,36 @@ class Executor:
             )
         return self._recorder.refused(id_of(call), error, tool, hint)
 
-    def _is_direct(self, attempt: Attempt) -> bool:
-        """Tell whether the handler can simply be called: nobody to ask, nothing to wait for or to trace."""
-        return (
-            attempt.verdict.action is _ALLOW
-            and attempt.tool.is_plain
-            and self.settings.deadline is None
-            and telemetry.active_tracer() is None
-        )
-
-    def _run_directly(self, attempt: Attempt, caller: Caller) -> Outcome:
-        """Return the result, or what will give it when the handler turns out to want to be awaited."""
-        started = 0.0
+    def _start(self, call: Any, caller: Caller) -> Outcome:
+        """Take a call along the plain road to its result, or return what takes it along the waiting one."""
+        attempt = self._prepare(call)
+        if type(attempt) is ToolResult:
+            return attempt
+        if not self._is_plain(attempt, caller):
+            return later(self._run_waiting, attempt, caller)
         try:
             self._recorder.started(attempt)
-            started = perf_counter()
             value = _handler(attempt.tool, caller)(attempt.given())
+            if type(value) not in _PLAIN_RESULTS and isawaitable(value):
+                rest = self._settle(attempt, caller.finish(value, Limit(attempt.tool.name, None)))
+                return begun(rest) if attempt.tool.async_handler is not None and caller is LOOP else rest
         except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
-            return self._rescued(attempt, error, started, must_pass)
-        return self._conclude(attempt, value, started, caller)
+            return self._rescued(attempt, error, must_pass)
+        return self._recorder.returned(attempt, value)
 
-    def _conclude(self, attempt: Attempt, value: Any, started: float, caller: Caller) -> Outcome:
-        """Make the result of what a handler returned, or go on waiting if that wants to be awaited."""
-        try:
-            if type(value) not in _PLAIN_RESULTS and inspect.isawaitable(value):
-                return self._await_value(attempt, value, started, caller)
-        except BaseException as error:  # noqa: BLE001 - a stranger's object may fail to say what it is
-            return self._rescued(attempt, error, started, must_pass)
-        return self._recorder.returned(attempt, value, perf_counter() - started)
+    def _is_plain(self, attempt: Attempt, caller: Caller) -> bool:
+        """Tell whether the handler can be called right here: no question, deadline, trace or thread."""
+        tool = attempt.tool
+        return (
+            attempt.verdict.action is _ALLOW
+            and tool.is_plain
+            and self.settings.deadline is None
+            and (caller is BLOCKING or tool.inline or tool.async_handler is not None)
+            and (telemetry.API not in _modules or telemetry.active_tracer() is None)
+        )
 
-    async def _await_value(self, attempt: Attempt, value: Any, started: float, caller: Caller) -> ToolResult:
-        try:
-            value = await caller.finish(value, Limit(attempt.tool.name, None))
-        except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
-            return self._rescued(attempt, error, started, ends_pipeline)
-        return self._recorder.returned(attempt, value, perf_counter() - started)
-
-    async def _run(self, attempt: Attempt, caller: Caller) -> ToolResult:
+    async def _run_waiting(self, attempt: Attempt, caller: Caller) -> ToolResult:
+        """Take a call along the waiting road: approval, then the handler under its deadline, both traced."""
         trace = telemetry.CallTrace(attempt.tool, attempt.call_id)
         if attempt.verdict.action is _ASK:
             with trace.span():
@@ -313,30 +311,31 @@ class Executor:
             if refusal is not None:
                 return trace.finished(refusal)
         with trace.span():
-            result = await self._call_handler(attempt, caller)
+            result = await self._settle(attempt, self._call_handler(attempt, caller))
         return trace.finished(result)
 
-    async def _call_handler(self, attempt: Attempt, caller: Caller) -> ToolResult:
+    async def _call_handler(self, attempt: Attempt, caller: Caller) -> Any:
+        self._recorder.started(attempt)
         tool = attempt.tool
-        started = 0.0
+        limit = Limit(tool.name, self.settings.deadline if tool.deadline is None else tool.deadline)
+        return await caller.call(_handler(tool, caller), attempt.given(), limit=limit, inline=tool.inline)
+
+    async def _settle(self, attempt: Attempt, waiting: Awaitable[Any]) -> ToolResult:
+        """Make a result of what a handler gives that has to be waited for."""
         try:
-            self._recorder.started(attempt)
-            limit = Limit(tool.name, self.settings.deadline if tool.deadline is None else tool.deadline)
-            started = perf_counter()
-            given = attempt.given()
-            value = await caller.call(_handler(tool, caller), given, limit=limit, inline=tool.inline)
+            value = await waiting
         except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
-            return self._rescued(attempt, error, started, ends_pipeline)
-        return self._recorder.returned(attempt, value, perf_counter() - started)
+            return self._rescued(attempt, error, ends_pipeline)
+        return self._recorder.returned(attempt, value)
 
     def _rescued(
-        self, attempt: Attempt, error: BaseException, started: float, passes: Callable[[BaseException], bool]
+        self, attempt: Attempt, error: BaseException, passes: Callable[[BaseException], bool]
     ) -> ToolResult:
         """Make a result of an exception, unless it is the caller's own."""
         if passes(error):
             self._recorder.cancelled(attempt)
             raise error
-        return self._recorder.raised(attempt, error, perf_counter() - started if started else 0.0)
+        return self._recorder.raised(attempt, error)
 
     def _may_overlap(self, batch: list[Any]) -> bool:
         """Tell whether calls may run side by side: all safe, nobody to ask, and some that are not trivial."""

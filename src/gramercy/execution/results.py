@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -43,6 +44,7 @@ class Attempt(msgspec.Struct):
     edited: bool = False
     edit_note: str = ""
     wait_ms: float = 0.0
+    started: float = 0.0
 
     def given(self) -> dict[str, Any]:
         """Return a copy of the arguments through which nobody can change them."""
@@ -109,13 +111,15 @@ class Recorder:
         settings = self.settings
         if settings.hooks:
             notify(settings.hooks, "before", attempt, None, seconds=settings.hook_deadline)
+        attempt.started = perf_counter()
 
-    def returned(self, attempt: Attempt, value: Any, seconds: float) -> ToolResult:
+    def returned(self, attempt: Attempt, value: Any) -> ToolResult:
         """Make the result of a handler that returned."""
+        elapsed_ms = (perf_counter() - attempt.started) * 1000.0
         if type(value) is str and len(value) <= self.settings.max_output and value.isascii():
-            return self._finished(attempt, value, None, seconds)
+            return self._finished(attempt, value, None, elapsed_ms)
         content, error = self._read(attempt, value)
-        result = self._finished(attempt, content, error, seconds)
+        result = self._finished(attempt, content, error, elapsed_ms)
         if isinstance(value, ToolOutput):
             # Beside the text, which every caller gets; only some can show or compute with these.
             if value.blocks:
@@ -145,32 +149,33 @@ class Recorder:
             text = f"Tool error: the result cannot be shown: {error_text(problem)}"
             return text, text
 
-    def raised(self, attempt: Attempt, problem: BaseException, seconds: float) -> ToolResult:
+    def raised(self, attempt: Attempt, problem: BaseException) -> ToolResult:
         """Make the result of a handler that raised or ran out of time."""
+        elapsed_ms = (perf_counter() - attempt.started) * 1000.0 if attempt.started else 0.0
         text = f"Tool error: {error_text(problem)}"
         state = State.FAILED
         if isinstance(problem, DeadlineExceededError):
             state = _unfinished(attempt.tool)
         if state is State.IN_DOUBT:
             text += "; it was told to stop, but what it had begun may have taken effect"
-        return self._finished(attempt, text, text, seconds, state)
+        return self._finished(attempt, text, text, elapsed_ms, state)
 
     def _finished(
-        self, attempt: Attempt, content: str, error: str | None, seconds: float, failure: State = State.FAILED
+        self,
+        attempt: Attempt,
+        content: str,
+        error: str | None,
+        elapsed_ms: float,
+        failure: State = State.FAILED,
     ) -> ToolResult:
-        elapsed_ms = seconds * 1000.0
-        tool = attempt.tool
-        settings = self.settings
         success = error is None
-        self.metrics.record(tool.name, elapsed_ms, len(content) if success else None)
-        if attempt.approved is None:
-            metadata = {"execution_time_ms": elapsed_ms, "safety_level": tool.level_word}
-        else:
-            metadata = attempt.metadata(elapsed_ms)
-            if attempt.edited:
-                content = f"{_edit_note(attempt)}\n{content}"
+        self.metrics.record(attempt.tool.name, elapsed_ms, len(content) if success else None)
+        metadata = attempt.metadata(elapsed_ms)
+        if attempt.edited:
+            content = f"{_edit_note(attempt)}\n{content}"
         self._close(attempt, _DONE if success else failure, error or "", metadata)
         result = ToolResult(attempt.call_id, success, content, error, metadata)
+        settings = self.settings
         if settings.hooks:
             phase: Phase = "after" if success else "error"
             notify(settings.hooks, phase, attempt, result, seconds=settings.hook_deadline)

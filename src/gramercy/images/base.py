@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from gramercy.errors import ImageError
+from gramercy.gram.suggestion import suggest
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -20,7 +23,7 @@ class Form(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A compiler's or reader's remark; `line` counts in the file, or in the code that was sent."""
+    """A warning or note of a compiler or reader; `line` counts in the file, or in the code that was sent."""
 
     kind: str
     type: str = ""
@@ -40,7 +43,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class ImageFault(msgspec.Struct, frozen=True):
-    """What went wrong inside an image, told by the image itself or, when it died, by its keeper.
+    """What went wrong inside an image, told by the image itself or, when its process died, by this one.
 
     `file`, `line`, `column` and `text` (the line itself) are the place of what could not be read or compiled;
     without a file the line counts in the code that was sent. `causes` are nearest first.
@@ -143,7 +146,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """A sign of life of an evaluation that takes long, with what it has printed since the last one."""
+    """A report of an evaluation that takes long: the seconds so far, and the output since the last report."""
 
     seconds: float
     stdout: str = ""
@@ -275,3 +278,32 @@ class Image(Protocol):
 
     def close(self) -> None:
         """End every process of the image."""
+
+
+class Gallery:
+    """Images by handle; the first is the default."""
+
+    def __init__(self, images: Iterable[Image]) -> None:
+        self._images = {image.name: image for image in images}
+        if not self._images:
+            raise ImageError("a gallery needs at least one image")
+
+    def get(self, handle: str | None = None) -> Image:
+        """Return the image of that handle; without one, the first."""
+        if handle is None:
+            return next(iter(self._images.values()))
+        found = self._images.get(handle)
+        if found is None:
+            close = suggest(handle, self._images)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self._images)}"
+            raise ImageError(f"there is no image {handle!r}: {hint}")
+        return found
+
+    def handles(self) -> list[str]:
+        """List the handles, the default first."""
+        return list(self._images)
+
+    def close(self) -> None:
+        """End every image."""
+        for image in self._images.values():
+            image.close()

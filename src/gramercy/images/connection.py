@@ -23,17 +23,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# The limit of the programs inside the image too; a longer frame is an error, or an attack on our memory.
 LARGEST_FRAME = 64 * 1024 * 1024
+# Nearly every reply fits into one read of this size.
 CHUNK = 1 << 16
 _HEADER = struct.Struct(">I")
 _HEADER_SIZE = _HEADER.size
 _WAITING_TIME = struct.Struct("ll")
-# As short as the kernel can be told to wait: none at all would mean for ever.
+# The shortest SO_RCVTIMEO: zero would mean no timeout.
 _SHORTEST = 1e-6
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """The first frame of every process; `notes` are what the user should know of how it began."""
+    """The first frame of every process; `notes` are for the user, about how a live process started."""
 
     hello: int
     role: str
@@ -43,14 +45,13 @@ class Hello(msgspec.Struct, frozen=True):
     token: str
     capabilities: list[str] = []
     tag: str | None = None
-    # Of Python, the environment in force.
+    # Of Python: sys.prefix, the environment in force.
     prefix: str = ""
-    # What a live process has to say of its start.
     notes: list[str] = []
 
 
 class Connection:
-    """A process of an image, by its socket. `pid` is the process as this side sees it."""
+    """A process of an image, by its socket. `pid` is its number in the pid namespace of this process."""
 
     def __init__(
         self,
@@ -64,14 +65,14 @@ class Connection:
         self._buffer = bytearray()
         self._patience: float | None = None
         self.last_id = 0
-        # The kernel says who is at the other end; a process may know only its inner pid, or lie.
+        # From the kernel: a process in a pid namespace knows only its inner pid, and evaluated code may lie.
         self.pid = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         self.hello: Hello | None = None
         self.parent: Connection | None = None
         self._handle = -1
 
     def hold(self) -> None:
-        """Take hold of the process, so that a signal can never reach another one that got its number."""
+        """Open a pidfd, so that a signal can never reach another process with a recycled pid."""
         if self._handle < 0 and hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
                 self._handle = os.pidfd_open(self.pid)
@@ -93,11 +94,11 @@ class Connection:
         return self.hello
 
     def send(self, op: str, **fields: Any) -> None:
-        """Send a request; what is None is left out."""
+        """Send a request; fields that are None are left out."""
         self.post({"op": op, **fields})
 
     def post(self, fields: dict[str, Any]) -> None:
-        """Send a request that has all its fields but the number."""
+        """Send a request that has all its fields but `id`."""
         fields["id"] = self.last_id = next(self._numbers)
         try:
             payload = self._encode(fields)
@@ -116,7 +117,7 @@ class Connection:
             raise ImageGoneError(f"the image cannot be reached ({error.strerror})") from None
 
     def receive(self, seconds: float) -> bytes | None:
-        """Return the next frame, or None when none came in time; what has come so far is kept."""
+        """Return the next frame, or None at the timeout; a part of a frame stays in the buffer."""
         return self._receive_until(monotonic() + seconds, seconds)
 
     def _receive_until(self, deadline: float, seconds: float) -> bytes | None:
@@ -132,7 +133,7 @@ class Connection:
                 chunk = b""
             if not chunk:
                 raise ImageGoneError("the image has ended")
-            # Nearly always one read brings one frame, which then need not be copied about.
+            # Nearly always one read brings one frame, which then skips the buffer.
             if not self._buffer and _is_one_frame(chunk):
                 return chunk[_HEADER_SIZE:]
             self._buffer += chunk
@@ -141,7 +142,7 @@ class Connection:
         return frame
 
     def _be_patient(self, seconds: float) -> None:
-        """Let the kernel do the waiting, and only for so long."""
+        """Set SO_RCVTIMEO: the kernel waits, which saves the poll that a Python timeout makes."""
         exact = max(seconds, _SHORTEST)
         whole = int(exact)
         value = _WAITING_TIME.pack(whole, int((exact - whole) * 1e6))
@@ -163,9 +164,9 @@ class Connection:
         return frame
 
     def receive_reply(self, kind: type[T], seconds: float) -> T | None:
-        """Return the reply to the last request, or None; what answers an earlier one is dropped.
+        """Return the reply to the last request, or None at the timeout; other replies are dropped.
 
-        There is one request at a time, but a copy of the process that user code forked may answer too.
+        There is one request at a time, but a process that evaluated code has forked may reply too.
         """
         deadline = monotonic() + seconds
         while True:
@@ -178,7 +179,7 @@ class Connection:
             seconds = max(0.0, deadline - monotonic())
 
     def request(self, reply: type[T], seconds: float, op: str, **fields: Any) -> T:
-        """Send a request and return its reply; a late one raises ImageGoneError, for small requests only."""
+        """Send a request and return its reply; raise ImageGoneError at the timeout, as at a death."""
         self.send(op, **fields)
         answer = self.receive_reply(reply, seconds)
         if answer is None:
@@ -186,7 +187,7 @@ class Connection:
         return answer
 
     def has_ended(self) -> bool:
-        """Tell whether the process at the other end has hung up, without waiting."""
+        """Tell whether the other end has closed the socket (EOF), without waiting."""
         try:
             return not self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -195,7 +196,7 @@ class Connection:
             return True
 
     def close(self) -> None:
-        """Hang up; the process at the other end exits when it notices."""
+        """Close the socket; the process at the other end exits at EOF."""
         self._channel.close()
         handle, self._handle = self._handle, -1
         if handle >= 0:
@@ -223,7 +224,7 @@ as_json = msgspec.json.Encoder().encode
 
 
 class _Keywords(dict[str, str]):
-    """Names of fields as Lisp has them, made once."""
+    """Lisp keywords by field name, each made once."""
 
     def __missing__(self, name: str) -> str:
         keyword = self[name] = f":{name.replace('_', '-')}"
@@ -241,12 +242,12 @@ def as_plist(request: dict[str, Any]) -> bytes:
     return f"({' '.join(words)})".encode()
 
 
-# Every request has a number and an operation. With these two it is an evaluation, as nearly all are, and is
-# written in a third of the time.
+# `id`, `op`, `code` and `then_fork`: an evaluation, as nearly all requests are. A template writes it in a
+# third of the time.
 _MEMBERS = 4
 
 
-def _evaluation(op: str, code: str, then_fork: str, id: int) -> bytes:  # noqa: A002 - so it is called
+def _evaluation(op: str, code: str, then_fork: str, id: int) -> bytes:  # noqa: A002 - the name of the field
     return f'(:op "{op}" :code "{_escaped(code)}" :then-fork "{then_fork}" :id {id})'.encode()
 
 

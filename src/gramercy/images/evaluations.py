@@ -22,12 +22,22 @@ if TYPE_CHECKING:
     from gramercy.images.connection import Connection
     from gramercy.images.output import OutputMirror
 
-# What a request names its text, where that is not code.
-FIELDS = {"load_system": "system"}
+T = TypeVar("T")
+
+# The field of a request that holds the text, where that is not `code`.
+TEXT_FIELDS = {"load_system": "system"}
+# Seconds between the first SIGINT and the second, and from the second to SIGKILL: long enough for a handler
+# to clean up, short enough that a person still waits.
+PATIENCE = 1.0
+# How often a watcher is told of new output: four times a second looks continuous to a person.
+WATCH_SECONDS = 0.25
 
 
 class Evaluation(msgspec.Struct, eq=False):
-    """A request that runs code of the user's."""
+    """A request that runs the user's code: evaluate, compile, load a system, undo definitions.
+
+    `seconds` is its timeout; `tag` names the checkpoint that the process makes of itself after the reply.
+    """
 
     op: str
     code: str
@@ -40,8 +50,8 @@ class Evaluation(msgspec.Struct, eq=False):
     started: float = msgspec.field(default_factory=perf_counter)
 
     def fields(self) -> dict[str, Any]:
-        """Return what the request says."""
-        fields: dict[str, Any] = {"op": self.op, FIELDS.get(self.op, "code"): self.code}
+        """Return the fields of the request, without its number."""
+        fields: dict[str, Any] = {"op": self.op, TEXT_FIELDS.get(self.op, "code"): self.code}
         if self.tag is not None:
             fields["then_fork"] = self.tag
         if self.package is not None:
@@ -49,34 +59,23 @@ class Evaluation(msgspec.Struct, eq=False):
         return fields
 
     def elapsed_ms(self) -> float:
-        """Return how long the call has taken so far."""
+        """Return the milliseconds since it was asked for."""
         return (perf_counter() - self.started) * 1000.0
 
     def as_step(self, reply: Reply, *, look: bool = False) -> Step:
-        """Return what it takes to do the same again."""
+        """Return the record from which it can be run again."""
         interrupted = reply.error is not None and reply.error.interrupted
         return Step(self.op, self.code, self.package, reply.ok, interrupted, digest(reply), look)
 
     def cancel(self) -> None:
-        """Stop the call, or let it never begin."""
+        """Interrupt it, or keep it from being sent."""
         self.is_cancelled = True
         if self.wait is not None:
             self.wait.cut_short()
 
 
-T = TypeVar("T")
-
-# From the first interrupt to the second, and from the second to the end of the process.
-PATIENCE = 1.0
-WATCH_SECONDS = 0.25
-
-
-class EndedByForceError(Exception):
-    """The process heeded no interrupt and has to be ended."""
-
-
 class Wait(msgspec.Struct, eq=False):
-    """The wait for one call that is under way in one process. Another thread may cut it short."""
+    """The wait for the reply of one process. Another thread may cut it short."""
 
     connection: Connection
     mirror: OutputMirror | None = None
@@ -84,27 +83,30 @@ class Wait(msgspec.Struct, eq=False):
     seen: Printed = Printed()
     started: float = msgspec.field(default_factory=monotonic)
     is_over: bool = False
-    # The time that was given is up: what ended the call was its limit, and nobody's wish.
+    # The timeout has passed: an interrupt after that is not the person's.
     is_late: bool = False
-    # An event is made only for whoever wants to wait for it: it would cost every call 2 µs.
+    # Made by `cut_short` only: an event for every evaluation would cost 2 µs.
     over: threading.Event | None = None
 
-    def for_reply(self, kind: type[T], seconds: float) -> T:
-        """Return the reply; on time-out interrupt twice, then give up."""
+    def for_reply(self, kind: type[T], seconds: float) -> T | None:
+        """Return the reply; after the timeout interrupt twice.
+
+        None means that the process ignored both interrupts and has to be killed.
+        """
         try:
             reply = self._within(kind, seconds)
             return self._after_interrupts(kind) if reply is None else reply
         finally:
             self._end()
 
-    def _after_interrupts(self, kind: type[T]) -> T:
+    def _after_interrupts(self, kind: type[T]) -> T | None:
         self.is_late = True
         for _ in range(2):
             self.connection.signal(signal.SIGINT)
             reply = self._within(kind, PATIENCE)
             if reply is not None:
                 return reply
-        raise EndedByForceError
+        return None
 
     def _end(self) -> None:
         self.is_over = True
@@ -112,7 +114,7 @@ class Wait(msgspec.Struct, eq=False):
             self.over.set()
 
     def for_a_moment(self, kind: type[T], seconds: float) -> T | None:
-        """Return the reply if it comes within so short a time; else the wait is still to be done."""
+        """Return the reply if it comes within so short a time; else `for_reply` is still to be called."""
         reply = self.connection.receive_reply(kind, seconds)
         if reply is not None:
             self._end()
@@ -130,22 +132,22 @@ class Wait(msgspec.Struct, eq=False):
         return None
 
     def _tell(self) -> None:
-        """Tell the watcher what is new; one that fails is not told again, and the call goes on."""
+        """Tell the watcher what was printed; one that raises is not called again."""
         printed, seen = self.printed(), self.seen
         self.seen = printed
         news = (printed.stdout[len(seen.stdout) :], printed.stderr[len(seen.stderr) :])
         if self.watch is not None:
             try:
                 self.watch(Progress(monotonic() - self.started, *news))
-            except Exception:  # noqa: BLE001 - a stranger's fault must not become the call's
+            except Exception:  # noqa: BLE001 - a watcher's fault must not fail the evaluation
                 self.watch = None
 
     def printed(self) -> Printed:
-        """Return what the call has printed so far."""
+        """Return what the evaluation has printed so far."""
         return Printed() if self.mirror is None else self.mirror.read(self.connection.last_id)
 
     def cut_short(self) -> None:
-        """Stop the call: by interrupts, and by the end of its process if it resists."""
+        """Stop the evaluation: SIGINT, SIGINT, and SIGKILL if it resists."""
         over = self.over = self.over or threading.Event()
         for _ in range(2):
             if self.is_over:
@@ -157,7 +159,7 @@ class Wait(msgspec.Struct, eq=False):
 
 
 def with_output(reply: Reply, printed: Printed) -> Reply:
-    """Return a reply that somebody else had to give, with what the call itself had printed."""
+    """Return a reply that was made on this side, with what the evaluation itself had printed."""
     return msgspec.structs.replace(
         reply, stdout=printed.stdout, stderr=printed.stderr, truncated=printed.truncated
     )

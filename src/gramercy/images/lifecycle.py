@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
 from gramercy.images.base import Reply
-from gramercy.images.checkpoints import Checkpoint, Step, Timeline, depth, extended, steps_since
+from gramercy.images.checkpoints import (
+    Checkpoint,
+    Step,
+    Timeline,
+    depth,
+    extended,
+    first_words,
+    steps_since,
+)
 from gramercy.images.processes import Family, Program
 
 if TYPE_CHECKING:
@@ -23,17 +31,20 @@ if TYPE_CHECKING:
     from gramercy.images.connection import Connection
     from gramercy.images.evaluations import Evaluation
 
+# A checkpoint forks after the reply and connects within milliseconds; this is for a loaded machine.
 MEETING_SECONDS = 2.0
 # A look has been answered before, and was brief.
 LOOK_SECONDS = 5.0
-LONGEST_LABEL = 60
-# Of the calls that are lost, the latest are listed.
+# Of the calls that a death loses, the latest are listed.
 MOST_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Thrift:
-    """When to keep fewer states: copies of a big image take long, and the next call would wait for them."""
+    """When to make fewer checkpoints: the fork of a big heap takes long, and the next call waits for it.
+
+    From `heavy_bytes` of heap on, one in `seconds`.
+    """
 
     heavy_bytes: int = 256 * 1024 * 1024
     seconds: float = 2.0
@@ -41,14 +52,14 @@ class Thrift:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What came of bringing a state back: how many earlier calls are lost, and the sentences that say so."""
+    """What a restore came to: how many earlier calls are lost, and the sentences that say so."""
 
     lost: int
     notes: list[str]
 
 
 class Lifecycle:
-    """The processes of one image. Not safe for threads: its owner lets in one at a time."""
+    """The live process of one image and its checkpoints. Not thread-safe: callers hold the runner's lock."""
 
     def __init__(self, program: Callable[[], Program], thrift: Thrift | None = None) -> None:
         self.thrift = thrift or Thrift()
@@ -63,15 +74,15 @@ class Lifecycle:
         self.family: Family | None = None
         self.live: Connection | None = None
         self.past: Past | None = None
-        # What the next reply has to tell: sentences, and how many calls were lost between two calls.
+        # For the next reply: sentences, and how many calls a death between two calls has lost.
         self.notes: list[str] = []
         self.lost = 0
-        # Why the last call that changed something has no kept state, while that is so.
+        # Why there is no checkpoint of the present state; empty where there is one.
         self.unkept_reason = ""
 
     @property
     def unkept(self) -> int:
-        """How many calls that may have changed something came after the newest kept state."""
+        """How many calls that may have changed something came after the newest checkpoint."""
         checkpoint = self.timeline.standing()
         return depth(self.past) - depth(checkpoint.past if checkpoint else None)
 
@@ -90,7 +101,7 @@ class Lifecycle:
         return self.family
 
     def ready(self) -> tuple[Family, Connection]:
-        """Return the processes, with the checkpoint of the last call in place."""
+        """Return the family and the live process, started if needed, with the last checkpoint accepted."""
         if self._pending is None and self.live is not None and self.family is not None:
             return self.family, self.live
         family = self.started()
@@ -103,7 +114,7 @@ class Lifecycle:
         return family, self.live
 
     def _keep_start(self, family: Family, live: Connection) -> None:
-        """Keep the state that a fresh image starts with, unless what is run first has left threads."""
+        """Make the checkpoint of a fresh image; not possible where the init file has left threads running."""
         try:
             self.timeline.add(family.fork(live, "checkpoint"), "start", self.past)
         except ImageGoneError:
@@ -113,7 +124,7 @@ class Lifecycle:
             self.notes.append(f"No state was kept at the start: {error}.")
 
     def surely_ready(self) -> tuple[Family, Connection]:
-        """Return the same, after a look whether the process is really there."""
+        """Return the same, after a check that the live process has not ended meanwhile."""
         family, live = self.ready()
         if not live.has_ended():
             return family, live
@@ -121,7 +132,7 @@ class Lifecycle:
         return self.ready()
 
     def ended_between_calls(self) -> None:
-        """Take up the state before the death of a process that nobody was waiting for."""
+        """Restore the newest checkpoint after the live process has died between two calls."""
         if self.live is not None and self.family is not None:
             self.family.kill(self.live)
             restored = self.restore(self.family)
@@ -130,20 +141,20 @@ class Lifecycle:
 
     @staticmethod
     def _come_alive(family: Family, source: Connection, looks: tuple[Step, ...] = ()) -> Connection:
-        """Fork a process that evaluates, and let it remember the values that were looked at last."""
+        """Fork a live process, and evaluate the last looks again, for `*` or `_` to be as before."""
         live = family.fork(source, "live")
         try:
             for look in looks:
                 live.request(Reply, LOOK_SECONDS, look.op, code=look.code, package=look.package)
         except ImageError:
-            # The state itself is worth more than the memory of the last values.
+            # The state itself is worth more than the variables with the last values.
             family.kill(live)
             live = family.fork(source, "live")
         live.hold()
         return live
 
     def new_tag(self, family: Family) -> str | None:
-        """Return a name for the checkpoint after the next call, or None when the image is too big for one."""
+        """Return a tag for the checkpoint after the next call; None where `thrift` forbids one."""
         if self._spare_tag is not None:
             tag, self._spare_tag = self._spare_tag, None
             return tag
@@ -153,7 +164,7 @@ class Lifecycle:
         return family.new_tag()
 
     def looked(self, evaluation: Evaluation) -> None:
-        """Note a call that changed nothing: the name of its checkpoint can be used again."""
+        """Note a call that changed nothing: the tag of its checkpoint was not used."""
         self._spare_tag = evaluation.tag
         standing = self.timeline.standing()
         if standing is not None and standing.past is self.past and evaluation.op == "eval":
@@ -163,7 +174,7 @@ class Lifecycle:
         """Note a call that may have changed something; return why no state is kept after it, if none is."""
         self._heap_bytes = reply.state.heap_bytes
         is_kept = reply.unkept is None and evaluation.tag is not None
-        # A look after which no state is kept counts as a change: nobody can tell that it was none.
+        # Without a checkpoint after it, a look is not known to have changed nothing: it counts as a change.
         self.past = extended(self.past, evaluation.as_step(reply, look=reply.look and is_kept))
         if reply.unkept is not None:
             self._spare_tag = evaluation.tag
@@ -176,13 +187,13 @@ class Lifecycle:
             self._kept_at = monotonic()
             self._pending = (
                 evaluation.tag,
-                " ".join(evaluation.code[: 4 * LONGEST_LABEL].split())[:LONGEST_LABEL],
+                first_words(evaluation.code),
             )
             return None
         return self.unkept_reason
 
     def settle(self) -> None:
-        """Meet the checkpoint that the last call left behind."""
+        """Accept the connection of the checkpoint that the last call has made."""
         if self._pending is None or self.family is None:
             return
         (tag, label), self._pending = self._pending, None
@@ -221,7 +232,10 @@ class Lifecycle:
         return kept
 
     def restore(self, family: Family) -> Restored:
-        """Bring back the newest state that can be had, and tell what is lost with the one that has ended."""
+        """Restore the newest checkpoint that still runs, and tell what is lost with the dead process.
+
+        Without any the image begins again, and with a new zygote where that has died too.
+        """
         self._pending = None
         reached = self.past
         for checkpoint in self.timeline.newest_first():
@@ -254,14 +268,14 @@ class Lifecycle:
         return Restored(lost, [f"{sentence}{':' if listed else '.'}{listed}"])
 
     def target(self) -> Checkpoint:
-        """Return the newest kept state from before the last call that may have changed something."""
+        """Return the newest checkpoint from before the last call that may have changed something."""
         for checkpoint in self.timeline.newest_first():
             if depth(checkpoint.past) < depth(self.past):
                 return checkpoint
         raise CheckpointError("there is nothing to undo: no earlier state is kept")
 
     def steps_from(self, checkpoint: Checkpoint) -> list[Step]:
-        """Return what was run since a checkpoint on the way to the present state."""
+        """Return the steps from a checkpoint to the present state."""
         steps = steps_since(self.past, checkpoint.past)
         if steps is None:
             raise CheckpointError(
@@ -283,7 +297,7 @@ class Lifecycle:
         self.timeline.clear()
 
     def go_to(self, checkpoint: Checkpoint, looks: tuple[Step, ...] | None = None) -> None:
-        """Let the live process be a copy of a checkpoint, with what was looked at there."""
+        """Replace the live process by a fork of a checkpoint, with the values of what was looked at there."""
         family, before = self.ready()
         looks = checkpoint.looks if looks is None else looks
         try:
@@ -296,14 +310,14 @@ class Lifecycle:
         self._stand_on(checkpoint, live)
 
     def start_over(self) -> None:
-        """Go on with a fresh process; the states before stay within reach."""
+        """Go on with a fresh live process; the checkpoints stay."""
         family, before = self.surely_ready()
         family.kill(before)
         self.live = self.past = self.timeline.current = None
         self.ready()
 
     def reset(self) -> None:
-        """Begin again with a fresh image, also where a saved one had been taken up."""
+        """Begin again with a fresh image, not with a saved one that was restored."""
         self._breaker.reset()
         if self._program is not self._first_program:
             self.close()
@@ -330,24 +344,25 @@ class Lifecycle:
             family.close()
 
 
+# A fault of the start repeats at once, so three are enough to tell; five minutes let a person repair it.
 MOST_DEATHS = 3
 WITHIN_SECONDS = 300.0
 
 
 class Breaker:
-    """Counts deaths during start or restoration; a call whose state was restored never counts."""
+    """A circuit breaker for failed starts; a death in a call, after which a state is restored, is none."""
 
     def __init__(self) -> None:
         self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
         self._reason = ""
 
     def record(self, reason: str) -> None:
-        """Note a death, with what the log said."""
+        """Note a failed start, with what the log said."""
         self._deaths.append(monotonic())
         self._reason = reason
 
     def check(self) -> None:
-        """Refuse when there were too many deaths lately."""
+        """Raise when too many starts have failed lately."""
         if len(self._deaths) == MOST_DEATHS and monotonic() - self._deaths[0] < WITHIN_SECONDS:
             raise ImageStartError(
                 f"the image died {MOST_DEATHS} times within {WITHIN_SECONDS:g} s while starting; it is not "
@@ -355,5 +370,5 @@ class Breaker:
             )
 
     def reset(self) -> None:
-        """Forget the past, because a person asked to try again."""
+        """Forget the failures, because a person asked to try again."""
         self._deaths.clear()

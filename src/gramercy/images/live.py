@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError, ImageGoneError
 from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
-from gramercy.images.evaluations import EndedByForceError, Evaluation, Wait, with_output
+from gramercy.images.evaluations import Evaluation, Wait, with_output
 from gramercy.images.lifecycle import Lifecycle
 from gramercy.images.runner import Runner
 from gramercy.images.saving import restore_image, save_image
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from gramercy.images.lifecycle import Thrift
     from gramercy.images.processes import Program
 
+# Long enough for a test suite of a small project, short enough that a client has not given up before.
 DEFAULT_TIMEOUT = 60.0
+# A question runs no code of the user's, except for methods that print values.
 ANSWER_SECONDS = 20.0
 # A first compilation of a big library takes minutes.
 LOADING_SECONDS = 600.0
@@ -132,7 +134,7 @@ class LiveImage:
         return max(self.timeout, LOADING_SECONDS) if timeout is None else timeout
 
     def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
-        """Evaluate in a throw-away copy that gave up all rights first."""
+        """Evaluate in a forked copy that gives up all its rights first and is killed afterwards."""
         with self._lock:
             family, live = self._lifecycle.surely_ready()
             copy = family.fork(live, "preview")
@@ -156,14 +158,17 @@ class LiveImage:
             live.send(question, **details)
             self._runner.wait = Wait(live)
             try:
-                return self._runner.wait.for_reply(Answer, ANSWER_SECONDS)
-            except (ImageGoneError, EndedByForceError):
-                family.kill(live)
-                restored = self._lifecycle.restore(family)
-                message = " ".join(["The image ended while it was asked.", *restored.notes])
-                return Answer(ok=False, error=ImageFault("IMAGE-DIED", message))
+                answer = self._runner.wait.for_reply(Answer, ANSWER_SECONDS)
+            except ImageGoneError:
+                answer = None
             finally:
                 self._runner.wait = None
+            if answer is not None:
+                return answer
+            family.kill(live)
+            restored = self._lifecycle.restore(family)
+            message = " ".join(["The image ended while it was asked.", *restored.notes])
+            return Answer(ok=False, error=ImageFault("IMAGE-DIED", message))
 
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Keep the present state under a name, or say why it cannot be kept."""
@@ -203,7 +208,7 @@ class LiveImage:
             self._lifecycle.reset()
 
     def interrupt(self) -> bool:
-        """Stop what is under way, by interrupts, and by the end of its process if it resists."""
+        """Stop what is under way: SIGINT, SIGINT, and SIGKILL if it resists."""
         wait = self._runner.wait
         if wait is None:
             return False
@@ -211,13 +216,13 @@ class LiveImage:
         return True
 
     def save(self, path: str) -> str:
-        """Write the state to disk: as a core where the language has such, else the forms that led to it."""
+        """Write the state to a file: a core for SBCL, the steps that led to it for Python."""
         with self._lock:
             family, live = self._lifecycle.surely_ready()
             return save_image(Path(path), family, live, self._lifecycle.past)
 
     def restore(self, path: str) -> str:
-        """Take up a state that was written to disk."""
+        """Take up a state that was written to a file."""
         return restore_image(Path(path), self)
 
     def program(self) -> Program:
@@ -232,9 +237,9 @@ class LiveImage:
             self._runner.history.clear()
 
     def repeat(self, steps: list[Step]) -> list[Reply | None]:
-        """Begin again, with the states before still within reach, and run the steps.
+        """Begin with a fresh process, keep the checkpoints, and run the steps.
 
-        Those that had been interrupted are left out: they might never end.
+        Steps that had been interrupted are left out: they might never end.
         """
         with self._lock:
             self._lifecycle.start_over()
@@ -256,14 +261,17 @@ class LiveImage:
     def close(self) -> None:
         """End every process of the image."""
         with self._lock:
-            # For good: a call that comes too late must not start processes that nobody will end.
+            # For good: a call that is still queued must not start processes that nothing would end.
             self._lifecycle.is_closed = True
             self._lifecycle.close()
 
 
 def _previewed(wait: Wait, seconds: float) -> Reply:
     try:
-        return wait.for_reply(Reply, seconds)
-    except (ImageGoneError, EndedByForceError):
-        message = "The code would end the image, or would not stop when told to."
-        return with_output(Reply(ok=False, error=ImageFault("PREVIEW-DIED", message)), wait.printed())
+        reply = wait.for_reply(Reply, seconds)
+    except ImageGoneError:
+        reply = None
+    if reply is not None:
+        return reply
+    message = "The code would end the image, or would not stop when told to."
+    return with_output(Reply(ok=False, error=ImageFault("PREVIEW-DIED", message)), wait.printed())

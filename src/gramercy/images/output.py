@@ -21,15 +21,17 @@ import msgspec
 if TYPE_CHECKING:
     from typing import Self
 
-AREA = 128 * 1024
+# The layout is that of the writers inside the image (`streams`): a page of counters, then an area for each
+# stream, with room for all that a reply shows of one.
 HEADER = 4096
+AREA = 128 * 1024
 SIZE = HEADER + 2 * AREA
-# The request that wrote last, the octets in each area, the characters of each stream.
+# The number of the request that wrote last, the bytes in each area, the characters printed to each stream.
 _COUNTS = struct.Struct("=5I")
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """The beginning of what was printed, and how many characters there were of what does not end here."""
+    """The beginning of what was printed; `truncated` has the whole length of a stream that was cut."""
 
     stdout: str = ""
     stderr: str = ""
@@ -37,25 +39,25 @@ class Printed(msgspec.Struct, frozen=True):
 
 
 class OutputMirror:
-    """A piece of memory that all processes of an image share with this one; `fd` is what they inherit."""
+    """Memory that the processes of an image share with this one; they inherit `fd`."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
     @classmethod
     def make(cls) -> Self | None:
-        """Make one, or none where the system has no such memory."""
+        """Make one; None where the system has no memfd."""
         if not hasattr(os, "memfd_create"):
             return None
         fd = os.memfd_create("gramercy-mirror", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, SIZE)
-        # Whoever maps memory that another cuts off is killed when it looks there.
+        # Sealed: evaluated code could shrink the file, and a process that maps it would get SIGBUS.
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
         return cls(fd)
 
     def read(self, request: int) -> Printed:
-        """Return what a request has printed; nothing, when another one wrote last."""
+        """Return what a request has printed; nothing when another request wrote last."""
         number, *figures = _COUNTS.unpack(os.pread(self.fd, _COUNTS.size, 0))
         if number != request & 0xFFFFFFFF:
             return Printed()
@@ -68,19 +70,21 @@ class OutputMirror:
         return os.pread(self.fd, min(size, AREA), HEADER + AREA * area).decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Let go of this side's end."""
+        """Close the descriptor of this process."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
+# Bytes kept of a log: what a reply and the report of a death show is shorter.
 KEPT = 16 * 1024
-_NOTHING = bytes(4)
+# The capacity of a pipe: one read empties it.
 CHUNK = 1 << 16
-# A program that prints without end must not hold up whoever reads.
+# A program that prints without end would otherwise keep the reader in its loop.
 MOST_READS = 64
-# What the runtime of SBCL says of its own doings, on behalf of nobody: of guard pages, and the tables
-# of the collector when the heap is full, which the error of the call tells in a sentence.
+_ZERO = bytes(4)
+# Messages of SBCL's runtime that are not the user's: guard pages, and the collector's tables at heap
+# exhaustion, which the error of the evaluation says in a sentence.
 _NOISE = re.compile(
     r"^(?:INFO: (?:Control|Binding|Alien) stack guard page (?:un|re)protected|"
     r"(?:Unable to |)Re-?protecting .* guard page|"
@@ -91,12 +95,12 @@ _NOISE = re.compile(
 
 
 class Log:
-    """The tail of a pipe, read by one thread that all images share and by whoever wants the latest."""
+    """The tail of a pipe, read by one thread for all images and by the thread that asks for news."""
 
     def __init__(self) -> None:
         self._chunks: deque[bytes] = deque()
         self._size = 0
-        # How many bytes at the end nobody was told of yet, and how many of those had to be dropped.
+        # Bytes at the end that `news` has not returned yet, and how many more were dropped unread.
         self._new = self._dropped = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -110,7 +114,7 @@ class Log:
             return self._joined()[-most:].decode("utf-8", "replace")
 
     def news(self, *, clean: bool = True) -> str:
-        """Return what was printed since the last time, as far as it is kept; clean, without noise."""
+        """Return what was printed since the last time, as far as kept; `clean` drops SBCL's own messages."""
         if self._is_waiting():
             self.pump()
         if not self._new:
@@ -123,14 +127,14 @@ class Log:
         return f"… [{dropped:,} bytes before this were not kept]\n{text}" if dropped else text
 
     def _is_waiting(self) -> bool:
-        """Tell whether there is something to read: asking costs less than a reading that finds nothing."""
+        """Tell whether there is something to read: FIONREAD costs less than a read that raises EAGAIN."""
         try:
-            return fcntl.ioctl(self.reader, termios.FIONREAD, _NOTHING) != _NOTHING
+            return fcntl.ioctl(self.reader, termios.FIONREAD, _ZERO) != _ZERO
         except OSError:
             return False
 
     def pump(self) -> bool:
-        """Read what is there, without waiting; tell whether more can come."""
+        """Read what is there, without waiting; return False at EOF."""
         with self._lock:
             try:
                 for _ in range(MOST_READS if self.reader >= 0 else 0):
@@ -146,7 +150,7 @@ class Log:
         return b"".join(self._chunks)
 
     def _keep(self, chunk: bytes) -> None:
-        """Remember a chunk and forget the oldest beyond the limit."""
+        """Append a chunk and drop the oldest beyond the limit."""
         self._chunks.append(chunk)
         self._size += len(chunk)
         self._new += len(chunk)
@@ -157,25 +161,25 @@ class Log:
             self._new = self._size
 
     def close_writer(self) -> None:
-        """Give up this side's writing end once the processes have theirs."""
+        """Close the writing end of this process, so that EOF comes when the image's processes have ended."""
         if self.writer >= 0:
             os.close(self.writer)
             self.writer = -1
 
     def end(self) -> None:
-        """Note that no process writes any more."""
+        """Close the reading end after EOF."""
         with self._lock:
             os.close(self.reader)
             self.reader = -1
         self._ended.set()
 
     def wait_for_end(self, seconds: float) -> None:
-        """Wait until the last process has ended and all it said has been read, but not for ever."""
+        """Wait for EOF: the last process has ended and all it printed was read."""
         self._ended.wait(seconds)
 
 
 class _Drain:
-    """Reads every log; started with the first one."""
+    """The thread that reads every log; started with the first one."""
 
     def __init__(self) -> None:
         self._selector: selectors.BaseSelector | None = None

@@ -37,27 +37,35 @@ if TYPE_CHECKING:
 
     from gramercy.images.environment import PublishedPort
 
+# A zygote starts within 0.1 s from a core and within 5 s from source; the rest is for a loaded machine.
 START_SECONDS = 30.0
-# How often a wait looks up to see whether what it waits for has died.
-TURN_SECONDS = 0.05
+# A fork takes milliseconds, of a heap of gigabytes on a loaded machine some seconds.
 FORK_SECONDS = 10.0
+# How often a wait for a child checks whether its parent has died.
+TURN_SECONDS = 0.05
+# A child whose parent has ended has connected by now, or never will.
 ORPHAN_SECONDS = 0.1
+# From SIGKILL to the end: the kernel may have gigabytes to free.
 STOP_SECONDS = 2.0
+# What a zygote that failed to start has printed is in the pipe already; this is for the thread that reads it.
 END_OF_LOG_SECONDS = 0.5
-# A process hangs up a moment before its parent can learn how it ended.
+# A process closes its socket a moment before its parent can reap it.
 FATE_SECONDS = 0.5
 FATE_TURN_SECONDS = 0.002
+# Tags of 64 random bits; drawing many at once saves a system call for each evaluation.
 TAGS_AT_ONCE = 64
-TAG_OCTETS = 8
+TAG_BYTES = 8
+# Children that connect while this process is busy; one image has at most a few at a time.
+BACKLOG = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """How to start the zygote of a language: the command gets the socket path and a token appended.
 
-    `saved` tells how to start from a file into which a process of the language was written, if it can be.
-    `memory_mb` is what the user can set; `notes` is what the user shall be told of the image before using it.
-    `start_seconds` is how long a process that the zygote forks may take to connect.
+    `saved` returns how to start from a saved core, for a language that has them. `memory_mb` is the limit as
+    the user sets it; `notes` are for the user, with the first reply. `start_seconds` is how long a process
+    that the zygote forks may take to connect.
     """
 
     language: str
@@ -82,7 +90,7 @@ class Forked(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """The answer to the question how a process ended."""
+    """The answer to the question how a child process ended."""
 
     ok: bool = False
     status: Fate = Fate()
@@ -90,10 +98,10 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Family:
-    """Starts the zygote, lets processes fork, meets their children, and ends them all.
+    """Starts the zygote, lets processes fork, accepts the connections of their children, and ends them all.
 
-    An heir takes over the published ports of another one that is about to be closed. `notes` is what the user
-    shall be told.
+    `heir_of` is a family about to be closed, whose published ports this one takes over. `notes` are for the
+    user.
     """
 
     def __init__(self, program: Program, *, heir_of: Family | None = None) -> None:
@@ -109,7 +117,7 @@ class Family:
         self._waiting: dict[str, Connection] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self.directory.path / "s"))
-        self._listener.listen(64)
+        self._listener.listen(BACKLOG)
         self._comings = select.poll()
         self._comings.register(self._listener, select.POLLIN)
         self._spawned: Spawned | None = None
@@ -167,7 +175,7 @@ class Family:
         return tag, answer.pid
 
     def _begun(self, tag: str, pid: int) -> Connection:
-        """Return the process that is to evaluate; without the user's init file where that has ended it."""
+        """Return the live process that the zygote forked; without the init file where that ended it."""
         deadline = monotonic() + self.program.start_seconds
         while monotonic() < deadline:
             with contextlib.suppress(ImageGoneError):
@@ -185,16 +193,17 @@ class Family:
         return child
 
     def new_tag(self) -> str:
-        """Return a name for a child to come; it cannot be guessed by code inside the image."""
+        """Return a name for a child to come, which evaluated code cannot guess."""
         if not self._tags:
-            dice = secrets.token_hex(TAG_OCTETS * TAGS_AT_ONCE)
-            self._tags = [dice[place : place + 16] for place in range(0, len(dice), 2 * TAG_OCTETS)]
+            dice = secrets.token_hex(TAG_BYTES * TAGS_AT_ONCE)
+            step = 2 * TAG_BYTES
+            self._tags = [dice[place : place + step] for place in range(0, len(dice), step)]
         return self._tags.pop()
 
     def meet(self, tag: str | None, seconds: float, *, parent: Connection | None = None) -> Connection:
         """Return the connection of the child with that tag (None: the zygote), waiting for it if needed.
 
-        When the process that was to fork it has ended, the child is there soon or never.
+        Waits only ORPHAN_SECONDS once the `parent` that was to fork it has ended.
         """
         deadline = monotonic() + seconds
         while True:
@@ -209,13 +218,13 @@ class Family:
             self._accept(max(0.0, deadline - monotonic()))
 
     def met(self, tag: str) -> Connection | None:
-        """Return the connection of the child with that tag if it has come already, without waiting for it."""
+        """Return the connection of the child with that tag if it has come already."""
         while tag not in self._waiting and self._comings.poll(0):
             self._accept(TURN_SECONDS)
         return self._waiting.pop(tag, None)
 
     def _accept(self, seconds: float) -> None:
-        # Short turns, so that a zygote that dies without connecting is noticed at once.
+        # Short turns, so that a zygote that dies without connecting is noticed soon.
         self._listener.settimeout(min(seconds, TURN_SECONDS) or 0.001)
         try:
             channel, _ = self._listener.accept()
@@ -228,22 +237,22 @@ class Family:
         with contextlib.suppress(ImageError):
             hello = connection.read_hello(seconds or 1.0)
             if not secrets.compare_digest(hello.token, self._token):
-                raise ImageProtocolError("a stranger connected")
+                raise ImageProtocolError("a process without the token of the image connected")
             self._waiting[hello.tag or ""] = connection
             return
         connection.close()
 
     def kill(self, connection: Connection) -> None:
-        """End one process at once and hang up."""
+        """Send a process SIGKILL and close its connection."""
         connection.signal(signal.SIGKILL)
         connection.close()
 
     def fate(self, connection: Connection) -> Fate:
-        """Find out how a process ended, from its parent or from the zygote, which inherits the orphans."""
+        """Return how a process ended, from its parent or from the zygote, which reaps orphans (subreaper)."""
         pid = connection.hello.pid if connection.hello else 0
         deadline = monotonic() + FATE_SECONDS
         parents = [self.zygote] if connection.parent is None else [connection.parent, self.zygote]
-        # The zygote may learn of an orphan a little later, when the parent of it has ended too.
+        # An orphan comes to the zygote a little later, when its parent has ended too.
         while monotonic() < deadline and self.is_alive:
             for parent in parents:
                 fate = self._told_by(parent, pid)
@@ -283,19 +292,19 @@ class Family:
 
 
 PREFIX = "gramercy-image-"
-# The path of a unix socket has room for 107 bytes.
+# The path of a unix socket has room for 107 bytes (sun_path), the name in it included.
 LONGEST_DIRECTORY = 100
 LOCK = "lock"
 
 
 class PrivateDirectory:
-    """A directory for a socket and for temporary files. It is locked as long as this process lives."""
+    """A directory for the socket and for temporary files, locked as long as this process lives."""
 
     def __init__(self) -> None:
         _tidy_up(os.getpid())
         self.path = _make()
         (self.path / "tmp").mkdir(mode=0o700)
-        # Locked before it gets its name: an unlocked one is taken for left behind.
+        # Locked before it gets its name: another process removes a directory whose lock is free.
         unnamed = self.path / f"{LOCK}.new"
         self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -319,8 +328,8 @@ def _make() -> Path:
 
 @cache
 def _tidy_up(process: int) -> None:
-    """Remove, once for each process, the directories that nobody holds a lock on."""
-    del process
+    """Remove, once in each process, the directories of processes that were killed: their locks are free."""
+    del process  # the key of the cache: a forked process tidies up again
     for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             _remove_if_left(directory)
@@ -329,7 +338,7 @@ def _tidy_up(process: int) -> None:
 def _remove_if_left(directory: Path) -> None:
     if directory.is_symlink() or directory.stat().st_uid != os.getuid():
         return
-    # Without a lock file it is being made at this very moment.
+    # Without a lock file (ENOENT) it is just being made.
     lock = os.open(directory / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -21,7 +21,7 @@ from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
 from gramercy.images.base import HistoryEntry, ImageFault, Reply
 from gramercy.images.deaths import with_memory_hint
-from gramercy.images.evaluations import EndedByForceError, Wait, with_output
+from gramercy.images.evaluations import Wait, with_output
 from gramercy.images.output import Printed
 
 if TYPE_CHECKING:
@@ -31,31 +31,35 @@ if TYPE_CHECKING:
     from gramercy.images.lifecycle import Lifecycle
     from gramercy.images.processes import Family
 
-# How long an event loop may be held up in the hope that a thread is not needed.
+T = TypeVar("T")
+
+# How long the event loop may block for a reply: most come within it, and a thread would cost more.
 MOMENT = 0.001
+# The history is shown to people and models: what is longer is not read.
 MOST_HISTORY = 50
 LONGEST_CODE = 100_000
+# Characters of the log in the note about a death: the last lines say why, the whole is not for a model.
 LOG_SHOWN = 1000
 
 
 class Runner:
-    """Runs what changes the state of an image; `lock` lets in one call at a time."""
+    """Runs evaluations in one image; `lock` is held during each of them."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
-        # Not reentrant, since a call may be begun by one thread and ended by another.
+        # Not reentrant: `arun` acquires it on the event loop and may release it on another thread.
         self.lock = threading.Lock()
-        # The wait for what runs at this moment, in the live process or in the throw-away copy of a preview.
+        # For `interrupt`: the wait for what runs now, in the live process or in the copy of a preview.
         self.wait: Wait | None = None
         self.history: deque[HistoryEntry] = deque(maxlen=MOST_HISTORY)
 
     async def arun(self, evaluation: Evaluation) -> Reply:
-        """Run a call without holding up the event loop for longer than a moment."""
+        """Run an evaluation; block the event loop for a moment at most."""
         if not self.lock.acquire(blocking=False):
             return await on_a_thread(partial(self.run, evaluation), evaluation.cancel)
         reply = None
         try:
-            # On a busy server a thread is cheaper than a loop that stands still for a moment again and again.
+            # While other evaluations wait on threads, a blocked loop would delay their replies.
             if waiting_threads() == 0 and self._lifecycle.is_ready_at_once():
                 reply = self._briefly(evaluation)
         finally:
@@ -71,21 +75,21 @@ class Runner:
         return await on_a_thread(rest, evaluation.cancel)
 
     def run(self, evaluation: Evaluation) -> Reply:
-        """Run a call and wait for it."""
+        """Run an evaluation and wait for its reply."""
         with self.lock:
             if evaluation.is_cancelled:
                 return Reply(ok=False, error=ImageFault("CANCELLED", "The call was taken back."))
             return self._begin(evaluation) or self._finish(evaluation)
 
     def _briefly(self, evaluation: Evaluation) -> Reply | None:
-        """Begin a call, and end it too if that takes but a moment."""
+        """Send an evaluation; return its reply if that comes within a moment."""
         refused = self._begin(evaluation)
         if refused is not None or evaluation.wait is None:
             return refused
         try:
             reply = evaluation.wait.for_a_moment(Reply, MOMENT)
         except ImageError:
-            return None  # the way back takes longer, and whoever waits for the call sees the same again
+            return None  # restoring takes longer: `_finish`, on a thread, gets the same error again
         return None if reply is None else self._finished(evaluation, reply)
 
     def _finish_and_release(self, evaluation: Evaluation) -> Reply:
@@ -95,7 +99,7 @@ class Runner:
             self.lock.release()
 
     def _begin(self, evaluation: Evaluation) -> Reply | None:
-        """Send a call off; return a reply only when that is not possible."""
+        """Send an evaluation; return a reply only where that is not possible."""
         lifecycle = self._lifecycle
         for _attempt in range(2):
             try:
@@ -103,7 +107,7 @@ class Runner:
                 evaluation.tag = lifecycle.new_tag(family)
                 live.post(evaluation.fields())
             except ImageGoneError:
-                # It must have ended after the last call: this one has not reached it.
+                # The process ended after its last reply, so this request has not run.
                 lifecycle.ended_between_calls()
                 continue
             except ImageProtocolError as error:
@@ -112,7 +116,7 @@ class Runner:
                 return Reply(ok=False, error=ImageFault("IMAGE-NOT-STARTED", str(error)))
             evaluation.wait = self.wait = Wait(live, family.mirror, evaluation.watch)
             if evaluation.is_cancelled:
-                # Cancelled while it was being sent, when there was nothing yet to cut short.
+                # Cancelled while it was being sent, when there was no wait to cut short yet.
                 threading.Thread(target=evaluation.cancel, name="gramercy-cancel", daemon=True).start()
             return None
         return Reply(ok=False, error=ImageFault("IMAGE-NOT-STARTED", "the image ends whenever it starts"))
@@ -125,15 +129,17 @@ class Runner:
         except ImageProtocolError as error:
             self.wait = None
             return Reply(ok=False, error=ImageFault("INVALID-REPLY", str(error)))
-        except (ImageGoneError, EndedByForceError) as error:
-            return self._remember(evaluation, self._after_death(family, error, evaluation))
+        except ImageGoneError:
+            return self._remember(evaluation, self._restored(family, evaluation, has_died=True))
+        if reply is None:
+            return self._remember(evaluation, self._restored(family, evaluation, has_died=False))
         return self._finished(evaluation, reply)
 
     def _finished(self, evaluation: Evaluation, reply: Reply) -> Reply:
         lifecycle = self._lifecycle
         self.wait = None
         if reply.unchanged and reply.error is None and not lifecycle.notes:
-            # Nearly all that is asked again and again, and nothing is to be said about it.
+            # The short way for what only looks: nothing to keep and nothing to add.
             lifecycle.looked(evaluation)
             return self._remember(evaluation, reply)
         more: dict[str, Any] = {}
@@ -145,7 +151,7 @@ class Runner:
         else:
             unkept = lifecycle.changed(evaluation, reply)
             if unkept is None:
-                housekeeper.later(self._tidy)
+                background.later(self._settle)
             else:
                 more["unkept"] = unkept
                 more["notes"] = [*more.get("notes", reply.notes), self._untaken(unkept)]
@@ -157,14 +163,14 @@ class Runner:
         return self._remember(evaluation, msgspec.structs.replace(reply, **more) if more else reply)
 
     def _explained(self, evaluation: Evaluation, fault: ImageFault) -> ImageFault:
-        """Say of a fault which limit it ran into, where it did."""
+        """Name the limit that a fault ran into, if it did: time or memory."""
         if evaluation.wait is not None and evaluation.wait.is_late and fault.interrupted:
             return deaths.late(fault, evaluation.seconds)
         family = self._lifecycle.family
         return fault if family is None else with_memory_hint(fault, family.program)
 
     def _untaken(self, reason: str) -> str:
-        """Say that no state was kept, and where that leaves an undo."""
+        """Say that no state was kept, and which one an undo would go to."""
         lifecycle = self._lifecycle
         standing = lifecycle.timeline.standing()
         if standing is None:
@@ -176,7 +182,7 @@ class Runner:
         return f"No state was kept after this call: {reason}. {newest}."
 
     def _add_log(self, more: dict[str, Any], reply: Reply) -> None:
-        """Add what was printed past the streams of the evaluation."""
+        """Add what threads, C code and child processes have printed."""
         family = self._lifecycle.family
         printed = family.log.news() if family is not None else ""
         if printed:
@@ -187,13 +193,13 @@ class Runner:
             self.history.append(HistoryEntry(evaluation.code[:LONGEST_CODE], reply, time()))
         return reply
 
-    def _after_death(self, family: Family, error: Exception, evaluation: Evaluation) -> Reply:
-        """Bring the state before back, and say what happened."""
+    def _restored(self, family: Family, evaluation: Evaluation, *, has_died: bool) -> Reply:
+        """Kill the process unless it has died, restore the newest checkpoint, and say what happened."""
         lifecycle = self._lifecycle
         self.wait = None
         fate = deaths.Fate()
         if lifecycle.live is not None:
-            if isinstance(error, ImageGoneError):
+            if has_died:
                 fate = family.fate(lifecycle.live)
             family.kill(lifecycle.live)
         printed = evaluation.wait.printed() if evaluation.wait is not None else Printed()
@@ -203,35 +209,30 @@ class Runner:
         lifecycle.notes, lifecycle.lost = [], 0
         if log.strip():
             notes.append(f"The last of its log: {log.strip()[-LOG_SHOWN:]}")
-        fault = (
-            deaths.died(log, fate) if isinstance(error, ImageGoneError) else deaths.killed(evaluation.seconds)
-        )
+        fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
         fault = with_memory_hint(fault, family.program)
         reply = Reply(ok=False, error=fault, elapsed_ms=evaluation.elapsed_ms(), notes=notes, lost=lost)
         return with_output(reply, printed)
 
-    def _tidy(self) -> None:
-        """Meet the checkpoint of the last call while nobody waits."""
+    def _settle(self) -> None:
+        """Accept the checkpoint of the last call before the next one comes."""
         with self.lock:
             self._lifecycle.settle()
 
 
-T = TypeVar("T")
-
-
-# As many as there are threads at work; adding and taking away one is a single step of the interpreter.
+# One entry for each thread at work: append and pop are atomic, += on a number is not.
 _waiting: list[None] = []
 
 
 def waiting_threads() -> int:
-    """Return how many threads are waiting for something at this moment."""
+    """Return how many threads of `on_a_thread` are at work."""
     return len(_waiting)
 
 
 async def on_a_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
-    """Return what the work returns; when the waiting is cancelled, `cancel` is called on a thread too.
+    """Run blocking work on a thread of its own; when the task is cancelled, call `cancel` on another one.
 
-    Not on a pool: evaluations that take hours would hold up the rest of it.
+    Not on a pool: evaluations that take hours would use up its threads.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -240,14 +241,14 @@ async def on_a_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
         _waiting.append(None)
         try:
             value = work()
-        except Exception as error:  # noqa: BLE001 - carried over to whoever waits
+        except Exception as error:  # noqa: BLE001 - raised in the task that waits
             _tell(loop, future, error=error)
         else:
             _tell(loop, future, value=value)
         finally:
             _waiting.pop()
 
-    # In the context of the call, so that the work can report to its caller.
+    # With the context variables of the task, through which the work reports progress.
     threading.Thread(target=copy_context().run, args=(run,), name="gramercy-image", daemon=True).start()
     try:
         return await future
@@ -271,34 +272,34 @@ def _tell(
         else:
             future.set_result(value)  # type: ignore[arg-type]  # None only where T has it
 
-    # The loop may have been closed by somebody who no longer waits.
+    # A loop that was stopped while the thread worked is closed by now.
     if not loop.is_closed():
         loop.call_soon_threadsafe(settle)
 
 
-class Housekeeper:
-    """Runs small chores in order, on a daemon thread that starts with the first one."""
+class Background:
+    """A daemon thread, started with the first job, that does after a reply what would delay the next call."""
 
     def __init__(self) -> None:
-        self._chores: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock = threading.Lock()
         self._started = False
 
-    def later(self, chore: Callable[[], None]) -> None:
-        """Do something soon; it must not raise and must not take long."""
+    def later(self, job: Callable[[], None]) -> None:
+        """Queue a job; it must not raise and must not take long."""
         if not self._started:
             self._start()
-        self._chores.put(chore)
+        self._jobs.put(job)
 
     def _start(self) -> None:
         with self._lock:
             if not self._started:
                 self._started = True
-                threading.Thread(target=self._run, name="gramercy-housekeeping", daemon=True).start()
+                threading.Thread(target=self._run, name="gramercy-background", daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            self._chores.get()()
+            self._jobs.get()()
 
 
-housekeeper = Housekeeper()
+background = Background()

@@ -1,18 +1,40 @@
-"""What is remembered about one client between its frames, and the questions that it has been sent."""
+"""What is remembered about a client between its frames, and a call as its handler sees it.
+
+Progress, log lines and questions of a handler go to the client that called.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from itertools import count
-from typing import TYPE_CHECKING
+from math import isfinite
+from threading import get_ident
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import UNSET
 
-from gramercy.mcp.wire import INVALID_REQUEST, Id, Message, ProtocolError, request
+from gramercy.errors import ExecutionError, ToolError
+from gramercy.mcp.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Id,
+    Message,
+    ProtocolError,
+    encode,
+    notification,
+    request,
+)
+from gramercy.mcp.versions import LOG_LEVEL_KEY, Request, missing_capability
+from gramercy.tools.arguments import validate_tool_args
+from gramercy.tools.context import Call
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from gramercy.mcp.base import Channel, Peer
-    from gramercy.mcp.work import Flight, Question
+    from gramercy.mcp.conversation import Flight, Question, Work
+    from gramercy.tools.context import LogLevel
 
 _numbers = count(1)
 MOST_FLIGHTS = 1_000
@@ -122,3 +144,197 @@ class Clients:
         client = self._known.pop(peer, None)
         if client is not None:
             client.close()
+
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_RANKS = {level: rank for rank, level in enumerate(LEVELS)}
+FREE_REPORTS = 100
+REPORT_SECONDS = 0.05
+MESSAGES_SINCE = "2025-03-26"
+MODES_SINCE = "2025-11-25"
+METHODS = {"elicitation": "elicitation/create", "sampling": "sampling/createMessage", "roots": "roots/list"}
+
+
+class ServedCall(Call):
+    """The conversation about one request. `work` is there once the handler waits for something."""
+
+    __slots__ = (
+        "_client",
+        "_progress",
+        "_reported_at",
+        "_reports",
+        "_thread",
+        "as_task",
+        "cancelled",
+        "detacher",
+        "fault",
+        "muted",
+        "request",
+        "stops",
+        "work",
+    )
+
+    def __init__(self, request: Request, client: Client | None) -> None:
+        self.request = request
+        self.work: Work | None = None
+        self.cancelled = self.muted = self.as_task = False
+        self.fault: ProtocolError | None = None
+        self.stops: list[Callable[[], object]] | None = None
+        self.detacher: Callable[[Work], bool] | None = None
+        self._client = client
+        self._progress: float | None = None
+        self._reports = 0
+        self._thread = get_ident()
+        self._reported_at = 0.0
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the result any more."""
+        return self.cancelled
+
+    @property
+    def principal(self) -> str:
+        """Who calls, as the transport has found out."""
+        return self.request.peer.principal
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the client has declared that it can do."""
+        return self.request.capabilities
+
+    @property
+    def version(self) -> str:
+        """The revision of the protocol in which the client speaks."""
+        return self.request.version
+
+    def can(self, capability: str) -> bool:
+        """Tell whether the client has declared that it can be asked this."""
+        found = self.request.capabilities.get(capability)
+        # In the older era a question is a message of its own, which needs a way to the client.
+        if not isinstance(found, dict) or not (self.request.modern or self.request.channel):
+            return False
+        # Declaring nothing about the mode means forms, the only mode there was at first.
+        return capability != "elicitation" or not found or "form" in found
+
+    def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the client how far the work is, if it wants to know; progress never goes back."""
+        token = self.request.meta.get("progressToken")
+        if not isinstance(token, str | int) or not self._is_news(progress, total):
+            return
+        params: dict[str, Any] = {"progressToken": token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None and self.request.version >= MESSAGES_SINCE:
+            params["message"] = message
+        self._send("notifications/progress", params)
+
+    def _is_news(self, progress: float, total: float | None) -> bool:
+        """Tell whether a report is worth a message: it goes forward, and does not come in a flood."""
+        if not isfinite(progress) or (self._progress is not None and progress <= self._progress):
+            return False
+        now = monotonic()
+        is_flood = self._reports >= FREE_REPORTS and now < self._reported_at + REPORT_SECONDS
+        if is_flood and progress != total:
+            return False
+        self._progress, self._reported_at = progress, now
+        self._reports += 1
+        return True
+
+    def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None:
+        """Send a line to the client's log if it wants lines of that level."""
+        if _RANKS.get(level, 0) < self._wanted_rank():
+            return
+        try:
+            encode(data)
+        except Exception:  # noqa: BLE001 - a line that cannot be written must not fail the call
+            data = repr(data)[:1_000]
+        params = {"level": level if level in _RANKS else "info", "data": data}
+        self._send("notifications/message", params if logger is None else {**params, "logger": logger})
+
+    def _wanted_rank(self) -> int:
+        """Return the least level to send; in the newer era nobody gets lines without asking for them."""
+        if self.request.modern:
+            wanted = self.request.meta.get(LOG_LEVEL_KEY)
+            return _RANKS.get(wanted, len(LEVELS)) if isinstance(wanted, str) else len(LEVELS)
+        return 0 if self._client is None else self._client.log_rank
+
+    def _send(self, method: str, params: dict[str, Any]) -> None:
+        channel = self.request.channel
+        if channel is None or self.cancelled or self.muted:
+            return
+        message = notification(method, params)
+        self._on_loop(lambda: channel.send(message))
+
+    def _on_loop(self, action: Callable[[], object]) -> None:
+        """Do it on the thread of the event loop, where everything but plain handlers runs."""
+        work = self.work
+        if self._thread == get_ident():
+            action()
+        elif work is not None and not work.loop.is_closed():
+            work.loop.call_soon_threadsafe(action)
+
+    def on_cancel(self, stop: Callable[[], object]) -> None:
+        """Have `stop` called when the call is cancelled while the handler runs; it must not block."""
+        if self.stops is None:
+            self.stops = []
+        self.stops.append(stop)
+        if self.cancelled:
+            stop()
+
+    def close_stream(self) -> None:
+        """Let the connection go while the work goes on, where the client can come back for the result."""
+        close = getattr(self.request.channel, "close_stream", None)
+        if close is not None:
+            self._on_loop(close)
+
+    async def detach(self) -> bool:
+        """Make a task of the rest, for a client that understands tasks."""
+        return self.work is not None and self.detacher is not None and self.detacher(self.work)
+
+    def fail(self, message: str, *, code: int = INTERNAL_ERROR, data: Any = None) -> NoReturn:
+        """End the request with a JSON-RPC error instead of a result."""
+        self.fault = ProtocolError(code, message, UNSET if data is None else data)
+        raise self.fault
+
+    async def ask(self, message: str, schema: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
+        """Ask the person a form of flat fields; what is accepted fits the schema."""
+        answer = await self._ask("elicitation", form(message, schema, self.request.version), key)
+        return checked_form(answer, schema)
+
+    async def sample(self, params: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
+        """Have the client's model answer."""
+        return await self._ask("sampling", dict(params), key)
+
+    async def roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
+        """Return the folders that the client works in."""
+        found = (await self._ask("roots", {}, key)).get("roots")
+        return found if isinstance(found, list) else []
+
+    async def _ask(self, capability: str, params: dict[str, Any], key: str | None) -> dict[str, Any]:
+        if not self.can(capability) or self.work is None:
+            text = f"this needs a client that declares the capability {capability!r}, and yours does not"
+            if self.request.modern:
+                self.fault = missing_capability({capability: {}})
+            raise ExecutionError(text)
+        encode(params)  # what cannot be sent must fail here, where the handler sees it
+        return await self.work.ask(METHODS[capability], params, key)
+
+
+def form(message: str, schema: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """Return the parameters of elicitation/create for a form."""
+    params = {"message": message, "requestedSchema": schema}
+    return {"mode": "form", **params} if version >= MODES_SINCE else params
+
+
+def checked_form(answer: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a person's answer; raise ExecutionError when it is not what was asked for."""
+    action = answer.get("action")
+    if action not in {"accept", "decline", "cancel"}:
+        raise ExecutionError(f"the client answered the question with action {action!r:.50}")
+    if action != "accept":
+        return {"action": action}
+    content = answer.get("content", {})
+    try:
+        return {"action": action, "content": validate_tool_args(dict(schema), content)}
+    except ToolError as error:
+        raise ExecutionError(f"the answer does not fit the question. {error}") from None

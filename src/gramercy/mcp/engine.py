@@ -1,51 +1,69 @@
-"""The engine: one function from a frame to its answer, for every client and both eras.
+"""The engine: one function from a frame to its answer, for every client and both protocols.
 
-It knows no transport. What can be answered at once is answered at once; what must wait gets a task.
+It has the table of methods, legacy and modern, and knows no transport. What can be answered at once is
+answered at once; what must wait becomes a conversation.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET
 
-from gramercy.mcp import wire
+from gramercy.mcp import jsonrpc
 from gramercy.mcp.approval import ApprovalQueue, Approver
-from gramercy.mcp.batches import handle_batch, is_batch
-from gramercy.mcp.calling import Calling
-from gramercy.mcp.clients import Clients
-from gramercy.mcp.conversations import Conversations
-from gramercy.mcp.eras import Request, Shaper, read_request
-from gramercy.mcp.greeting import Greeting
-from gramercy.mcp.listeners import Listeners
+from gramercy.mcp.clients import LEVELS, Clients
+from gramercy.mcp.conversation import Conversations
+from gramercy.mcp.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Message,
+    ProtocolError,
+    handle_batch,
+    is_batch,
+)
 from gramercy.mcp.listing import PAGE_SIZE, ToolListing, View
-from gramercy.mcp.methods import Methods
-from gramercy.mcp.offers import Offers
-from gramercy.mcp.task_methods import TaskMethods
-from gramercy.mcp.tasks import Task, TaskStore
-from gramercy.mcp.wire import INTERNAL_ERROR, Message, ProtocolError
+from gramercy.mcp.resources import Offers
+from gramercy.mcp.subscriptions import Listeners
+from gramercy.mcp.tasks import Task, TaskMethods, TaskStore
+from gramercy.mcp.tool_calls import Calling
+from gramercy.mcp.versions import (
+    DISCOVER_TTL_MS,
+    LATEST_LEGACY,
+    SUPPORTED,
+    TASKS,
+    Request,
+    Shaper,
+    agree,
+    read_request,
+)
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from gramercy.execution.executor import Executor
     from gramercy.mcp.base import Answer, Channel, Peer, Preface
     from gramercy.mcp.catalogue import Catalog
 
+    Method: TypeAlias = Callable[[Request], Any]
+
 log = logging.getLogger("gramercy.mcp")
 PATIENCE = 600.0
 # A client that understands tasks rather comes back than waits for longer than this.
 TASK_AFTER = 5.0
+# What 2025-11-25 wants to be told about tasks.
+LEGACY_TASKS: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 
 
 class Engine:
     """Serves the tools of one executor, and what a catalogue offers, to any number of clients.
 
-    It becomes the executor's approval handler: it asks the client, then `approvals`, then whoever was there
-    before. All methods belong to the thread of the event loop.
+    A call that needs approval is asked about at the client, then at `approvals`, then at the executor's own
+    approval handler. All methods belong to the thread of the event loop.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of an engine are its arguments
@@ -65,8 +83,8 @@ class Engine:
         task_after: float = TASK_AFTER,
     ) -> None:
         """Join the parts; `patience` is how many seconds a question to a person may stay open."""
+        executor = executor.with_approver(Approver(executor.approval_handler, approvals, patience))
         self._settings = executor.settings
-        self._settings.approval_handler = Approver(self._settings.approval_handler, approvals, patience)
         self._seen = (self._settings.registry.library(), self._settings.policy)
         shaper = Shaper({"name": name, "version": version})
         self._clients = Clients()
@@ -100,12 +118,12 @@ class Engine:
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
         """Take one frame and return its answer: bytes, None for what has no answer, or something to await."""
         try:
-            message = wire.read_message(frame)
-        except wire.InvalidFrameError as error:
+            message = jsonrpc.read_message(frame)
+        except jsonrpc.InvalidFrameError as error:
             if is_batch(frame):
                 return handle_batch(frame, lambda part: self.handle(peer, part, channel))
-            return wire.failure(error, error.id)
-        except wire.SilentFrameError:
+            return jsonrpc.failure(error, error.id)
+        except jsonrpc.SilentFrameError:
             return None
         return self._handle_message(peer, message, channel)
 
@@ -141,10 +159,10 @@ class Engine:
         try:
             return self._answer(read_request(peer, message, channel))
         except ProtocolError as error:
-            return wire.failure(error, message.id)
+            return jsonrpc.failure(error, message.id)
         except Exception:
             log.exception("%s failed", message.method[:100])
-            return wire.failure(ProtocolError(INTERNAL_ERROR, "Internal error"), message.id)
+            return jsonrpc.failure(ProtocolError(INTERNAL_ERROR, "Internal error"), message.id)
 
     def _told(self, peer: Peer, message: Message) -> None:
         """Take a response or a notification; what is wrong with it is nobody's business."""
@@ -176,3 +194,127 @@ class Engine:
     def _task_changed(self, task: Task) -> None:
         describe = self._task_methods.detailed
         self._listeners.task_changed(task.id, task.principal, lambda: describe(task))
+
+
+class Methods:
+    """Finds methods by name. Those in `waiting` may report, ask and wait; the others answer at once."""
+
+    __slots__ = ("_legacy", "_modern", "legacy_waiting", "waiting")
+
+    def __init__(self, listing: ToolListing, calling: Calling) -> None:
+        self.waiting: dict[str, Method] = {"tools/call": calling.call}
+        self.legacy_waiting: dict[str, Method] = {}
+        self._legacy: dict[str, Method] = {"tools/list": listing.page}
+        self._modern: dict[str, Method] = {"tools/list": listing.page}
+
+    def find(self, request: Request) -> Method:
+        """Return the method that a request names; its era must have it."""
+        found = (self._modern if request.modern else self._legacy).get(request.method)
+        if found is None:
+            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method[:100]}")
+        return found
+
+    def add_greeting(self, greeting: Greeting) -> None:
+        """Add how clients and server get to know each other."""
+        self._modern["server/discover"] = greeting.discover
+        self._legacy["initialize"] = greeting.initialize
+        self._legacy["ping"] = greeting.ping
+        self._legacy["logging/setLevel"] = greeting.set_level
+
+    def add_listeners(self, listeners: Listeners, *, resources: bool) -> None:
+        """Add how clients hear of changes."""
+        self._modern["subscriptions/listen"] = listeners.listen
+        if resources:
+            self._legacy["resources/subscribe"] = listeners.subscribe
+            self._legacy["resources/unsubscribe"] = listeners.unsubscribe
+
+    def add_tasks(self, tasks: TaskMethods) -> None:
+        """Add how clients come back for what took long."""
+        for table in (self._modern, self._legacy):
+            table["tasks/get"] = tasks.get
+            table["tasks/cancel"] = tasks.cancel
+        self._modern["tasks/update"] = tasks.update
+        self._legacy["tasks/list"] = tasks.list
+        self.legacy_waiting["tasks/result"] = tasks.result
+
+    def add_offers(self, offers: Offers) -> None:
+        """Add what there is beside tools."""
+        for table in (self._modern, self._legacy):
+            table["resources/list"] = offers.resources
+            table["resources/templates/list"] = offers.templates
+            table["prompts/list"] = offers.prompts
+        self.waiting["resources/read"] = offers.read
+        self.waiting["prompts/get"] = offers.get_prompt
+        self.waiting["completion/complete"] = offers.complete
+
+
+class Greeting:
+    """Says who this server is and what it can do, and remembers who the client is."""
+
+    def __init__(
+        self,
+        shaper: Shaper,
+        instructions: str,
+        *,
+        clients: Clients,
+        listeners: Listeners,
+        catalog: Catalog | None,
+    ) -> None:
+        self._instructions = {"instructions": instructions} if instructions else {}
+        self._clients = clients
+        self._listeners = listeners
+        self._shaper = shaper
+        self._catalog = catalog
+
+    def initialize(self, request: Request) -> dict[str, Any]:
+        """Begin a session of the older era."""
+        peer = request.peer
+        version = agree(request.text("protocolVersion"))
+        capabilities, client = request.mapping("capabilities"), request.mapping("clientInfo")
+        peer.version, peer.capabilities, peer.client = version, capabilities, client
+        self._clients.of(peer).is_session = True
+        self._listeners.remember_loop()
+        return {
+            "protocolVersion": version,
+            "capabilities": self._legacy_capabilities(version),
+            "serverInfo": self._shaper.server,
+            **self._instructions,
+        }
+
+    def discover(self, request: Request) -> dict[str, Any]:
+        """Tell a client of the newer era what there is."""
+        extensions: dict[str, Any] = {"extensions": {TASKS: {}}}
+        result = {
+            "supportedVersions": list(SUPPORTED),
+            "capabilities": {**self._capabilities(), **extensions},
+            **self._instructions,
+        }
+        return self._shaper.cached(request, result, DISCOVER_TTL_MS)
+
+    @staticmethod
+    def ping(request: Request) -> dict[str, Any]:
+        """Be there."""
+        del request
+        return {}
+
+    def set_level(self, request: Request) -> dict[str, Any]:
+        """Remember from which level on a client wants log lines."""
+        level = request.text("level")
+        if level not in LEVELS:
+            raise ProtocolError(INVALID_PARAMS, f"Invalid params: level must be one of {', '.join(LEVELS)}")
+        self._clients.of(request.peer).log_rank = LEVELS.index(level)
+        return {}
+
+    def _capabilities(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"tools": {"listChanged": True}}
+        if self._catalog is not None:
+            found["resources"] = {"subscribe": True, "listChanged": True}
+            found["prompts"] = {"listChanged": True}
+            found["completions"] = {}
+        return found
+
+    def _legacy_capabilities(self, version: str) -> dict[str, Any]:
+        found = {**self._capabilities(), "logging": {}}
+        if version == LATEST_LEGACY:
+            found["tasks"] = LEGACY_TASKS
+        return found

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from gramercy.mcp.eras import LATEST_LEGACY, LIST_TTL_MS, Request, Shaper
-from gramercy.mcp.wire import INVALID_PARAMS, ProtocolError, encode
+from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError, encode
+from gramercy.mcp.versions import LATEST_LEGACY, LIST_TTL_MS, Request, Shaper
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

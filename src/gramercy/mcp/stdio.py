@@ -1,20 +1,24 @@
-"""Serve one client on standard input and output. Knows frames and descriptors, nothing of what they say."""
+"""Serve one client on standard input and output, and keep everything but frames off these two.
+
+A print(), C code and child processes write to standard error from then on, and read EOF. Nothing here knows
+what a frame says.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import threading
 from collections import deque
+from dataclasses import dataclass
+from fcntl import F_DUPFD_CLOEXEC, fcntl
 from typing import TYPE_CHECKING
 
 from gramercy.mcp.base import Peer
-from gramercy.mcp.descriptors import Descriptors, claim_descriptors
-from gramercy.mcp.frames import LARGEST_FRAME, Splitter
-from gramercy.mcp.inbox import Inbox
-from gramercy.mcp.outbox import Outbox
+from gramercy.mcp.pipes import LARGEST_FRAME, Inbox, Outbox, Splitter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -152,7 +156,7 @@ class StdioClient:
 
     def _answer_to(self, frame: bytes | None) -> bytes | Awaitable[bytes | None] | None:
         if frame is None or len(self._running) >= MOST_RUNNING:
-            from gramercy.mcp.refusals import busy, too_long
+            from gramercy.mcp.jsonrpc import busy, too_long
 
             refusal = too_long(LARGEST_FRAME) if frame is None else busy(frame, MOST_RUNNING)
             if refusal is not None or frame is None:
@@ -180,3 +184,46 @@ class StdioClient:
 def _complain(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # there need not be anybody who reads it
         sys.stderr.write(f"gramercy: {text}\n")
+
+
+FIRST_PRIVATE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptors:
+    """The two ends of a wire, which no child process inherits."""
+
+    reader: int
+    writer: int
+
+
+def claim_descriptors() -> Descriptors:
+    """Return private copies of standard input and output, and point the public ones elsewhere."""
+    opened = os.open(os.devnull, os.O_RDWR)
+    nowhere = _copy(opened)
+    os.close(opened)
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    for public in (0, 1, 2):
+        # A process may be started without any of the three; their places must not go to somebody else.
+        if not _is_open(public):
+            os.dup2(nowhere, public)
+    wire = Descriptors(_copy(0), _copy(1))
+    os.dup2(nowhere, 0)
+    os.dup2(2, 1)
+    os.close(nowhere)
+    # What is printed would be written in blocks, long after it was said.
+    sys.stdout = sys.stderr
+    return wire
+
+
+def _copy(descriptor: int) -> int:
+    return fcntl(descriptor, F_DUPFD_CLOEXEC, FIRST_PRIVATE)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gramercy.toolsets.evaluation import evaluation_tools
+from gramercy.toolsets.factory import ImageSource, Workshop, source_of
 from gramercy.toolsets.files import file_tools
 from gramercy.toolsets.introspection import introspection_tools
 from gramercy.toolsets.session import session_tools
-from gramercy.toolsets.source import ImageSource, Workshop, source_of
 from gramercy.toolsets.time_travel import time_travel_tools
 from gramercy.toolsets.workspace import Workspace
 

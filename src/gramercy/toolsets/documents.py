@@ -1,13 +1,86 @@
-"""Open documents: files that were read or written, and texts that somebody has open and has not saved."""
+"""Open documents: files that were read or written, and unsaved texts that an editor has given.
+
+A file's bytes become text and bytes again with encoding, byte order mark and line ends kept.
+"""
 
 from __future__ import annotations
 
+import codecs
+import io
 from dataclasses import dataclass, field
 from threading import Lock
 
-from gramercy.toolsets.texts import Script
-
+# The longer marks first: the one of UTF-32 begins with the one of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+CRLF = "\r\n"
+# Only names are kept of files, so this bounds what read_buffer can list, not memory.
 MOST_OPEN = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """How a text is written down. With CRLF every line ends so, and the text itself shows plain newlines."""
+
+    encoding: str = "utf-8"
+    mark: bytes = b""
+    newline: str = "\n"
+
+    def encode(self, text: str) -> bytes:
+        """Write a text in this way; UnicodeEncodeError when it has a character that cannot be written."""
+        shown = self.shown(text)
+        written = shown.replace("\n", CRLF) if self.newline == CRLF else shown
+        return self.mark + written.encode(self.encoding)
+
+    def shown(self, text: str) -> str:
+        """Return a text as it will be shown when it has been written in this way."""
+        return plain(text) if self.newline == CRLF else text
+
+    def same(self, one: str, other: str) -> bool:
+        """Tell whether two texts are written in the same bytes."""
+        return self.shown(one) == self.shown(other)
+
+
+def decode(data: bytes) -> tuple[str, Script] | None:
+    """Return a text and how it is written, or None when the bytes are no text."""
+    for mark, encoding in (*_MARKS, (b"", "utf-8"), (b"", "latin-1")):
+        if not data.startswith(mark):
+            continue
+        # Latin-1 takes any byte, so nothing is lost on the way in and out; but a NUL is no text in it.
+        if not mark and b"\0" in data:
+            return None
+        try:
+            text = data[len(mark) :].decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        newline = CRLF if _is_all_crlf(text) else "\n"
+        return (plain(text) if newline == CRLF else text), Script(encoding, mark, newline)
+    return None
+
+
+def _is_all_crlf(text: str) -> bool:
+    return text.count(CRLF) == text.count("\n") == text.count("\r") > 0
+
+
+def plain(text: str) -> str:
+    """Return a text with CRLF as plain newlines."""
+    return text.replace(CRLF, "\n")
+
+
+def lines(text: str) -> list[str]:
+    """Split a text where editors do, with the line ends kept: form feeds and their like end no line."""
+    return list(io.StringIO(text, newline=""))
+
+
+def unwritable(error: UnicodeEncodeError) -> str:
+    """Name the character that an encoding does not have."""
+    character = error.object[error.start]
+    return f"the character {character!a} at position {error.start}"
 
 
 @dataclass(frozen=True, slots=True)

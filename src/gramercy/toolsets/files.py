@@ -9,8 +9,8 @@ from gramercy.errors import InvalidSchemaError, WorkspaceError
 from gramercy.gram.json_schema import compile_cached
 from gramercy.tools.definition import create_tool
 from gramercy.toolsets import hunks
-from gramercy.toolsets.source import flag, text, whole
-from gramercy.toolsets.texts import lines
+from gramercy.toolsets.documents import lines
+from gramercy.toolsets.factory import flag, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -213,6 +213,7 @@ def _propose_file_edit(workspace: Workspace) -> Tool:
         categories=["diff"],
         target_state=lambda a: _fresh(workspace, a).digest,
         effect=lambda a: hunks.diff(a["original"], a["modified"], a["path"]) or "Nothing would change.",
+        edits=("original", "modified"),
     )
 
 

@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from gramercy.errors import WorkspaceError
-from gramercy.toolsets.texts import lines
+from gramercy.toolsets.documents import lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

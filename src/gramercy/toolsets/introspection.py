@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gramercy.toolsets.factory import PACKAGE, flag, text
 from gramercy.toolsets.rendering import answered
-from gramercy.toolsets.source import PACKAGE, flag, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.images.base import Image
     from gramercy.tools.tool import Tool
-    from gramercy.toolsets.source import Workshop
+    from gramercy.toolsets.factory import Workshop
 
 
 def introspection_tools(workshop: Workshop) -> list[Tool]:

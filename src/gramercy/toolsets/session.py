@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
 from gramercy.tools.content import ToolOutput
+from gramercy.toolsets.factory import PACKAGE, Running, dry_run, text
 from gramercy.toolsets.rendering import HEADINGS, definitions_text, evaluated, fault_text, output_sections
-from gramercy.toolsets.running import Running, dry_run
-from gramercy.toolsets.source import PACKAGE, text
 
 if TYPE_CHECKING:
     from gramercy.images.base import Image, Reply
     from gramercy.tools.tool import Tool
-    from gramercy.toolsets.source import Workshop
+    from gramercy.toolsets.factory import Workshop
 
 LANGUAGES = {"sbcl": "lisp"}
 # How a missing system is signalled by Quicklisp, by ASDF and by Python: frames would tell nothing more.

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
 from gramercy.tools.content import ToolOutput
-from gramercy.toolsets.output import output_tool
+from gramercy.toolsets.evaluation import output_tool
+from gramercy.toolsets.factory import PACKAGE, text, whole
 from gramercy.toolsets.rendering import answered, preview_text
-from gramercy.toolsets.source import PACKAGE, text, whole
 
 if TYPE_CHECKING:
     from gramercy.images.base import Answer, CheckpointInfo, Image
     from gramercy.tools.tool import Tool
-    from gramercy.toolsets.source import Workshop
+    from gramercy.toolsets.factory import Workshop
 
 
 LONGEST_LABEL = 100

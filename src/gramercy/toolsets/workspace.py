@@ -1,6 +1,7 @@
 """Files of a project and the documents that are open in it.
 
-Paths cannot leave the project, writes are whole or not at all, and what was written can be taken back.
+Paths cannot leave the project, writes are whole or not at all, and what the latest of them replaced is kept,
+in a bounded number of bytes, so that it can be brought back.
 """
 
 from __future__ import annotations
@@ -9,22 +10,28 @@ import contextlib
 import hashlib
 import os
 import threading
+from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy.errors import WorkspaceError
 from gramercy.gram.suggestion import suggest
-from gramercy.toolsets import storage, texts
-from gramercy.toolsets.documents import Document, Documents
-from gramercy.toolsets.past import Past, Write
-from gramercy.toolsets.texts import Script
+from gramercy.toolsets import storage
+from gramercy.toolsets.documents import Document, Documents, Script, decode, unwritable
 
 if TYPE_CHECKING:
     from gramercy.toolsets.storage import Content
 
+# A file passes through the model's context whole; what is larger is data, which evaluated code reads better.
 LARGEST_FILE = 20 * 1024 * 1024
+# Well below PATH_MAX (4096 bytes), which the project's own path takes a part of.
 LONGEST_PATH = 2_000
+# Names shown of a directory that was taken for a file.
 MOST_LISTED = 20
+# What is kept for undo: more writes than a person would take back one by one, and a bound on memory.
+MOST_WRITES = 100
+MOST_BYTES = 64 * 1024 * 1024
 
 
 class Workspace:
@@ -194,7 +201,7 @@ def digest_of(data: bytes) -> str:
 
 
 def _document(name: str, content: Content, path: str) -> Document:
-    decoded = texts.decode(content.data)
+    decoded = decode(content.data)
     if decoded is None:
         raise WorkspaceError(f"{path} is not a text file")
     text, script = decoded
@@ -210,8 +217,7 @@ def _encoded(script: Script, text: str, path: str) -> bytes:
         data = script.encode(text)
     except UnicodeEncodeError as error:
         raise WorkspaceError(
-            f"{path} is written in {script.encoding}, which does not have {texts.unwritable(error)}: leave "
-            "it out"
+            f"{path} is written in {script.encoding}, which does not have {unwritable(error)}: leave it out"
         ) from None
     if len(data) > LARGEST_FILE:
         raise WorkspaceError(f"{path} would have {len(data):,} bytes: {LARGEST_FILE:,} are the most")
@@ -233,3 +239,40 @@ def _instead(real: Path, path: str) -> str:
     there = [entry.name for entry in real.parent.iterdir()] if real.parent.is_dir() else []
     close = suggest(real.name, there)
     return f"{path} does not exist" + (f": did you mean {close[0]}?" if close else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write: the file as it was (None: there was none) and the digest of what was written."""
+
+    name: str
+    old: Content | None
+    digest: str
+
+    @property
+    def size(self) -> int:
+        """The bytes that are kept for it."""
+        return 0 if self.old is None else len(self.old.data)
+
+
+class Past:
+    """The latest writes, oldest first."""
+
+    def __init__(self) -> None:
+        self._writes: deque[Write] = deque()
+
+    def add(self, write: Write) -> None:
+        """Remember a write; the oldest make room for it."""
+        self._writes.append(write)
+        while len(self._writes) > MOST_WRITES or sum(kept.size for kept in self._writes) > MOST_BYTES:
+            self._writes.popleft()
+
+    def last(self) -> Write:
+        """Return the latest write."""
+        if not self._writes:
+            raise WorkspaceError("there is no write to take back")
+        return self._writes[-1]
+
+    def forget_last(self) -> None:
+        """Drop the latest write: it has been taken back."""
+        self._writes.pop()

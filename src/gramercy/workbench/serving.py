@@ -5,27 +5,23 @@ Knows no transport. Nothing here starts an image, or imports what starting one n
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gramercy import __version__
 from gramercy.errors import SourceError
-from gramercy.images.opening import Gallery
+from gramercy.images.base import Gallery
 from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
-from gramercy.workbench.deferral import (
-    LANGUAGES,
-    close_within,
-    deferred,
-    deferred_workspace,
-    read_image_names,
-)
-from gramercy.workbench.instructions import instructions_for
+from gramercy.workbench.deferred import DeferredImage, close_within, deferred_workspace, offers_of
+from gramercy.workbench.settings import LANGUAGES, SPOKEN, read_image_names
 from gramercy.workbench.site import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.executor import Executor
@@ -37,14 +33,17 @@ if TYPE_CHECKING:
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.engine import Engine
     from gramercy.tools.tool import Tool
-    from gramercy.toolsets.source import ImageSource
-    from gramercy.toolsets.studio import Studio
+    from gramercy.toolsets.factory import ImageSource
+    from gramercy.toolsets.opened_images import OpenedImages
     from gramercy.workbench.foreign import ForeignServers
 
 NAME = "gramercy"
 TOOLSETS = ("core", "session", "time-travel")
 # Those that are not there unless they are asked for.
 FURTHER_TOOLSETS = ("images",)
+LONGEST_INSTRUCTIONS = 2_000
+# Long paths must not push out the rest.
+LONGEST_PLACE = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class Server:
     foreign: ForeignServers | None = None
 
     def __init__(
-        self, engine: Engine, site: Site, images: tuple[Image, ...], studio: Studio | None = None
+        self, engine: Engine, site: Site, images: tuple[Image, ...], studio: OpenedImages | None = None
     ) -> None:
         self.engine = engine
         self.site = site
@@ -101,7 +100,7 @@ def open_server(service: Service) -> Server:
     names = read_image_names(service.images or _default_images(service))
     site = Site(service.project, sandbox=service.sandbox, asks_client=service.uses_roots)
     open_image = _opener(service, site)
-    images = tuple(deferred(name, language, open_image) for name, language in names.items())
+    images = tuple(DeferredImage(name, language, open_image) for name, language in names.items())
     studio = _studio(images, service, open_image)
     registry = Registry(_image_tools(images, service, studio, site) if images else ())
     if service.sources:
@@ -170,25 +169,25 @@ class Speakers:
 
 def _studio(
     images: tuple[Image, ...], service: Service, open_image: Callable[[str, str], LiveImage]
-) -> Studio | None:
+) -> OpenedImages | None:
     if not images or "images" not in service.toolsets:
         return None
-    from gramercy.toolsets.studio import Studio
+    from gramercy.toolsets.opened_images import OpenedImages
 
-    return Studio(Gallery(images), open_image)
+    return OpenedImages(Gallery(images), open_image)
 
 
 def _image_tools(
-    images: tuple[Image, ...], service: Service, studio: Studio | None, site: Site
+    images: tuple[Image, ...], service: Service, studio: OpenedImages | None, site: Site
 ) -> Iterator[Tool]:
-    from gramercy.toolsets.source import Workshop
+    from gramercy.toolsets.factory import Workshop
 
     gallery = studio or Gallery(images)
     workshop = Workshop(gallery, service.max_timeout)
     if studio is not None:
-        from gramercy.toolsets.studio import studio_tools
+        from gramercy.toolsets.opened_images import opened_image_tools
 
-        yield from studio_tools(studio)
+        yield from opened_image_tools(studio)
     if "core" in service.toolsets:
         from gramercy.toolsets.core import core_tools
 
@@ -209,7 +208,7 @@ def _image_tools(
 
 
 def _add_sources(registry: Registry, sources: tuple[str, ...]) -> None:
-    from gramercy.workbench.loading import load_tools
+    from gramercy.workbench.sources import load_tools
 
     loaded = load_tools(*sources)
     taken = [name for name in loaded.names() if name in registry]
@@ -263,7 +262,7 @@ def _engine(registry: Registry, images: tuple[Image, ...], service: Service, sit
 def _policy(path: str | None) -> Policy | None:
     if path is None:
         return None
-    from gramercy.workbench.policies import load_policy
+    from gramercy.workbench.sources import load_policy
 
     return load_policy(path)
 
@@ -278,18 +277,83 @@ def _journal(images: tuple[Image, ...]) -> Journal | None:
 
 
 def _offers(images: tuple[Image, ...], executor: Executor, service: Service) -> Catalog | None:
-    if not images:
-        return None
-    from gramercy.workbench.offers import offers_of
-
-    return offers_of(images, executor, service.categories)
+    return offers_of(images, executor, service.categories) if images else None
 
 
 def _fixtures(registry: Registry) -> Catalog:
-    """Add what the conformance suite of the protocol wants to find."""
-    from gramercy.mcp.catalogue import Catalog
-    from gramercy.mcp.fixtures import register_fixtures
+    """Add the tools that the conformance suite of the protocol calls; only a checkout has them."""
+    from importlib.util import module_from_spec, spec_from_file_location
 
+    from gramercy.mcp.catalogue import Catalog
+
+    folder = Path(__file__).parents[3] / "tests" / "mcp" / "conformance_tools"
+    spec = spec_from_file_location(folder.name, folder / "__init__.py")
+    if spec is None or spec.loader is None or not folder.is_dir():
+        raise SourceError(
+            "--conformance-fixtures needs a checkout of gramercy: the tools for the conformance suite are in "
+            f"its tests/mcp/{folder.name}, which an installed package does not have"
+        )
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
     catalog = Catalog()
-    register_fixtures(registry, catalog)
+    module.register_fixtures(registry, catalog)
     return catalog
+
+
+# {tools} stands for those of the habit that are there.
+LOOK = "Look first. {tools} change nothing and show what is there and what was done before."
+PREVIEW = (
+    "Preview what you are not sure of. {tools} runs the code in a throw-away copy that can write nothing and "
+    "reach nobody, and lists what it would print, define and touch."
+)
+EVALUATE = (
+    "Evaluate in small steps with {tools}. Definitions and variables stay for later calls. An error is an "
+    "answer: read its backtrace. Code that kills or blocks the process costs one evaluation, not the state."
+)
+UNDO = (
+    "Undo instead of repairing. Every evaluation leaves a checkpoint: {tools} take back, name and return to "
+    "states of the image. Files are not taken back."
+)
+FILES = (
+    "Change files with {tools}. A person sees the difference and decides; do not propose again what was "
+    "rejected."
+)
+HABITS = {
+    LOOK: "describe_symbol apropos_search who_calls list-definitions read_file get_repl_history",
+    PREVIEW: "preview_form",
+    EVALUATE: "evaluate-lisp evaluate-python eval_form compile_form",
+    UNDO: "undo_last checkpoint_image rollback_image",
+    FILES: "propose_file_edit write_file",
+}
+CLOSING = "A text about an error or invalid arguments says what to try next."
+
+
+def instructions_for(images: Mapping[str, str], tools: Iterable[str], place: str = "") -> str:
+    """Write the instructions for images (languages by name) and tools; without images there is no need.
+
+    `place` says where they work, if there is something to say about that.
+    """
+    if not images:
+        return ""
+    known = set(tools)
+    told = filter(None, (_told(habit, known) for habit in HABITS))
+    steps = [f"{number}. {text}" for number, text in enumerate(told, 1)]
+    return "\n".join([_opening(images), *filter(None, [place[:LONGEST_PLACE]]), *steps, CLOSING])[
+        :LONGEST_INSTRUCTIONS
+    ]
+
+
+def _told(habit: str, known: set[str]) -> str:
+    there = [tool for tool in HABITS[habit].split() if tool in known]
+    return habit.format(tools=", ".join(there)) if there else ""
+
+
+def _opening(images: Mapping[str, str]) -> str:
+    first = next(iter(images))
+    if len(images) == 1:
+        return f"A live {SPOKEN[images[first]]} image that keeps its state between calls."
+    listed = ", ".join(f"{name} ({SPOKEN[language]})" for name, language in images.items())
+    return (
+        f"Live images that keep their state between calls: {listed}. The argument image names one of them; "
+        f"without it {first} is meant, or the first that speaks the language of the tool."
+    )

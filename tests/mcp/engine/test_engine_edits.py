@@ -6,7 +6,7 @@ from gramercy.execution.calls import ToolCall
 from gramercy.execution.executor import Executor
 from gramercy.execution.policy import Policy
 from gramercy.images.opening import open_image
-from gramercy.mcp.questions import ApprovalQuestion
+from gramercy.mcp.approval import ApprovalQuestion
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.core import register_core_tools
 

@@ -8,7 +8,7 @@ import pytest
 from gramercy import tool
 from gramercy.mcp.base import Peer
 from gramercy.mcp.catalogue import Catalog
-from gramercy.mcp.wire import error_code
+from gramercy.mcp.jsonrpc import error_code
 
 MODERN = "2026-07-28"
 KEY = "io.modelcontextprotocol/"

@@ -6,7 +6,7 @@ import pytest
 
 from gramercy import tool
 from gramercy.mcp.catalogue import Catalog
-from gramercy.mcp.parking import MOST_PARKED_OF_ONE
+from gramercy.mcp.parked import MOST_PARKED_OF_ONE
 from gramercy.tools.context import current_call
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"

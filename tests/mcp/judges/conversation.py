@@ -12,7 +12,6 @@ import sys
 from typing import Any
 
 import mcp_types as types
-
 from mcp import Client, MCPError, StdioServerParameters
 
 BOUND = 30

@@ -11,7 +11,6 @@ import sys
 from typing import Any
 
 import mcp_types as types
-
 from mcp import Client, StdioServerParameters
 
 WHERE = {"code": "import os; os.getcwd()"}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from gramercy.mcp.wire import Message
+from gramercy.mcp.jsonrpc import Message
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -16,8 +16,8 @@ from msgspec import UNSET
 
 from gramercy.errors import ForeignError, ServerGoneError
 from gramercy.mcp.foreign.invisibles import reveal
-from gramercy.mcp.frames import LARGEST_FRAME, Splitter
-from gramercy.mcp.wire import InvalidFrameError, Message, SilentFrameError, read_message
+from gramercy.mcp.jsonrpc import InvalidFrameError, Message, SilentFrameError, read_message
+from gramercy.mcp.pipes import LARGEST_FRAME, Splitter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

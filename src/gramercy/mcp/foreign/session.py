@@ -11,12 +11,11 @@ from msgspec import UNSET
 
 from gramercy import __version__
 from gramercy.errors import ForeignError, RemoteError, ServerGoneError
-from gramercy.mcp.eras import CAPABILITIES_KEY, CLIENT_KEY, LATEST_LEGACY, LEGACY, MODERN, VERSION_KEY
 from gramercy.mcp.foreign.definitions import Definition, Listing, read_listing
 from gramercy.mcp.foreign.invisibles import reveal, tame
 from gramercy.mcp.foreign.link import Outgoing
 from gramercy.mcp.foreign.web import repeated_arguments
-from gramercy.mcp.wire import (
+from gramercy.mcp.jsonrpc import (
     METHOD_NOT_FOUND,
     Message,
     ProtocolError,
@@ -25,6 +24,7 @@ from gramercy.mcp.wire import (
     request,
     success,
 )
+from gramercy.mcp.versions import CAPABILITIES_KEY, CLIENT_KEY, LATEST_LEGACY, LEGACY, MODERN, VERSION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,8 +15,8 @@ from msgspec import UNSET
 
 from gramercy.errors import ForeignError, RemoteError, ServerGoneError, SessionLostError
 from gramercy.mcp.foreign.invisibles import reveal
-from gramercy.mcp.frames import LARGEST_FRAME
-from gramercy.mcp.wire import InvalidFrameError, Message, SilentFrameError, read_message
+from gramercy.mcp.jsonrpc import InvalidFrameError, Message, SilentFrameError, read_message
+from gramercy.mcp.pipes import LARGEST_FRAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import HttpError
-from gramercy.mcp.eras import LEGACY, MODERN, SUPPORTED
-from gramercy.mcp.wire import HEADER_MISMATCH, UNSUPPORTED_VERSION
+from gramercy.mcp.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_VERSION
+from gramercy.mcp.versions import LEGACY, MODERN, SUPPORTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

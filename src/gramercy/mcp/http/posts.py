@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from gramercy.errors import HttpError
 from gramercy.mcp.base import Peer
-from gramercy.mcp.eras import MODERN
 from gramercy.mcp.http.headers import (
     check_handshake_version,
     check_stateless,
@@ -28,7 +27,7 @@ from gramercy.mcp.http.responses import (
     start_stream,
 )
 from gramercy.mcp.http.streams import Delivery, Stream
-from gramercy.mcp.wire import (
+from gramercy.mcp.jsonrpc import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -38,6 +37,7 @@ from gramercy.mcp.wire import (
     UNSUPPORTED_VERSION,
     error_code,
 )
+from gramercy.mcp.versions import MODERN
 
 if TYPE_CHECKING:
     from gramercy.mcp.base import Answer, Receiver

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from gramercy.errors import HttpError
-from gramercy.mcp.eras import VERSION_KEY
+from gramercy.mcp.versions import VERSION_KEY
 
 if TYPE_CHECKING:
     from gramercy.mcp.http.auth import Caller

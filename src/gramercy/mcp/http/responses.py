@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import UNSET
 
 from gramercy.errors import HttpError
-from gramercy.mcp.wire import INTERNAL_ERROR, ProtocolError, failure
+from gramercy.mcp.jsonrpc import INTERNAL_ERROR, ProtocolError, failure
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]

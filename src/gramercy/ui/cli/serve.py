@@ -201,7 +201,7 @@ def serve(*, stdio: bool, http: tuple[str, int] | None, **options: Any) -> None:
 
 
 def _serve_stdio(service: Service) -> None:
-    from gramercy.mcp.descriptors import claim_descriptors
+    from gramercy.mcp.stdio import claim_descriptors
 
     if sys.stdin is not None and sys.stdin.isatty():
         click.echo("waiting for an MCP client on standard input; Ctrl-C ends, --help tells more", err=True)

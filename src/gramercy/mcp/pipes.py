@@ -1,0 +1,241 @@
+"""Frames over descriptors: read with a way to pause, cut at newlines, write without blocking.
+
+Knows neither JSON nor where the bytes come from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import stat
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHUNK = 1 << 16
+# How often a paused box looks whether there is still somebody at the other end.
+LOOK_SECONDS = 0.2
+
+
+class Inbox:
+    """Calls `on_chunk` with what was read, and at the end once with nothing.
+
+    The end cannot be read while the box is paused: `on_left` is called when it is seen to be near.
+    """
+
+    def __init__(
+        self, descriptor: int, on_chunk: Callable[[bytes], None], *, on_left: Callable[[], None]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = descriptor
+        self._on_chunk = on_chunk
+        self._on_left = on_left
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLRDHUP)
+        self._is_file = self._is_open = self._has_ended = False
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._is_open or self._has_ended:
+            return
+        self._is_open = True
+        if not self._is_file:
+            try:
+                self._loop.add_reader(self._descriptor, self._read)
+            except OSError:  # what cannot be waited for need not be
+                self._is_file = True
+        if self._is_file:
+            self._loop.call_soon(self._read)
+
+    def pause(self) -> None:
+        """Leave what comes where it is, so that its sender has to wait."""
+        if self._is_open and not self._is_file:
+            self._loop.remove_reader(self._descriptor)
+            self._loop.call_later(LOOK_SECONDS, self._look)
+        self._is_open = False
+
+    def _look(self) -> None:
+        if self._is_open or self._has_ended:
+            return
+        if self._poll.poll(0):
+            self._on_left()
+        else:
+            self._loop.call_later(LOOK_SECONDS, self._look)
+
+    def close(self) -> None:
+        """Read no more."""
+        self.pause()
+        self._has_ended = True
+
+    def _read(self) -> None:
+        if not self._is_open:
+            return
+        try:
+            chunk = os.read(self._descriptor, CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self.close()
+        elif self._is_file:
+            self._loop.call_soon(self._read)
+        self._on_chunk(chunk)
+
+
+LARGEST_FRAME = 10 * 1024 * 1024
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Splitter:
+    """Collects chunks and gives the frames that are complete.
+
+    Empty lines, a carriage return before the newline and a byte order mark are nobody's fault and left out. A
+    line longer than the limit is given as None once, and thrown away up to its end without being kept.
+    """
+
+    __slots__ = ("_begun", "_is_skipping", "_limit")
+
+    def __init__(self, limit: int = LARGEST_FRAME) -> None:
+        self._limit = limit
+        self._begun = bytearray()
+        self._is_skipping = False
+
+    def feed(self, chunk: bytes) -> list[bytes | None]:
+        """Take what was read and return the frames that it completes."""
+        is_whole = chunk.find(b"\n") == len(chunk) - 1 <= self._limit
+        if is_whole and not self._begun and not self._is_skipping:
+            # One frame, as nearly always.
+            return _cleaned(chunk)
+        *lines, rest = chunk.split(b"\n")
+        found: list[bytes | None] = []
+        for line in lines:
+            found += self._add(line)
+            found += self._take()
+        found += self._add(rest)
+        return found
+
+    def finish(self) -> list[bytes | None]:
+        """Return what stands after the last newline, now that nothing comes any more."""
+        return self._take()
+
+    def _add(self, part: bytes) -> list[bytes | None]:
+        """Keep a part of a line; one that makes it too long is told at once, so that nobody waits."""
+        if self._is_skipping or not part:
+            return []
+        self._begun += part
+        if len(self._begun) <= self._limit:
+            return []
+        self._begun = bytearray()
+        self._is_skipping = True
+        return [None]
+
+    def _take(self) -> list[bytes | None]:
+        """End the line."""
+        line, self._begun = bytes(self._begun), bytearray()
+        self._is_skipping = False
+        return _cleaned(line)
+
+
+def _cleaned(line: bytes) -> list[bytes | None]:
+    frame = line.strip()
+    if frame.startswith(BYTE_ORDER_MARK):
+        frame = frame[len(BYTE_ORDER_MARK) :].lstrip()
+    return [frame] if frame else []
+
+
+# Beyond the first nothing more should be asked for; beyond the second, what nobody waits for is dropped.
+FULL = 1 << 20
+OVERFULL = 64 << 20
+
+
+class Outbox:
+    """Writes frames at once where there is room, and the rest when there is.
+
+    `on_room` is called when a full box has room again, `on_broken` once when nobody can read any more.
+    """
+
+    def __init__(
+        self, descriptor: int, *, on_room: Callable[[], None], on_broken: Callable[[], None]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = descriptor
+        self._on_room = on_room
+        self._on_broken = on_broken
+        self._waiting: deque[memoryview] = deque()
+        self._emptied = asyncio.Event()
+        self._is_broken = False
+        self._size = 0
+        # Whoever shares an open file or a terminal would be surprised; a pipe has one writer.
+        if waits_for_reader(descriptor):
+            os.set_blocking(descriptor, False)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the other side does not keep up."""
+        return self._size > FULL
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether the other side does not read at all."""
+        return self._size > OVERFULL
+
+    def write(self, frames: bytes) -> None:
+        """Write, or keep for later; what nobody can read is dropped."""
+        written = 0 if self._size or self._is_broken else self._write_some(frames)
+        if written == len(frames) or self._is_broken:
+            return
+        if not self._size:
+            self._emptied.clear()
+            self._loop.add_writer(self._descriptor, self._write_more)
+        self._waiting.append(memoryview(frames)[written:])
+        self._size += len(frames) - written
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until everything is written, at most so long."""
+        if self._size:
+            await asyncio.wait([asyncio.ensure_future(self._emptied.wait())], timeout=seconds)
+
+    def _write_some(self, data: bytes | memoryview) -> int:
+        try:
+            return os.write(self._descriptor, data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            self._break()
+            return 0
+
+    def _write_more(self) -> None:
+        was_full = self.is_full
+        while self._waiting:
+            first = self._waiting[0]
+            written = self._write_some(first)
+            if self._is_broken:
+                return
+            self._size -= written
+            if written < len(first):
+                self._waiting[0] = first[written:]
+                break
+            self._waiting.popleft()
+        else:
+            self._loop.remove_writer(self._descriptor)
+            self._emptied.set()
+        if was_full and not self.is_full:
+            self._on_room()
+
+    def _break(self) -> None:
+        self._is_broken = True
+        self._loop.remove_writer(self._descriptor)
+        self._waiting.clear()
+        self._size = 0
+        self._emptied.set()
+        self._on_broken()
+
+
+def waits_for_reader(descriptor: int) -> bool:
+    """Tell whether writing waits until somebody reads: that of pipes and sockets does."""
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

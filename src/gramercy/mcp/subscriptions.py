@@ -1,0 +1,178 @@
+"""Who wants to hear of changes: sessions of the older era, and listen streams of the newer one."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from gramercy.mcp import jsonrpc
+from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError, notification
+from gramercy.mcp.versions import SUBSCRIPTION_KEY, TASKS, Request, Shaper, missing_capability
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gramercy.mcp.catalogue import Catalog
+    from gramercy.mcp.clients import Clients
+
+MOST_URIS = 1_000
+_FIELDS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
+
+
+class Listener:
+    """One open subscriptions/listen request."""
+
+    __slots__ = ("request", "turn", "wanted")
+
+    def __init__(self, request: Request, wanted: dict[str, Any], turn: asyncio.Future[bytes | None]) -> None:
+        self.request = request
+        self.wanted = wanted
+        self.turn = turn
+
+    def tell(self, method: str, params: dict[str, Any]) -> None:
+        """Send a notification that belongs to this subscription."""
+        if self.request.channel is not None and not self.turn.done():
+            meta = {SUBSCRIPTION_KEY: self.request.id}
+            self.request.channel.send(notification(method, {**params, "_meta": meta}))
+
+    def withdraw(self) -> None:
+        """Stop because the client wants no answer: it gets none."""
+        if not self.turn.done():
+            self.turn.set_result(None)
+
+    def end(self, shaper: Shaper) -> None:
+        """Stop because the server does, and say so."""
+        if not self.turn.done():
+            result = shaper.shaped(self.request, {"_meta": {SUBSCRIPTION_KEY: self.request.id}})
+            self.turn.set_result(jsonrpc.success(self.request.id, result))
+
+
+class Listeners:
+    """Brings changes to all who want to hear of them."""
+
+    def __init__(self, clients: Clients, shaper: Shaper, catalog: Catalog | None) -> None:
+        self._clients = clients
+        self._shaper = shaper
+        self._catalog = catalog
+        self._open: list[Listener] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        if catalog is not None:
+            catalog.watch(self._catalog_changed)
+
+    def listen(self, request: Request) -> asyncio.Future[bytes | None]:
+        """Open a stream; it stays open until somebody ends it."""
+        wanted = self._agreed(request)
+        turn: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        listener = Listener(request, wanted, turn)
+        self._clients.depart(request.peer, request.id, listener)
+        self.remember_loop()
+        self._open.append(listener)
+        turn.add_done_callback(lambda _: self._closed(listener))
+        listener.tell("notifications/subscriptions/acknowledged", {"notifications": wanted})
+        return turn
+
+    def _closed(self, listener: Listener) -> None:
+        if listener in self._open:
+            self._open.remove(listener)
+        self._clients.land(listener.request.peer, listener.request.id)
+
+    def _agreed(self, request: Request) -> dict[str, Any]:
+        """Return what the client wants to hear of and can."""
+        asked = request.mapping("notifications")
+        offered = ("tools",) if self._catalog is None else tuple(_FIELDS)
+        agreed: dict[str, Any] = {_FIELDS[kind]: True for kind in offered if asked.get(_FIELDS[kind]) is True}
+        if self._catalog is not None and "resourceSubscriptions" in asked:
+            agreed["resourceSubscriptions"] = _texts(asked, "resourceSubscriptions")
+            self._catalog.subscribed()
+        if "taskIds" in asked:
+            if not request.declares_tasks:
+                raise missing_capability({"extensions": {TASKS: {}}})
+            agreed["taskIds"] = _texts(asked, "taskIds")
+        return agreed
+
+    def subscribe(self, request: Request) -> dict[str, Any]:
+        """Watch a resource, in the older era."""
+        uri = request.text("uri")
+        client = self._clients.of(request.peer)
+        client.uris = client.uris or set()
+        if len(client.uris) >= MOST_URIS:
+            raise ProtocolError(
+                INVALID_PARAMS, f"Invalid params: at most {MOST_URIS} resources can be watched"
+            )
+        client.uris.add(uri)
+        if self._catalog is not None:
+            self._catalog.subscribed()
+        self.remember_loop()
+        return {}
+
+    def unsubscribe(self, request: Request) -> dict[str, Any]:
+        """Watch a resource no longer, in the older era."""
+        client = self._clients.get(request.peer)
+        if client is not None and client.uris:
+            client.uris.discard(request.text("uri"))
+        return {}
+
+    def remember_loop(self) -> None:
+        """Note where messages are sent, for changes that are made on other threads."""
+        with suppress(RuntimeError):
+            self._loop, self._thread = asyncio.get_running_loop(), get_ident()
+
+    def list_changed(self, kind: str) -> None:
+        """Tell everybody who wants to know that a listing is another now."""
+        method = f"notifications/{kind}/list_changed"
+        for listener in self._open.copy():
+            if listener.wanted.get(_FIELDS[kind]):
+                listener.tell(method, {})
+        for client in self._clients.all():
+            if client.is_session and client.peer.channel is not None:
+                client.peer.channel.send(notification(method))
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell everybody who watches a resource that it is another now."""
+        method, params = "notifications/resources/updated", {"uri": uri}
+        for listener in self._open.copy():
+            if uri in listener.wanted.get("resourceSubscriptions", ()):
+                listener.tell(method, params)
+        for client in self._clients.all():
+            if client.uris and uri in client.uris and client.peer.channel is not None:
+                client.peer.channel.send(notification(method, params))
+
+    def task_changed(self, task_id: str, principal: str, describe: Callable[[], dict[str, Any]]) -> None:
+        """Tell those who listen to a task, and may, how it stands."""
+        for listener in self._open.copy():
+            mine = listener.request.peer.principal == principal
+            if mine and task_id in listener.wanted.get("taskIds", ()):
+                listener.tell("notifications/tasks", describe())
+
+    def _catalog_changed(self, change: str, uri: str) -> None:
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return  # nobody has listened yet, or nobody does any more
+        if self._thread == get_ident():
+            self._catalog_changed_here(change, uri)
+        else:
+            loop.call_soon_threadsafe(self._catalog_changed_here, change, uri)
+
+    def _catalog_changed_here(self, change: str, uri: str) -> None:
+        if change == "resource":
+            self.resource_updated(uri)
+        else:
+            self.list_changed(change)
+
+    def close(self) -> None:
+        """End all streams in good order."""
+        for listener in self._open.copy():
+            listener.end(self._shaper)
+
+
+def _texts(asked: dict[str, Any], name: str) -> list[str]:
+    found = asked[name]
+    if not isinstance(found, list) or len(found) > MOST_URIS or not all(type(t) is str for t in found):
+        raise ProtocolError(
+            INVALID_PARAMS,
+            f"Invalid params: notifications.{name} must be a list of at most {MOST_URIS} strings",
+        )
+    return found

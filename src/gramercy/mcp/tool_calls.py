@@ -1,0 +1,228 @@
+"""The method tools/call: find the tool, have the executor run it, shape the result for the client."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from itertools import count
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType, field
+
+from gramercy.execution.calls import ToolResult
+from gramercy.gram.suggestion import suggest
+from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError
+from gramercy.tools.content import (
+    AudioBlock,
+    Block,
+    ImageBlock,
+    ResourceBlock,
+    ResourceLink,
+    TextBlock,
+    blocks_text,
+)
+from gramercy.tools.context import current_call
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine
+
+    from gramercy.execution.executor import Executor
+    from gramercy.mcp.base import Peer, Preface
+    from gramercy.mcp.listing import ToolListing
+    from gramercy.mcp.tasks import TaskMethods
+    from gramercy.mcp.versions import Request, Shaper
+    from gramercy.tools.tool import Tool
+
+SUGGESTIONS = 3
+
+
+class Calling:
+    """Runs the calls of all clients through one executor."""
+
+    def __init__(
+        self, executor: Executor, listing: ToolListing, shaper: Shaper, *, tasks: TaskMethods, strict: bool
+    ) -> None:
+        self._executor = executor
+        self._tasks = tasks
+        self._listing = listing
+        self._shaper = shaper
+        self._strict = strict
+        # Random enough that calls of two servers never meet in one journal, and cheap to make.
+        self._prefix = token_hex(6)
+        self._numbers = count(1)
+        self.preface: Preface | None = None
+        # Those whose first reply has been given: sessions, and principals where there are no sessions.
+        self._told: set[Peer | str] = set()
+
+    def call(self, request: Request) -> CallResult | Coroutine[Any, Any, CallResult]:
+        """Return the result, or what will give it when the tool has to be waited for."""
+        tool = self.find(request)
+        arguments = request.params.get("arguments", {})
+        if type(arguments) is not dict:
+            raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments must be an object")
+        given = {"id": f"{self._prefix}-{next(self._numbers)}", "name": tool.name, "arguments": arguments}
+        if self._tasks.wants_task(request, tool):
+            current_call().as_task = True  # type: ignore[attr-defined]
+            return self._later(given, request)
+        if self._is_first(request):
+            return self._later(given, request)
+        outcome = self._executor.begin(given)
+        return self._shaped(outcome, request) if type(outcome) is ToolResult else self._rest(outcome, request)
+
+    def find(self, request: Request) -> Tool:
+        """Return the tool that a request names, or raise what the seed wants: Unknown tool."""
+        name = request.params.get("name")
+        if type(name) is not str or not name:
+            raise ProtocolError(INVALID_PARAMS, "Invalid params: name must be the name of a tool")
+        tool = self._executor.settings.registry.find(name)
+        if tool is not None and self._listing.shows(tool, request.peer.ceiling):
+            return tool
+        raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name[:100]}", self._advice(name, tool, request))
+
+    def _advice(self, name: str, tool: Tool | None, request: Request) -> dict[str, Any]:
+        ceiling = request.peer.ceiling
+        hidden = None if tool is None else self._listing.why_hidden(tool, ceiling)
+        if hidden is not None:
+            return {"reason": hidden}
+        names = [known.name for known in self._listing.visible(ceiling)]
+        near = suggest(name[:100], names, most=SUGGESTIONS)
+        return {"didYouMean": list(near)} if near else {"hint": "tools/list names the tools"}
+
+    async def _later(self, given: dict[str, Any], request: Request) -> CallResult:
+        is_first = self._is_first(request)
+        if is_first and self.preface is not None:
+            await self.preface.settle()
+        shaped = await self._rest(self._executor.aexecute(given), request)
+        request = getattr(current_call(), "request", request)
+        return self._with_note(shaped, request) if is_first else shaped
+
+    def _is_first(self, request: Request) -> bool:
+        return self.preface is not None and self._teller(request) not in self._told
+
+    @staticmethod
+    def _teller(request: Request) -> Peer | str:
+        # In the newer era every request over HTTP is a peer of its own.
+        return request.peer.principal if request.modern else request.peer
+
+    def _with_note(self, result: CallResult, request: Request) -> CallResult:
+        """Add to the first reply what the client should know; what the tool has said stays in front."""
+        listener = self._teller(request)
+        if self.preface is not None and self.preface.note and listener not in self._told:
+            result.content.append(TextContent("text", without_controls(self.preface.note)))
+            self._told.add(listener)
+        return result
+
+    def forget(self, peer: Peer) -> None:
+        """Forget a client that is gone."""
+        self._told.discard(peer)
+
+    async def _rest(self, outcome: Awaitable[ToolResult], request: Request) -> CallResult:
+        result = await outcome
+        # A client that was asked something is answered on another request than the one that began.
+        return self._shaped(result, getattr(current_call(), "request", request))
+
+    def _shaped(self, result: ToolResult, request: Request) -> CallResult:
+        if not result.success:
+            self._raise_protocol_errors(result)
+        return call_result(result, request, self._shaper.meta)
+
+    def _raise_protocol_errors(self, result: ToolResult) -> None:
+        fault = getattr(current_call(), "fault", None)
+        if fault is not None:
+            raise fault
+        ran_or_was_denied = "execution_time_ms" in result.metadata or "denied" in result.metadata
+        if self._strict and not ran_or_was_denied:
+            raise ProtocolError(INVALID_PARAMS, result.content)
+
+
+# Whole sequences first, so that no harmless-looking rest of one stays.
+_CONTROLS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
+AUDIO_SINCE = "2025-03-26"
+LINKS_SINCE = STRUCTURED_SINCE = "2025-06-18"
+
+
+class TextContent(msgspec.Struct):
+    """A text block on the wire."""
+
+    type: str
+    text: str
+
+
+class CallResult(msgspec.Struct):
+    """The result of tools/call on the wire."""
+
+    content: list[Any]
+    is_error: bool = field(name="isError")
+    structured: Any = field(default=UNSET, name="structuredContent")
+    result_type: str | UnsetType = field(default=UNSET, name="resultType")
+    meta: dict[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+def call_result(result: ToolResult, request: Request, meta: dict[str, Any]) -> CallResult:
+    """Shape the result of a call; `meta` is what the newer era wants with every result."""
+    found = result.metadata
+    # Nearly every result is plain text; what has more than that has been put beside it by the guard.
+    content = (
+        contents(result.content, found["blocks"], request.version)
+        if "blocks" in found
+        else [TextContent("text", without_controls(result.content))]
+    )
+    shaped = CallResult(content, not result.success)
+    if "structured" in found and _may_be_structured(found["structured"], request):
+        shaped.structured = found["structured"]
+    if request.modern:
+        shaped.result_type, shaped.meta = "complete", meta
+    return shaped
+
+
+def _may_be_structured(value: Any, request: Request) -> bool:
+    return request.modern or (request.version >= STRUCTURED_SINCE and isinstance(value, dict))
+
+
+def contents(text: str, blocks: tuple[Block, ...], version: str) -> list[Any]:
+    """Return the text and the blocks as the client knows them; the text once, if the blocks say the same."""
+    shown = [as_content(block, version) for block in blocks]
+    if text == blocks_text(blocks):
+        return shown
+    return [TextContent("text", without_controls(text)), *shown]
+
+
+def without_controls(text: str) -> str:
+    """Take out what could steer a terminal; tabs, line ends and form feeds are text."""
+    return text if _CONTROLS.search(text) is None else _CONTROLS.sub("", text)
+
+
+def as_content(block: Block, version: str) -> Any:
+    """Return one block on the wire; kinds that the client's revision lacks become text."""
+    if (isinstance(block, AudioBlock) and version < AUDIO_SINCE) or (
+        isinstance(block, ResourceLink) and version < LINKS_SINCE
+    ):
+        return TextContent("text", blocks_text((block,)))
+    content = _content(block)
+    if block.annotations:
+        content["annotations"] = block.annotations
+    return content
+
+
+def _content(block: Block) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": without_controls(block.text)}
+    if isinstance(block, ImageBlock | AudioBlock):
+        kind = "image" if isinstance(block, ImageBlock) else "audio"
+        return {"type": kind, "data": b64encode(block.data).decode(), "mimeType": block.mime_type}
+    if isinstance(block, ResourceBlock):
+        return {"type": "resource", "resource": resource_content(block.uri, block.content, block.mime_type)}
+    link = {"type": "resource_link", "uri": block.uri, "name": block.name}
+    if block.description:
+        link["description"] = block.description
+    return link if block.mime_type is None else {**link, "mimeType": block.mime_type}
+
+
+def resource_content(uri: str, content: str | bytes, mime_type: str | None) -> dict[str, Any]:
+    """Return the content of a resource on the wire."""
+    named = {"uri": uri} if mime_type is None else {"uri": uri, "mimeType": mime_type}
+    if isinstance(content, str):
+        return {**named, "text": content}
+    return {**named, "blob": b64encode(content).decode()}

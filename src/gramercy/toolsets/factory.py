@@ -1,0 +1,201 @@
+"""Make tools that act on an image, the one that the caller names where there are several.
+
+Those that run code do so for callers that wait and for callers on an event loop; there a call can be
+cancelled, and what it prints while it runs is reported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gramercy.tools.context import current_call
+from gramercy.tools.definition import create_tool
+from gramercy.toolsets.rendering import preview_text
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from gramercy.images.base import Image, Progress, Reply, Watcher
+    from gramercy.tools.safety import Safety
+    from gramercy.tools.tool import Tool
+
+
+class ImageSource(Protocol):
+    """Where tools find the image of a call."""
+
+    def get(self, handle: str | None = None) -> Image:
+        """Return the image of that handle; without one, the default."""
+
+    def handles(self) -> list[str]:
+        """List the handles, the default first."""
+
+
+class SingleImage:
+    """A source with one image."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+
+    def get(self, handle: str | None = None) -> Image:
+        """Return the image."""
+        del handle
+        return self._image
+
+    def handles(self) -> list[str]:
+        """List its handle."""
+        return [self._image.name]
+
+
+def source_of(image: Image | ImageSource) -> ImageSource:
+    """Return a source, whether one or a single image was given."""
+    # Only a source can list handles: looking at attributes does not start an image.
+    return image if hasattr(image, "handles") else SingleImage(image)  # type: ignore[return-value]
+
+
+def text(description: str, **more: Any) -> dict[str, Any]:
+    """Describe a text argument."""
+    return {"type": "string", "description": description, **more}
+
+
+def flag(description: str, **more: Any) -> dict[str, Any]:
+    """Describe a true-or-false argument."""
+    return {"type": "boolean", "description": description, **more}
+
+
+def whole(description: str, **more: Any) -> dict[str, Any]:
+    """Describe a whole-number argument."""
+    return {"type": "integer", "description": description, **more}
+
+
+# The end of the output is enough to see that it goes on; clients show a progress message on a line or two.
+LONGEST_MESSAGE = 500
+# A person waits for the dry run before deciding; past this the question is asked without it.
+DRY_RUN_SECONDS = 10.0
+PACKAGE = text("Package (Lisp) or module (Python) in which names are looked up; by default the current one")
+
+
+class Workshop:
+    """Makes the tools of one source."""
+
+    def __init__(self, source: ImageSource, longest_timeout: float | None = None) -> None:
+        self.source = source
+        # Upper bound of the time limit that a caller may choose; None where the operator gives no choice.
+        self.longest_timeout = longest_timeout
+
+    def make(  # noqa: PLR0913 - a tool is described by this many things
+        self,
+        name: str,
+        description: str,
+        properties: dict[str, Any],
+        run: Callable[[Image, dict[str, Any]], Any],
+        *,
+        run_async: Callable[[Image, dict[str, Any]], Awaitable[Any]] | None = None,
+        effect: Callable[[Image, dict[str, Any]], str] | None = None,
+        required: Sequence[str] = (),
+        level: Safety | str = "safe",
+        categories: Sequence[str] = (),
+    ) -> Tool:
+        """Make one tool; it takes an image handle when there is a choice."""
+        schema = {
+            "type": "object",
+            "properties": {**properties, **self._handle()},
+            "required": list(required),
+            "additionalProperties": False,
+        }
+
+        return create_tool(
+            name,
+            description,
+            schema,
+            self._handler(run),
+            safety_level=level,
+            categories=categories,
+            async_handler=None if run_async is None else self._async_handler(run_async),
+            effect=None if effect is None else self._handler(effect),
+        )
+
+    def _handler(self, run: Callable[[Image, dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+        def handler(arguments: dict[str, Any]) -> Any:
+            handle = arguments.pop("image", None)
+            return run(self.source.get(handle), arguments)
+
+        return handler
+
+    def _async_handler(
+        self, run: Callable[[Image, dict[str, Any]], Awaitable[Any]]
+    ) -> Callable[[dict[str, Any]], Awaitable[Any]]:
+        async def handler(arguments: dict[str, Any]) -> Any:
+            handle = arguments.pop("image", None)
+            return await run(self.source.get(handle), arguments)
+
+        return handler
+
+    def _handle(self) -> dict[str, Any]:
+        handles = self.source.handles()
+        if getattr(self.source, "accepts_more", False):
+            described = f"Handle of the image to use: {', '.join(handles)} or one from open_image"
+            return {"image": text(f"{described}; by default {handles[0]}", minLength=1)}
+        if len(handles) < 2:  # noqa: PLR2004 - one image leaves no choice
+            return {}
+        return {"image": text(f"Handle of the image to use; by default {handles[0]}", enum=handles)}
+
+
+class Running:
+    """How to run the arguments of a call in an image, and what to make of the reply."""
+
+    def __init__(
+        self,
+        run: Callable[[Image, dict[str, Any]], Reply],
+        run_async: Callable[[Image, dict[str, Any], Watcher], Awaitable[Reply]],
+        render: Callable[[Reply, dict[str, Any]], Any],
+    ) -> None:
+        self._run = run
+        self._run_async = run_async
+        self._render = render
+
+    def blocking(self, image: Image, arguments: dict[str, Any]) -> Any:
+        """Run and wait."""
+        return self._render(self._run(image, arguments), arguments)
+
+    async def awaited(self, image: Image, arguments: dict[str, Any]) -> Any:
+        """Run without holding up the event loop."""
+        return self._render(await self._run_async(image, arguments, _reporter()), arguments)
+
+    def make(
+        self, workshop: Workshop, name: str, description: str, properties: dict[str, Any], **options: Any
+    ) -> Tool:
+        """Make the tool; the options are those of `Workshop.make`.
+
+        It takes a time limit where callers may choose one.
+        """
+        longest = workshop.longest_timeout
+        if longest is not None:
+            told = f"Seconds after which the call is interrupted, at most {longest:g}"
+            properties = {
+                **properties,
+                "timeout": {"type": "number", "description": told, "exclusiveMinimum": 0, "maximum": longest},
+            }
+        return workshop.make(name, description, properties, self.blocking, run_async=self.awaited, **options)
+
+
+def dry_run(field: str) -> Callable[[Image, dict[str, Any]], str]:
+    """Return what tells a person what the code under an argument would do, by trying it on a copy."""
+
+    def tried(image: Image, arguments: dict[str, Any]) -> str:
+        return preview_text(
+            image.preview(arguments[field], package=arguments.get("package"), timeout=DRY_RUN_SECONDS)
+        )
+
+    return tried
+
+
+def _reporter() -> Watcher:
+    """Return what tells the caller of the present call how an evaluation goes."""
+    report = current_call().report
+
+    def tell(progress: Progress) -> None:
+        printed = (progress.stdout + progress.stderr).rstrip()
+        told = printed[-LONGEST_MESSAGE:] or f"running for {progress.seconds:.0f} s"
+        report(progress.seconds, message=told)
+
+    return tell

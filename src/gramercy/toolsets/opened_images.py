@@ -1,0 +1,197 @@
+"""Images that callers open: each under a handle that cannot be guessed, its owner's alone, closed when idle.
+
+The handle is not tied to a connection: the same caller may go on in another one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from gramercy.errors import ImageError
+from gramercy.tools.context import current_call
+from gramercy.toolsets.factory import Workshop, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gramercy.images.base import Image
+    from gramercy.tools.tool import Tool
+    from gramercy.toolsets.factory import ImageSource
+
+LANGUAGES = ("sbcl", "python")
+# For each caller; an image with its checkpoints takes some hundred megabytes.
+MOST_OPEN = 8
+# Longer than a person's lunch, shorter than a forgotten experiment.
+IDLE_SECONDS = 3600.0
+# 96 bits: a handle is what keeps another caller's image apart, so it must not be guessed.
+HANDLE_OCTETS = 12
+
+
+@dataclass(slots=True, eq=False)
+class OpenedImage:
+    """An image with the caller that opened it and the time of its last use."""
+
+    image: Image
+    owner: str
+    used: float
+
+
+class OpenedImages:
+    """A source of the images that every caller shares, and of those that single callers open.
+
+    Each caller may have a number of images open; one that was not used for long is closed.
+    """
+
+    accepts_more = True
+
+    def __init__(
+        self,
+        shared: ImageSource,
+        open_image: Callable[[str, str], Image],
+        *,
+        most: int = MOST_OPEN,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._shared = shared
+        self._open_image = open_image
+        self._most = most
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._opened: dict[str, OpenedImage] = {}
+
+    def get(self, handle: str | None = None) -> Image:
+        """Return the image of that handle; what belongs to another caller is not there."""
+        self.close_idle()
+        if handle is None or handle in self._shared.handles():
+            return self._shared.get(handle)
+        return self._own(handle).image
+
+    def handles(self) -> list[str]:
+        """List the handles of the shared images, the default first."""
+        return self._shared.handles()
+
+    def own_handles(self) -> list[tuple[str, str]]:
+        """List the handles of the present caller, with their languages."""
+        self.close_idle()
+        owner = current_call().principal
+        with self._lock:
+            return [
+                (handle, each.image.language) for handle, each in self._opened.items() if each.owner == owner
+            ]
+
+    def open(self, language: str) -> str:
+        """Open an image for the present caller and return its handle."""
+        self.close_idle()
+        owner = current_call().principal
+        handle = f"{language}-{secrets.token_urlsafe(HANDLE_OCTETS)}"
+        with self._lock:
+            have = sum(each.owner == owner for each in self._opened.values())
+            if have >= self._most:
+                raise ImageError(
+                    f"{have} images are open, and there may be no more: close one with close_image first"
+                )
+            self._opened[handle] = OpenedImage(self._open_image(handle, language), owner, monotonic())
+        return handle
+
+    def close(self, handle: str) -> None:
+        """End an image of the present caller."""
+        if handle in self._shared.handles():
+            raise ImageError(
+                f"{handle} is there for everybody and cannot be closed: reset-session empties it"
+            )
+        self._own(handle)
+        self._end(handle)
+
+    def close_idle(self) -> None:
+        """End the images that were not used for long."""
+        now = monotonic()
+        with self._lock:
+            idle = [handle for handle, each in self._opened.items() if now - each.used > self._idle_seconds]
+        for handle in idle:
+            self._end(handle)
+
+    def opened(self) -> tuple[Image, ...]:
+        """Return the images of every caller, for a server that ends them all."""
+        with self._lock:
+            return tuple(each.image for each in self._opened.values())
+
+    def _own(self, handle: str) -> OpenedImage:
+        with self._lock:
+            found = self._opened.get(handle)
+            if found is None or found.owner != current_call().principal:
+                raise ImageError(
+                    f"there is no image {handle[:60]!r}: there are {', '.join(self.handles())}, and what "
+                    "open_image returns; an image that is not used for long is closed"
+                )
+            found.used = monotonic()
+            return found
+
+    def _end(self, handle: str) -> None:
+        with self._lock:
+            gone = self._opened.pop(handle, None)
+        if gone is not None:
+            gone.image.interrupt()
+            gone.image.close()
+
+
+def opened_image_tools(images: OpenedImages) -> list[Tool]:
+    """Make the three tools that open, list and close images."""
+    # The handle is what these are about, so none of them takes one to act on besides.
+    workshop = Workshop(_Nothing())
+    handle = text("Handle of the image, as open_image returned it", minLength=1)
+    return [
+        workshop.make(
+            "open_image",
+            "Open a fresh image of your own, beside those that are there. Returns a handle: give it as the "
+            "argument image of other tools. Use it to try things out without touching the shared image.",
+            {"language": text("sbcl for Common Lisp, python for Python", enum=list(LANGUAGES))},
+            lambda _, a: images.open(a["language"]),
+            required=["language"],
+            level="cautious",
+            categories=["images"],
+        ),
+        workshop.make(
+            "list_images",
+            "List the handles of the images that you can use: those that are there for everybody, then your "
+            "own.",
+            {},
+            lambda _image, _arguments: _listed(images),
+            categories=["images"],
+        ),
+        workshop.make(
+            "close_image",
+            "Close an image that you have opened. Its definitions and checkpoints are lost.",
+            {"handle": handle},
+            lambda _, a: _closed(images, a["handle"]),
+            required=["handle"],
+            level="cautious",
+            categories=["images"],
+        ),
+    ]
+
+
+class _Nothing:
+    """A source for tools that act on no image."""
+
+    def get(self, handle: str | None = None) -> Any:
+        """Return nothing: these tools need no image."""
+        del handle
+
+    def handles(self) -> list[str]:
+        """List no handles."""
+        return []
+
+
+def _listed(images: OpenedImages) -> str:
+    shared = [f"{handle} (for everybody)" for handle in images.handles()]
+    own = [f"{handle} (yours, {language})" for handle, language in images.own_handles()]
+    return "\n".join([*shared, *own])
+
+
+def _closed(images: OpenedImages, handle: str) -> str:
+    images.close(handle)
+    return f"{handle} is closed."

@@ -1,0 +1,1 @@
+"""The tests; a package, so that what several of them use can be imported."""
