@@ -13,6 +13,8 @@ from gramercy.tools.safety import Safety
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from gramercy.mcp.jsonrpc import Received
+
 Answer: TypeAlias = "bytes | Awaitable[bytes | None] | None"
 
 
@@ -63,6 +65,16 @@ class Receiver(Protocol):
         Never raises and never blocks for longer than a moment: whatever is wrong with the frame is an
         answer. What is awaited may be cancelled at any time, which cancels the request.
         """
+
+    def close(self, peer: Peer) -> None:
+        """Forget a client: cancel its requests, drop its subscriptions."""
+
+
+class MessageReceiver(Protocol):
+    """The engine as a transport sees it that reads frames itself, because headers repeat what they say."""
+
+    def take(self, peer: Peer, received: Received, channel: Channel | None = None) -> Answer:
+        """Answer what was read from a frame, as `handle` does."""
 
     def close(self, peer: Peer) -> None:
         """Forget a client: cancel its requests, drop its subscriptions."""

@@ -14,17 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import UNSET
 
-from gramercy.errors import ExecutionError, ToolError
-from gramercy.mcp.jsonrpc import (
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    Id,
-    Message,
-    ProtocolError,
-    encode,
-    notification,
-    request,
-)
+from gramercy.errors import ExecutionError, ProtocolError, ToolError
+from gramercy.mcp.jsonrpc import Code, Id, Message, encode, notification, request
 from gramercy.mcp.versions import LOG_LEVEL_KEY, Request, missing_capability
 from gramercy.tools.arguments import validate_tool_args
 from gramercy.tools.context import Call
@@ -124,7 +115,7 @@ class Clients:
         if id in client.flights or len(client.flights) >= MOST_FLIGHTS:
             problem = "this id is already under way" if id in client.flights else "too many are under way"
             self.forget_if_idle(client)
-            raise ProtocolError(INVALID_REQUEST, f"Invalid request: {problem}")
+            raise ProtocolError(Code.INVALID_REQUEST, f"Invalid request: {problem}")
         client.flights[id] = flight
 
     def land(self, peer: Peer, id: Id) -> None:  # noqa: A002 - its wire name
@@ -291,7 +282,7 @@ class ServedCall(Call):
         """Make a task of the rest, for a client that understands tasks."""
         return self.work is not None and self.detacher is not None and self.detacher(self.work)
 
-    def fail(self, message: str, *, code: int = INTERNAL_ERROR, data: Any = None) -> NoReturn:
+    def fail(self, message: str, *, code: int = Code.INTERNAL_ERROR, data: Any = None) -> NoReturn:
         """End the request with a JSON-RPC error instead of a result."""
         self.fault = ProtocolError(code, message, UNSET if data is None else data)
         raise self.fault

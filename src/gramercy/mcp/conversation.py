@@ -10,10 +10,10 @@ from inspect import CORO_CREATED, getcoroutinestate
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gramercy.errors import ExecutionError
+from gramercy.errors import ExecutionError, ProtocolError
 from gramercy.mcp import jsonrpc
 from gramercy.mcp.clients import ServedCall
-from gramercy.mcp.jsonrpc import INTERNAL_ERROR, ProtocolError
+from gramercy.mcp.jsonrpc import Code
 from gramercy.mcp.parked import Parking, input_responses
 from gramercy.tools.context import enter_call, leave_call
 
@@ -268,7 +268,9 @@ class Conversations:
             if self._tasks.detach(work):
                 return turn.result()
             work.withdraw()
-            raise ProtocolError(INTERNAL_ERROR, "there are too many tasks: wait for some to end or expire")
+            raise ProtocolError(
+                Code.INTERNAL_ERROR, "there are too many tasks: wait for some to end or expire"
+            )
         if request.declares_tasks and request.method == "tools/call":
             timer = work.loop.call_later(self._task_after, self._tasks.detach, work)
             work.task.add_done_callback(lambda _: timer.cancel())
@@ -312,7 +314,7 @@ class Conversations:
         if isinstance(error, ProtocolError):
             return jsonrpc.failure(error, request.id)
         log.error("%s failed", request.method, exc_info=error)
-        return jsonrpc.failure(ProtocolError(INTERNAL_ERROR, "Internal error"), request.id)
+        return jsonrpc.failure(ProtocolError(Code.INTERNAL_ERROR, "Internal error"), request.id)
 
 
 class DirectManner:

@@ -12,19 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET
 
+from gramercy.errors import InvalidFrameError, ProtocolError, SilentFrameError
 from gramercy.mcp import jsonrpc
 from gramercy.mcp.approval import ApprovalQueue, Approver
 from gramercy.mcp.clients import LEVELS, Clients
 from gramercy.mcp.conversation import Conversations
-from gramercy.mcp.jsonrpc import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    Message,
-    ProtocolError,
-    handle_batch,
-    is_batch,
-)
+from gramercy.mcp.jsonrpc import Code, Message, invalid_params, read_frame
 from gramercy.mcp.listing import PAGE_SIZE, ToolListing, View
 from gramercy.mcp.resources import Offers
 from gramercy.mcp.subscriptions import Listeners
@@ -48,6 +41,7 @@ if TYPE_CHECKING:
     from gramercy.execution.executor import Executor
     from gramercy.mcp.base import Answer, Channel, Peer, Preface
     from gramercy.mcp.catalogue import Catalog
+    from gramercy.mcp.jsonrpc import Received
 
     Method: TypeAlias = Callable[[Request], Any]
 
@@ -117,15 +111,16 @@ class Engine:
 
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
         """Take one frame and return its answer: bytes, None for what has no answer, or something to await."""
-        try:
-            message = jsonrpc.read_message(frame)
-        except jsonrpc.InvalidFrameError as error:
-            if is_batch(frame):
-                return handle_batch(frame, lambda part: self.handle(peer, part, channel))
-            return jsonrpc.failure(error, error.id)
-        except jsonrpc.SilentFrameError:
-            return None
-        return self._handle_message(peer, message, channel)
+        return self.take(peer, read_frame(frame), channel)
+
+    def take(self, peer: Peer, received: Received, channel: Channel | None = None) -> Answer:
+        """Answer what a transport has read itself."""
+        if type(received) is Message:
+            return self._handle_message(peer, received, channel)
+        if type(received) is list:
+            return jsonrpc.handle_batch(received, lambda part: self.take(peer, part, channel))
+        assert isinstance(received, InvalidFrameError)  # noqa: S101 - the third of three; this tells mypy
+        return None if isinstance(received, SilentFrameError) else jsonrpc.failure(received, received.id)
 
     def close(self, peer: Peer) -> None:
         """Forget a client: cancel its requests, drop its subscriptions. Its tasks and open questions stay."""
@@ -162,7 +157,7 @@ class Engine:
             return jsonrpc.failure(error, message.id)
         except Exception:
             log.exception("%s failed", message.method[:100])
-            return jsonrpc.failure(ProtocolError(INTERNAL_ERROR, "Internal error"), message.id)
+            return jsonrpc.failure(ProtocolError(Code.INTERNAL_ERROR, "Internal error"), message.id)
 
     def _told(self, peer: Peer, message: Message) -> None:
         """Take a response or a notification; what is wrong with it is nobody's business."""
@@ -211,7 +206,7 @@ class Methods:
         """Return the method that a request names; its era must have it."""
         found = (self._modern if request.modern else self._legacy).get(request.method)
         if found is None:
-            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method[:100]}")
+            raise ProtocolError(Code.METHOD_NOT_FOUND, f"Method not found: {request.method[:100]}")
         return found
 
     def add_greeting(self, greeting: Greeting) -> None:
@@ -301,7 +296,7 @@ class Greeting:
         """Remember from which level on a client wants log lines."""
         level = request.text("level")
         if level not in LEVELS:
-            raise ProtocolError(INVALID_PARAMS, f"Invalid params: level must be one of {', '.join(LEVELS)}")
+            raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
         self._clients.of(request.peer).log_rank = LEVELS.index(level)
         return {}
 

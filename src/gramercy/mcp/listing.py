@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError, encode
+from gramercy.mcp.jsonrpc import encode, invalid_params
 from gramercy.mcp.versions import LATEST_LEGACY, LIST_TTL_MS, Request, Shaper
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gramercy.errors import ProtocolError
     from gramercy.execution.executor import Executor
     from gramercy.execution.policy import Policy
     from gramercy.tools.library import ToolLibrary
@@ -50,8 +51,9 @@ def _read_cursor(cursor: Any) -> int:
 
 
 def _bad_cursor() -> ProtocolError:
-    return ProtocolError(
-        INVALID_PARAMS, "Invalid params: unknown cursor; start again without one", {"parameter": "cursor"}
+    return invalid_params(
+        "unknown cursor; start again without one",
+        {"parameter": "cursor"},
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.errors import ExecutionError
 from gramercy.execution.seal import canonical_text
 from gramercy.mcp import jsonrpc
-from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError
+from gramercy.mcp.jsonrpc import invalid_params
 
 if TYPE_CHECKING:
     import asyncio
@@ -101,15 +101,14 @@ class Parking:
         answers = input_responses(request)
         name, _, signature = state.partition(".")
         if not hmac.compare_digest(signature.encode(), self._signature(name).encode()):
-            raise ProtocolError(INVALID_PARAMS, "Invalid params: requestState was not made by this server")
+            raise invalid_params("requestState was not made by this server")
         parked = self._parked.get(name)
         if parked is None:
-            raise ProtocolError(
-                INVALID_PARAMS,
-                "Invalid params: requestState was used before or has expired; send the request without it",
+            raise invalid_params(
+                "requestState was used before or has expired; send the request without it",
             )
         if parked.principal != request.peer.principal or parked.digest != digest_of(request):
-            raise ProtocolError(INVALID_PARAMS, "Invalid params: requestState belongs to another request")
+            raise invalid_params("requestState belongs to another request")
         self._unpark(name)
         self._take(parked.work, answers)
         return parked.work
@@ -141,7 +140,5 @@ def input_responses(request: Request) -> dict[str, Any]:
     answers = request.mapping("inputResponses")
     for key, answer in answers.items():
         if type(answer) is not dict:
-            raise ProtocolError(
-                INVALID_PARAMS, f"Invalid params: inputResponses.{key[:100]} must be an object"
-            )
+            raise invalid_params(f"inputResponses.{key[:100]} must be an object")
     return answers

@@ -18,6 +18,7 @@ from fcntl import F_DUPFD_CLOEXEC, fcntl
 from typing import TYPE_CHECKING
 
 from gramercy.mcp.base import Peer
+from gramercy.mcp.jsonrpc import busy, too_long
 from gramercy.mcp.pipes import LARGEST_FRAME, Inbox, Outbox, Splitter
 
 if TYPE_CHECKING:
@@ -155,11 +156,11 @@ class StdioClient:
             self._inbox.resume()
 
     def _answer_to(self, frame: bytes | None) -> bytes | Awaitable[bytes | None] | None:
-        if frame is None or len(self._running) >= MOST_RUNNING:
-            from gramercy.mcp.jsonrpc import busy, too_long
-
-            refusal = too_long(LARGEST_FRAME) if frame is None else busy(frame, MOST_RUNNING)
-            if refusal is not None or frame is None:
+        if frame is None:
+            return too_long(LARGEST_FRAME)
+        if len(self._running) >= MOST_RUNNING:
+            refusal = busy(frame, MOST_RUNNING)
+            if refusal is not None:
                 return refusal
         return self._receiver.handle(self._peer, frame, self)
 

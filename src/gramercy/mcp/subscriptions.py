@@ -8,7 +8,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from gramercy.mcp import jsonrpc
-from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError, notification
+from gramercy.mcp.jsonrpc import invalid_params, notification
 from gramercy.mcp.versions import SUBSCRIPTION_KEY, TASKS, Request, Shaper, missing_capability
 
 if TYPE_CHECKING:
@@ -99,9 +99,7 @@ class Listeners:
         client = self._clients.of(request.peer)
         client.uris = client.uris or set()
         if len(client.uris) >= MOST_URIS:
-            raise ProtocolError(
-                INVALID_PARAMS, f"Invalid params: at most {MOST_URIS} resources can be watched"
-            )
+            raise invalid_params(f"at most {MOST_URIS} resources can be watched")
         client.uris.add(uri)
         if self._catalog is not None:
             self._catalog.subscribed()
@@ -171,8 +169,7 @@ class Listeners:
 def _texts(asked: dict[str, Any], name: str) -> list[str]:
     found = asked[name]
     if not isinstance(found, list) or len(found) > MOST_URIS or not all(type(t) is str for t in found):
-        raise ProtocolError(
-            INVALID_PARAMS,
-            f"Invalid params: notifications.{name} must be a list of at most {MOST_URIS} strings",
+        raise invalid_params(
+            f"notifications.{name} must be a list of at most {MOST_URIS} strings",
         )
     return found

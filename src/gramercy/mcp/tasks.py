@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
+from gramercy.errors import ProtocolError
 from gramercy.mcp import jsonrpc
-from gramercy.mcp.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError
+from gramercy.mcp.jsonrpc import Code, invalid_params
 from gramercy.mcp.listing import AS_TASK, ONLY_AS_TASK, page_of, task_support
 from gramercy.mcp.parked import input_responses
 from gramercy.mcp.versions import LATEST_LEGACY, RELATED_TASK_KEY, TASKS, Request, Shaper, missing_capability
@@ -147,7 +148,7 @@ class TaskStore:
         """Return a task of this principal; of others it must not even be known that they exist."""
         task = self._tasks.get(task_id)
         if task is None or task.principal != principal:
-            raise ProtocolError(INVALID_PARAMS, "Invalid params: no such task; it may have expired")
+            raise invalid_params("no such task; it may have expired")
         return task
 
     def owned_by(self, principal: str) -> list[Task]:
@@ -199,7 +200,7 @@ class TaskMethods:
         wanted = "task" in request.params
         if (required and not wanted) or (wanted and task_support(tool) is None):
             must = "must be called as a task" if required else "cannot be called as a task"
-            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {tool.name} {must}")
+            raise ProtocolError(Code.METHOD_NOT_FOUND, f"Method not found: {tool.name} {must}")
         return wanted
 
     def detach(self, work: Work) -> bool:
@@ -244,7 +245,7 @@ class TaskMethods:
         """Stop a task."""
         task = self._named(request)
         if task.is_over and not request.modern:
-            raise ProtocolError(INVALID_PARAMS, f"Invalid params: the task is already {task.status}")
+            raise invalid_params(f"the task is already {task.status}")
         task.cancel()
         return {} if request.modern else _legacy(task)
 
@@ -261,7 +262,7 @@ class TaskMethods:
         if not task.is_over and task.work is not None:
             await self._wait(request, task)
         if task.status == "cancelled":
-            raise ProtocolError(INTERNAL_ERROR, "The task was cancelled")
+            raise ProtocolError(Code.INTERNAL_ERROR, "The task was cancelled")
         if isinstance(task.outcome, ProtocolError):
             raise task.outcome
         related = {RELATED_TASK_KEY: {"taskId": task.id}}
@@ -333,7 +334,7 @@ def _finish(task: Task, work: Work) -> None:
     elif isinstance(error, ProtocolError):
         task.finish("failed", error)
     else:
-        task.finish("failed", ProtocolError(INTERNAL_ERROR, "Internal error"))
+        task.finish("failed", ProtocolError(Code.INTERNAL_ERROR, "Internal error"))
 
 
 def _legacy(task: Task) -> dict[str, Any]:

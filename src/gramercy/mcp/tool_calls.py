@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, UnsetType, field
 
+from gramercy.errors import ProtocolError
 from gramercy.execution.calls import ToolResult
 from gramercy.gram.suggestion import suggest
-from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError
+from gramercy.mcp.jsonrpc import Code, invalid_params
 from gramercy.tools.content import (
     AudioBlock,
     Block,
@@ -61,7 +62,7 @@ class Calling:
         tool = self.find(request)
         arguments = request.params.get("arguments", {})
         if type(arguments) is not dict:
-            raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments must be an object")
+            raise invalid_params("arguments must be an object")
         given = {"id": f"{self._prefix}-{next(self._numbers)}", "name": tool.name, "arguments": arguments}
         if self._tasks.wants_task(request, tool):
             current_call().as_task = True  # type: ignore[attr-defined]
@@ -75,11 +76,13 @@ class Calling:
         """Return the tool that a request names, or raise what the seed wants: Unknown tool."""
         name = request.params.get("name")
         if type(name) is not str or not name:
-            raise ProtocolError(INVALID_PARAMS, "Invalid params: name must be the name of a tool")
+            raise invalid_params("name must be the name of a tool")
         tool = self._executor.settings.registry.find(name)
         if tool is not None and self._listing.shows(tool, request.peer.ceiling):
             return tool
-        raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name[:100]}", self._advice(name, tool, request))
+        raise ProtocolError(
+            Code.INVALID_PARAMS, f"Unknown tool: {name[:100]}", self._advice(name, tool, request)
+        )
 
     def _advice(self, name: str, tool: Tool | None, request: Request) -> dict[str, Any]:
         ceiling = request.peer.ceiling
@@ -134,7 +137,7 @@ class Calling:
             raise fault
         ran_or_was_denied = "execution_time_ms" in result.metadata or "denied" in result.metadata
         if self._strict and not ran_or_was_denied:
-            raise ProtocolError(INVALID_PARAMS, result.content)
+            raise ProtocolError(Code.INVALID_PARAMS, result.content)
 
 
 # Whole sequences first, so that no harmless-looking rest of one stays.

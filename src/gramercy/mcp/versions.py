@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UNSET
 
-from gramercy.mcp.jsonrpc import (
-    INVALID_PARAMS,
-    MISSING_CAPABILITY,
-    UNSUPPORTED_VERSION,
-    Id,
-    Message,
-    Params,
-    ProtocolError,
-)
+from gramercy.errors import ProtocolError
+from gramercy.mcp.jsonrpc import Code, Id, Message, Params, invalid_params
 
 if TYPE_CHECKING:
     from gramercy.mcp.base import Channel, Peer
@@ -63,7 +56,7 @@ class Request(msgspec.Struct, eq=False):
         """Return a parameter that must be text; without a default it must be there."""
         value = self.params.get(name, default)
         if type(value) is not str:
-            raise ProtocolError(INVALID_PARAMS, f"Invalid params: {name} must be a string")
+            raise invalid_params(f"{name} must be a string")
         return value
 
     def mapping(self, name: str) -> Params:
@@ -72,7 +65,7 @@ class Request(msgspec.Struct, eq=False):
         if value is UNSET:
             return {}
         if type(value) is not dict:
-            raise ProtocolError(INVALID_PARAMS, f"Invalid params: {name} must be an object")
+            raise invalid_params(f"{name} must be an object")
         return value
 
     @property
@@ -89,7 +82,7 @@ def read_request(peer: Peer, message: Message, channel: Channel | None) -> Reque
     if meta is UNSET:
         meta = {}
     elif type(meta) is not dict:
-        raise ProtocolError(INVALID_PARAMS, "Invalid params: _meta must be an object")
+        raise invalid_params("_meta must be an object")
     is_legacy = (
         VERSION_KEY not in meta
         and CAPABILITIES_KEY not in meta
@@ -115,21 +108,19 @@ def read_request(peer: Peer, message: Message, channel: Channel | None) -> Reque
 def _read_meta(meta: Params) -> tuple[str, Params]:
     version, capabilities = meta.get(VERSION_KEY), meta.get(CAPABILITIES_KEY)
     if type(version) is not str:
-        raise ProtocolError(
-            INVALID_PARAMS,
-            f"Invalid params: _meta must name the protocol version in {VERSION_KEY}",
+        raise invalid_params(
+            f"_meta must name the protocol version in {VERSION_KEY}",
             {"missing": VERSION_KEY, "supported": list(SUPPORTED)},
         )
     if version != MODERN:
         raise ProtocolError(
-            UNSUPPORTED_VERSION,
+            Code.UNSUPPORTED_VERSION,
             "Unsupported protocol version",
             {"supported": list(SUPPORTED), "requested": version[:100]},
         )
     if type(capabilities) is not dict:
-        raise ProtocolError(
-            INVALID_PARAMS,
-            f"Invalid params: _meta must have an object in {CAPABILITIES_KEY}, which may be empty",
+        raise invalid_params(
+            f"_meta must have an object in {CAPABILITIES_KEY}, which may be empty",
             {"missing": CAPABILITIES_KEY},
         )
     return version, capabilities
@@ -138,7 +129,7 @@ def _read_meta(meta: Params) -> tuple[str, Params]:
 def missing_capability(capabilities: dict[str, Any]) -> ProtocolError:
     """Return the error for a client that has not declared what a request needs."""
     data = {"requiredCapabilities": capabilities}
-    return ProtocolError(MISSING_CAPABILITY, "Missing required client capability", data)
+    return ProtocolError(Code.MISSING_CAPABILITY, "Missing required client capability", data)
 
 
 def agree(wanted: str) -> str:
