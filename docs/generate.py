@@ -26,7 +26,7 @@ from gramercy import errors
 from gramercy.gram.lint.diagnostics import RULES
 from gramercy.gram.lint.linter import lint
 from gramercy.ui.cli.main import cli
-from gramercy.workbench.loading import load_tools
+from gramercy.workbench.sources import load_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

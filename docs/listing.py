@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gramercy.images.opening import Gallery, open_image
+from gramercy.images.base import Gallery
+from gramercy.images.opening import open_image
 from gramercy.toolsets.core import core_tools
 from gramercy.toolsets.factory import Workshop
 from gramercy.toolsets.opened_images import OpenedImages, opened_image_tools

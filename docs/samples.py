@@ -45,7 +45,7 @@ from gramercy.images.checkpoints import Timeline
 from gramercy.mcp.foreign import connect_server
 from gramercy.mcp.http import HttpSettings
 from gramercy.toolsets.workspace import Workspace
-from gramercy.workbench.loading import load_tools
+from gramercy.workbench.sources import load_tools
 
 notes = load_tools("examples/notes.py")
 read_note = notes.resolve("read_note")

@@ -110,6 +110,8 @@ def test_every_parameter_type_is_accepted_also_as_a_keyword(kind):
         ({"deadline": math.nan}, "the deadline is nan"),
         ({"inline": 1}, "inline is 1: expected True or False"),
         ({"idempotent": "yes"}, "idempotent is 'yes'"),
+        ({"edits": "text"}, "edits is 'text': expected the names of two parameters"),
+        ({"edits": ("old", 2)}, "edits is ('old', 2)"),
         ({"target_state": "file"}, "target_state must be a function of one argument"),
         ({"target_state": lambda: 1}, "target_state must be a function of one argument"),
     ],

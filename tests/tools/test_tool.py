@@ -111,3 +111,12 @@ def test_async_and_plain_tools_are_told_apart():
     assert not make(handler=handle).is_plain
     assert make().is_plain
     assert not make(deadline=1).is_plain
+
+
+def test_a_tool_that_proposes_edits_says_in_which_arguments():
+    """People: whether a change can be taken hunk by hunk is told by the tool, not by its name."""
+    tool = make(edits=("old", "new"))
+    assert tool.proposed_edit({"old": "a", "new": "b", "path": "f"}) == ("a", "b")
+    assert tool.proposed_edit({"old": "a"}) is None
+    assert tool.with_edit({"old": "a", "new": "b"}, "c") == {"old": "a", "new": "c"}
+    assert make().proposed_edit({"old": "a", "new": "b"}) is None

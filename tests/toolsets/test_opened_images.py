@@ -9,7 +9,8 @@ import pytest
 from gramercy.errors import ImageError
 from gramercy.execution.calls import ToolCall
 from gramercy.execution.executor import Executor
-from gramercy.images.opening import Gallery, open_image
+from gramercy.images.base import Gallery
+from gramercy.images.opening import open_image
 from gramercy.tools.context import Call, enter_call, leave_call
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.evaluation import evaluation_tools

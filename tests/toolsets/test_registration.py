@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gramercy.images.opening import Gallery
+from gramercy.images.base import Gallery
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.core import register_core_tools, register_session_tools
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gramercy.images.base import ImageFault, Reply
-from gramercy.images.opening import Gallery
+from gramercy.images.base import Gallery, ImageFault, Reply
 
 
 @pytest.mark.contract("003.evaluate-lisp.values")

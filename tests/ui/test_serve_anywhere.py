@@ -15,8 +15,8 @@ import pytest
 
 from gramercy.errors import SandboxError
 from gramercy.images.sandbox import Confinement, why_not
-from gramercy.workbench.folders import path_of
-from gramercy.workbench.instructions import CLOSING
+from gramercy.workbench.serving import CLOSING
+from gramercy.workbench.site import path_of
 from tests.mcp import raw_client
 
 frame, until = raw_client.frame, raw_client.until

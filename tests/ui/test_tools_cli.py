@@ -81,7 +81,7 @@ def test_show_describes_the_arguments():
 def test_show_gram_binds_to_the_tool_it_was_made_from():
     """Seed 004, Serialization: what is printed can be read back and bound."""
     from gramercy import ToolSpecification
-    from gramercy.workbench.loading import load_tools
+    from gramercy.workbench.sources import load_tools
 
     text = gramercy("tools", "show", "write_note", "--gram", "--from", NOTES).stdout
     library = load_tools(NOTES).library()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gramercy.errors import SourceError
-from gramercy.workbench.loading import load_tools
+from gramercy.workbench.sources import load_tools
 
 ONE_TOOL = '''
 from gramercy import tool

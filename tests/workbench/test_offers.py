@@ -15,14 +15,14 @@ from gramercy.execution.executor import Executor
 from gramercy.execution.journal import State
 from gramercy.gram.specification import specifications_in
 from gramercy.gram.syntax.reader import read
-from gramercy.images.opening import Gallery, open_image
+from gramercy.images.base import Gallery
+from gramercy.images.opening import open_image
 from gramercy.mcp.catalogue import Catalog
 from gramercy.tools.context import Call, enter_call, leave_call
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.core import register_core_tools, register_session_tools
 from gramercy.workbench.audit import LONGEST_DETAIL, MOST_CALLS, AuditJournal
-from gramercy.workbench.deferral import deferred
-from gramercy.workbench.offers import DeferredCatalog, offers_of
+from gramercy.workbench.deferred import DeferredCatalog, DeferredImage, offers_of
 
 DEFINE = {"sbcl": "(defun cube-of (x) (* x x x))", "python": "def cube_of(x): return x ** 3"}
 CUBE = {"sbcl": "cube-of", "python": "cube_of"}
@@ -45,7 +45,7 @@ def served(tmp_path):
         def opener(name, spoken):
             return open_image(spoken, name=name, project=tmp_path)
 
-        images = [deferred(f"image{number}", spoken, opener) for number, spoken in enumerate(languages)]
+        images = [DeferredImage(f"image{number}", spoken, opener) for number, spoken in enumerate(languages)]
         opened.extend(images)
         registry = Registry()
         register_core_tools(registry, Gallery(images), project=tmp_path)
@@ -399,6 +399,6 @@ def test_the_modules_of_the_offers_are_not_needed_to_register_them():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     loaded = set(done.stdout.split())
-    assert "gramercy.workbench.offers" in loaded
-    late = {f"gramercy.workbench.{name}" for name in ("resources", "prompts", "completions")}
+    assert "gramercy.workbench.deferred" in loaded
+    late = {f"gramercy.workbench.{name}" for name in ("offers", "prompts")}
     assert not loaded & {*late, "gramercy.mcp.catalogue", "gramercy.images.live"}

@@ -3,7 +3,7 @@
 import pytest
 
 from gramercy.errors import InvalidPolicyError
-from gramercy.workbench.policies import load_policy
+from gramercy.workbench.sources import load_policy
 
 GOOD = """
 max_safety_level = "cautious"

@@ -143,7 +143,6 @@ LONGEST_SHOWN = 4_000
 LONGEST_EFFECT = 12_000
 # More switches than this nobody goes through; then the edit is decided as a whole.
 MOST_HUNKS = 20
-EDIT = "propose_file_edit"
 DECISION = {
     "type": "string",
     "title": "Decision",
@@ -184,24 +183,24 @@ class ApprovalQuestion:
             return Approved(by=by)
         from gramercy.toolsets.hunks import accepted, applied_note
 
-        arguments = self._request.arguments
-        texts = (arguments["original"], arguments["modified"])
+        tool, arguments = self._request.tool, self._request.arguments
+        texts = tool.proposed_edit(arguments)
+        assert texts is not None  # noqa: S101 - there are hunks to choose from
         note = applied_note(*texts, chosen, reason)
         if not chosen:
             return Denied(note)
-        return Modified({**arguments, "modified": accepted(*texts, chosen)}, by=by, note=note)
+        return Modified(tool.with_edit(arguments, accepted(*texts, chosen)), by=by, note=note)
 
 
 def _hunks(request: ApprovalRequest) -> list[Hunk]:
     """Return the hunks to be asked about one by one; none when there is nothing to choose from."""
-    arguments = request.arguments
-    texts = (arguments.get("original"), arguments.get("modified"))
-    if request.tool.name != EDIT or not all(isinstance(text, str) for text in texts):
+    texts = request.tool.proposed_edit(request.arguments)
+    if texts is None:
         return []
     # Imported here: a server lists its tools long before it asks, and difflib takes time to import.
     from gramercy.toolsets.hunks import split
 
-    found = split(*texts)  # type: ignore[arg-type]  # both are text
+    found = split(*texts)
     return found if 1 < len(found) <= MOST_HUNKS else []
 
 
@@ -247,7 +246,7 @@ def question_text(request: ApprovalRequest, chosen_from: list[Hunk]) -> str:
 
 def _arguments(request: ApprovalRequest) -> str:
     # Of an edit the difference is shown, which says the same in fewer words.
-    hidden = {"original", "modified"} if request.tool.name == EDIT and request.effect else set()
+    hidden = request.tool.edits if request.tool.edits and request.effect else ()
     shown = {name: value for name, value in request.arguments.items() if name not in hidden}
     return _bounded(json.dumps(shown, indent=2, ensure_ascii=False, sort_keys=True), LONGEST_SHOWN)
 

@@ -27,7 +27,7 @@ SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*")
 GRAM_SYMBOL = re.compile(r"[a-zA-Z_][0-9a-zA-Z_.\-@]*")
 # Deeper schemas only serve to exhaust the stack of the compiler.
 DEEPEST_SCHEMA = 100
-OPTIONS = ("deadline", "inline", "idempotent", "target_state", "effect", "async_handler")
+OPTIONS = ("deadline", "inline", "idempotent", "target_state", "effect", "async_handler", "edits")
 PARAMETER_TYPES = ("string", "boolean", "number", "integer", "object", "array")
 PARAMETER_KEYS = frozenset({
     *("name", "type", "description", "default", "enum", "examples", "title"),
@@ -317,6 +317,10 @@ def check_options(options: Mapping[str, Any], problems: Problems) -> None:
         function = options.get(key)
         if function is not None and not (callable(function) and _takes_one(function)):
             problems.append(f"{key} must be a function of one argument, the dictionary of arguments")
+    edits = options.get("edits")
+    names = edits if isinstance(edits, tuple) else ()
+    if edits is not None and [type(name) for name in names] != [str, str]:
+        problems.append(f"edits is {edits!r:.50}: expected the names of two parameters, before and after")
 
 
 def check_schema(schema: Mapping[str, Any], problems: Problems) -> dict[str, Any]:

@@ -39,7 +39,8 @@ class Tool:
     `async_handler` does the same for callers on an event loop, where that is better than a thread.
     `deadline` is in seconds. `target_state` tells what state the call acts on (a file's hash, say):
     an approval is void when that state has changed since the person looked. `effect` tells, without doing
-    it, what the call would do: a difference, say, for the person who decides.
+    it, what the call would do: a difference, say, for the person who decides. `edits` names the arguments
+    with a text before and after a proposed change, of which the person may take some hunks and leave others.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Tool:
     effect: Callable[[dict[str, Any]], str] | None = None
     function: Callable[..., Any] | None = None
     async_handler: Callable[[dict[str, Any]], Awaitable[Any]] | None = None
+    edits: tuple[str, str] | None = None
     is_async: bool = field(init=False)
     is_plain: bool = field(init=False)
     level_word: str = field(init=False, repr=False)
@@ -80,6 +82,18 @@ class Tool:
     def required(self) -> tuple[str, ...]:
         """The names of the arguments that every call must give."""
         return tuple(self.schema.get("required", ()))
+
+    def proposed_edit(self, arguments: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Return the text before and after the change that a call proposes; None where it proposes none."""
+        if self.edits is None:
+            return None
+        before, after = map(arguments.get, self.edits)
+        return (before, after) if isinstance(before, str) and isinstance(after, str) else None
+
+    def with_edit(self, arguments: Mapping[str, Any], text: str) -> dict[str, Any]:
+        """Return the arguments of a proposal with another text after the change."""
+        assert self.edits is not None  # noqa: S101 - only for a call that proposes an edit
+        return {**arguments, self.edits[1]: text}
 
     def to_schema(self, style: SchemaStyle = "openai") -> dict[str, Any]:
         """Describe the tool for a model provider."""

@@ -213,6 +213,7 @@ def _propose_file_edit(workspace: Workspace) -> Tool:
         categories=["diff"],
         target_state=lambda a: _fresh(workspace, a).digest,
         effect=lambda a: hunks.diff(a["original"], a["modified"], a["path"]) or "Nothing would change.",
+        edits=("original", "modified"),
     )
 
 

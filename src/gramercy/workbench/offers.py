@@ -1,20 +1,41 @@
-"""What a server of images offers beside tools, put together when somebody first asks for it.
+"""What a server of images offers beside tools: resources, prompts, and the completion of names.
 
-A server that is only asked for its tools imports nothing of it and starts nothing.
+Imported when a client first asks for any of it. Reading changes nothing and starts no image.
 """
 
 from __future__ import annotations
 
-from threading import Lock
-from typing import TYPE_CHECKING, Any, cast
+import asyncio
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gramercy.errors import GramercyError
+from gramercy.gram.suggestion import suggest
+from gramercy.images.base import Gallery
+from gramercy.mcp.jsonrpc import Code
+from gramercy.mcp.tool_calls import without_controls
+from gramercy.tools.content import ToolOutput
+from gramercy.tools.context import current_call
+from gramercy.tools.safety import Safety
+from gramercy.toolsets.evaluation import evaluation_tools
+from gramercy.toolsets.factory import Workshop
+from gramercy.toolsets.session import session_tools
+from gramercy.workbench.audit import AuditJournal
+from gramercy.workbench.deferred import DeferredImage
+from gramercy.workbench.prompts import add_prompts
+from gramercy.workbench.settings import SPOKEN
+from gramercy.workbench.sources import specification_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gramercy.execution.executor import Executor
     from gramercy.execution.hooks import Hook
     from gramercy.images.base import Image
-    from gramercy.mcp.catalogue import Catalog, Change, Watcher
+    from gramercy.mcp.catalogue import Catalog
     from gramercy.tools.tool import Tool
 
 DEFINITIONS, TRANSCRIPT = "image://{name}/definitions", "image://{name}/transcript"
@@ -22,61 +43,24 @@ SYMBOL = "image://{name}/symbol/{symbol}"
 AUDIT, TOOLS = "gramercy://audit", "gramercy://tools.gram"
 # Tools of these sets change an image, unless they are safe.
 CHANGING = frozenset({"session", "execution", "time-travel"})
+TEXT = "text/plain"
+TRANSCRIPT_LENGTH = 20
+NOT_STARTED = "The image {name} has not started yet: it starts when a tool first uses it."
+COMPLETION_SECONDS = 1.0
+# More than are shown, so that those that begin with what was typed are among them.
+MOST_NAMES = 1_000
+LONGEST_TYPED = 200
 
 
-class DeferredCatalog:
-    """A catalogue that is made and filled when it is first looked into, but not to be watched."""
-
-    def __init__(self, fill: Callable[[Catalog], object]) -> None:
-        self._fill = fill
-        self._lock = Lock()
-        self._catalog: Catalog | None = None
-        self._watchers: list[Watcher] = []
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(self._catalog or self._made(), attribute)
-
-    def _made(self) -> Catalog:
-        from gramercy.mcp.catalogue import Catalog
-
-        with self._lock:
-            if self._catalog is None:
-                catalog = Catalog()
-                self._fill(catalog)
-                # Only now: that there is something in it is no change for anybody.
-                catalog.watch(self._tell)
-                self._catalog = catalog
-            return self._catalog
-
-    def watch(self, watcher: Watcher) -> None:
-        """Call the watcher after every change."""
-        self._watchers.append(watcher)
-
-    def updated(self, uri: str) -> None:
-        """Tell those who watch a resource that its content has changed."""
-        self._tell("resource", uri)
-
-    def _tell(self, change: Change, uri: str) -> None:
-        for watcher in self._watchers:
-            watcher(change, uri)
-
-
-def offers_of(images: Sequence[Image], executor: Executor, categories: Sequence[str] = ()) -> Catalog:
-    """Return what there is beside tools; calls that change an image tell those who have subscribed to it."""
-
-    def fill(catalog: Catalog) -> None:
-        from gramercy.workbench.prompts import add_prompts
-        from gramercy.workbench.resources import Shelf, add_resources
-
-        shelf = Shelf({image.name: image for image in images}, executor, tuple(categories))
-        add_resources(catalog, shelf)
-        add_prompts(catalog, shelf)
-        # Not before: an observer costs every call something, and hardly any client subscribes.
-        catalog.when_subscribed(lambda: executor.hooks.append(_observer(deferred, images)))
-
-    # What it does not define itself is found in the catalogue when it is looked up.
-    deferred = cast("Catalog", DeferredCatalog(fill))
-    return deferred
+def add_offers(
+    catalog: Catalog, images: Sequence[Image], executor: Executor, categories: Sequence[str]
+) -> None:
+    """Fill a catalogue; calls that change an image tell the clients that have subscribed to it."""
+    shelf = Shelf({image.name: image for image in images}, executor, tuple(categories))
+    add_resources(catalog, shelf)
+    add_prompts(catalog, shelf)
+    # Not before: an observer costs every call something, and hardly any client subscribes.
+    catalog.when_subscribed(lambda: executor.hooks.append(_observer(catalog, images)))
 
 
 def _observer(catalog: Catalog, images: Sequence[Image]) -> Hook:
@@ -98,5 +82,188 @@ def _observer(catalog: Catalog, images: Sequence[Image]) -> Hook:
 
 
 def was_used(image: Image) -> bool:
-    """Tell whether somebody has used an image, so that to look into it starts nothing."""
-    return bool(getattr(image, "was_used", True))
+    """Tell whether a call has used an image, so that to look into it starts nothing."""
+    return not isinstance(image, DeferredImage) or image.was_used
+
+
+class Symbols:
+    """Asks images for names, each for one thing at a time."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, Future[list[str]]] = {}
+
+    async def of(self, image: Image, typed: str) -> list[str]:
+        """Return names in an image for what was typed, the best first; without anything, its definitions."""
+        before = self._asked.get(image.name)
+        if len(typed) > LONGEST_TYPED or (before is not None and not before.done()):
+            return []
+        asked = self._asked[image.name] = Future()
+        # Not a worker: one that is given up would be interrupted in the middle of its talk with the image.
+        Thread(target=_answer, args=(asked, image, typed), daemon=True).start()
+        done, _ = await asyncio.wait({asyncio.wrap_future(asked)}, timeout=COMPLETION_SECONDS)
+        return asked.result() if done else []
+
+
+def _answer(asked: Future[list[str]], image: Image, typed: str) -> None:
+    try:
+        names = _matching(image, typed) if typed else _defined(image)
+    except GramercyError:
+        names = []
+    except BaseException as error:  # noqa: BLE001 - raised again where the result is taken
+        asked.set_exception(error)
+        return
+    asked.set_result(names)
+
+
+def _defined(image: Image) -> list[str]:
+    data = image.ask("definitions").data
+    entries = [entry for found in data.values() if isinstance(found, list) for entry in found]
+    return sorted({name for name in map(_name, entries) if name and not name.startswith("(")})
+
+
+def _matching(image: Image, typed: str) -> list[str]:
+    mark = ":" if image.language == "sbcl" else "."
+    place, _, start = typed.rpartition(mark)
+    details = {"package": place.rstrip(mark)} if place.rstrip(mark) else {}
+    data = image.ask("apropos", pattern=start, limit=MOST_NAMES, **details).data
+    names = {_name(entry) for entry in data.get("matches", data.get("symbols", []))}
+
+    def rank(name: str) -> tuple[bool, bool, str]:
+        begins = name.rpartition(mark)[2].lower().startswith(start.lower())
+        # Keywords are names of nothing but themselves.
+        return not begins, name.startswith(":"), name
+
+    return sorted(filter(None, names), key=rank)
+
+
+def _name(entry: Any) -> str:
+    return str(entry.get("name", "")) if isinstance(entry, dict) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """What the offers of a server are made from."""
+
+    images: dict[str, Image]
+    executor: Executor
+    categories: tuple[str, ...] = ()
+    symbols: Symbols = field(default_factory=Symbols)
+
+    def image(self, name: str) -> Image:
+        """Return the image of that name; an empty one means the first."""
+        found = self.images.get(name or next(iter(self.images)))
+        if found is None:
+            close = suggest(name[:60], self.images)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self.images)}"
+            _refuse(f"there is no image {name!r:.60}: {hint}")
+        return found
+
+    def tools(self) -> list[Tool]:
+        """List the tools that the present caller may see."""
+        peer = getattr(getattr(current_call(), "request", None), "peer", None)
+        ceiling = min(getattr(peer, "ceiling", Safety.DANGEROUS), self.executor.policy.max_safety_level)
+        return self.executor.settings.registry.select(ceiling, self.categories or None)
+
+    def complete_image(self, typed: str, known: dict[str, str]) -> list[str]:
+        """Complete the name of an image."""
+        del known
+        return [name for name in self.images if name.startswith(typed)]
+
+    async def complete_symbol(self, typed: str, known: dict[str, str]) -> list[str]:
+        """Complete a name in the image that is named so far."""
+        image = self.images.get(known.get("name") or known.get("image") or next(iter(self.images)))
+        return [] if image is None or not was_used(image) else await self.symbols.of(image, typed)
+
+
+def add_resources(catalog: Catalog, shelf: Shelf) -> None:
+    """Offer the resources, the template for symbols, and the completion of its arguments."""
+    looking = _looking_tools(shelf)
+    for name, image in shelf.images.items():
+        definitions = partial(_looked, image, looking["list-definitions"])
+        transcript = partial(_looked, image, looking["get_repl_history"], limit=TRANSCRIPT_LENGTH)
+        where = f"in the image {name} ({SPOKEN[image.language]})"
+        catalog.resource(
+            DEFINITIONS.format(name=name),
+            f"{name}-definitions",
+            definitions,
+            description=f"What was defined {where} since its session began, and is still there",
+            mime_type=TEXT,
+        )
+        catalog.resource(
+            TRANSCRIPT.format(name=name),
+            f"{name}-transcript",
+            transcript,
+            description=f"The latest evaluations {where}, with their results",
+            mime_type=TEXT,
+        )
+    _add_template(catalog, shelf)
+    _add_server(catalog, shelf)
+
+
+def _looking_tools(shelf: Shelf) -> dict[str, Tool]:
+    """Make the tools whose texts the resources are, whether or not they are served."""
+    workshop = Workshop(Gallery(shelf.images.values()))
+    return {tool.name: tool for tool in (*session_tools(workshop), *evaluation_tools(workshop))}
+
+
+def _looked(image: Image, tool: Tool, **arguments: Any) -> str:
+    if not was_used(image):
+        return NOT_STARTED.format(name=image.name)
+    found = tool.handler({"image": image.name, **arguments})
+    if isinstance(found, ToolOutput):
+        _refuse(str(found.error), Code.INTERNAL_ERROR)
+    return without_controls(found)
+
+
+def _add_template(catalog: Catalog, shelf: Shelf) -> None:
+    catalog.template(
+        SYMBOL,
+        "symbol",
+        lambda variables: _described(shelf.image(variables["name"]), variables["symbol"]),
+        description="What a name in an image names: its value or parameters, type and documentation",
+        mime_type=TEXT,
+    )
+    catalog.complete(SYMBOL, "name", shelf.complete_image)
+    catalog.complete(SYMBOL, "symbol", shelf.complete_symbol)
+
+
+def _described(image: Image, symbol: str) -> str:
+    if not was_used(image):
+        return NOT_STARTED.format(name=image.name)
+    answer = image.ask("describe", symbol=symbol)
+    if answer.error is not None:
+        close = answer.error.suggestions
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        _refuse(without_controls(f"{answer.error.message}{hint}"))
+    return without_controls(answer.text)
+
+
+def _add_server(catalog: Catalog, shelf: Shelf) -> None:
+    journal = shelf.executor.journal
+    if isinstance(journal, AuditJournal):
+        catalog.resource(
+            AUDIT,
+            "audit",
+            lambda: without_controls(journal.text(current_call().principal)),
+            description="The latest calls of this server: when, which tool, how it ended, what was decided",
+            mime_type=TEXT,
+        )
+    catalog.resource(
+        TOOLS,
+        "tools.gram",
+        lambda: without_controls("\n\n".join(map(_specification, shelf.tools())) + "\n"),
+        description="The tools of this server as specifications in gram notation",
+        mime_type=TEXT,
+    )
+
+
+def _specification(tool: Tool) -> str:
+    try:
+        return specification_text(tool)
+    except GramercyError as error:
+        # One tool that gram cannot say must not hide the others.
+        return f"// {tool.name}: {' '.join(str(error).split())[:200]}"
+
+
+def _refuse(message: str, code: int = Code.INVALID_PARAMS) -> NoReturn:
+    current_call().fail(message[:2_000], code=code)

@@ -10,11 +10,11 @@ from gramercy.mcp.catalogue import PromptArgument
 from gramercy.mcp.jsonrpc import Code
 from gramercy.tools.context import current_call
 from gramercy.toolsets.session import LANGUAGES
-from gramercy.workbench.instructions import SPOKEN
+from gramercy.workbench.settings import SPOKEN
 
 if TYPE_CHECKING:
     from gramercy.mcp.catalogue import Catalog
-    from gramercy.workbench.resources import Shelf
+    from gramercy.workbench.offers import Shelf
 
 IMAGE = PromptArgument("image", "Name of the image; by default the first")
 EVALUATING = "evaluate-lisp evaluate-python eval_form compile_form"

@@ -13,21 +13,15 @@ from typing import TYPE_CHECKING
 
 from gramercy import __version__
 from gramercy.errors import SourceError
-from gramercy.images.opening import Gallery
+from gramercy.images.base import Gallery
 from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
-from gramercy.workbench.deferral import (
-    LANGUAGES,
-    close_within,
-    deferred,
-    deferred_workspace,
-    read_image_names,
-)
-from gramercy.workbench.instructions import instructions_for
+from gramercy.workbench.deferred import DeferredImage, close_within, deferred_workspace, offers_of
+from gramercy.workbench.settings import LANGUAGES, SPOKEN, read_image_names
 from gramercy.workbench.site import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.executor import Executor
@@ -47,6 +41,9 @@ NAME = "gramercy"
 TOOLSETS = ("core", "session", "time-travel")
 # Those that are not there unless they are asked for.
 FURTHER_TOOLSETS = ("images",)
+LONGEST_INSTRUCTIONS = 2_000
+# Long paths must not push out the rest.
+LONGEST_PLACE = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +100,7 @@ def open_server(service: Service) -> Server:
     names = read_image_names(service.images or _default_images(service))
     site = Site(service.project, sandbox=service.sandbox, asks_client=service.uses_roots)
     open_image = _opener(service, site)
-    images = tuple(deferred(name, language, open_image) for name, language in names.items())
+    images = tuple(DeferredImage(name, language, open_image) for name, language in names.items())
     studio = _studio(images, service, open_image)
     registry = Registry(_image_tools(images, service, studio, site) if images else ())
     if service.sources:
@@ -211,7 +208,7 @@ def _image_tools(
 
 
 def _add_sources(registry: Registry, sources: tuple[str, ...]) -> None:
-    from gramercy.workbench.loading import load_tools
+    from gramercy.workbench.sources import load_tools
 
     loaded = load_tools(*sources)
     taken = [name for name in loaded.names() if name in registry]
@@ -265,7 +262,7 @@ def _engine(registry: Registry, images: tuple[Image, ...], service: Service, sit
 def _policy(path: str | None) -> Policy | None:
     if path is None:
         return None
-    from gramercy.workbench.policies import load_policy
+    from gramercy.workbench.sources import load_policy
 
     return load_policy(path)
 
@@ -280,11 +277,7 @@ def _journal(images: tuple[Image, ...]) -> Journal | None:
 
 
 def _offers(images: tuple[Image, ...], executor: Executor, service: Service) -> Catalog | None:
-    if not images:
-        return None
-    from gramercy.workbench.offers import offers_of
-
-    return offers_of(images, executor, service.categories)
+    return offers_of(images, executor, service.categories) if images else None
 
 
 def _fixtures(registry: Registry) -> Catalog:
@@ -305,3 +298,62 @@ def _fixtures(registry: Registry) -> Catalog:
     catalog = Catalog()
     module.register_fixtures(registry, catalog)
     return catalog
+
+
+# {tools} stands for those of the habit that are there.
+LOOK = "Look first. {tools} change nothing and show what is there and what was done before."
+PREVIEW = (
+    "Preview what you are not sure of. {tools} runs the code in a throw-away copy that can write nothing and "
+    "reach nobody, and lists what it would print, define and touch."
+)
+EVALUATE = (
+    "Evaluate in small steps with {tools}. Definitions and variables stay for later calls. An error is an "
+    "answer: read its backtrace. Code that kills or blocks the process costs one evaluation, not the state."
+)
+UNDO = (
+    "Undo instead of repairing. Every evaluation leaves a checkpoint: {tools} take back, name and return to "
+    "states of the image. Files are not taken back."
+)
+FILES = (
+    "Change files with {tools}. A person sees the difference and decides; do not propose again what was "
+    "rejected."
+)
+HABITS = {
+    LOOK: "describe_symbol apropos_search who_calls list-definitions read_file get_repl_history",
+    PREVIEW: "preview_form",
+    EVALUATE: "evaluate-lisp evaluate-python eval_form compile_form",
+    UNDO: "undo_last checkpoint_image rollback_image",
+    FILES: "propose_file_edit write_file",
+}
+CLOSING = "A text about an error or invalid arguments says what to try next."
+
+
+def instructions_for(images: Mapping[str, str], tools: Iterable[str], place: str = "") -> str:
+    """Write the instructions for images (languages by name) and tools; without images there is no need.
+
+    `place` says where they work, if there is something to say about that.
+    """
+    if not images:
+        return ""
+    known = set(tools)
+    told = filter(None, (_told(habit, known) for habit in HABITS))
+    steps = [f"{number}. {text}" for number, text in enumerate(told, 1)]
+    return "\n".join([_opening(images), *filter(None, [place[:LONGEST_PLACE]]), *steps, CLOSING])[
+        :LONGEST_INSTRUCTIONS
+    ]
+
+
+def _told(habit: str, known: set[str]) -> str:
+    there = [tool for tool in HABITS[habit].split() if tool in known]
+    return habit.format(tools=", ".join(there)) if there else ""
+
+
+def _opening(images: Mapping[str, str]) -> str:
+    first = next(iter(images))
+    if len(images) == 1:
+        return f"A live {SPOKEN[images[first]]} image that keeps its state between calls."
+    listed = ", ".join(f"{name} ({SPOKEN[language]})" for name, language in images.items())
+    return (
+        f"Live images that keep their state between calls: {listed}. The argument image names one of them; "
+        f"without it {first} is meant, or the first that speaks the language of the tool."
+    )

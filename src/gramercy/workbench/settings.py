@@ -11,16 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gramercy.errors import ImageError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.environment import Network, PublishedPort
-from gramercy.workbench.deferral import read_image_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 LAST_PORT = 65535
 _NUMBER = re.compile("[0-9]{1,5}")
 LEAST_MEMORY_MB = 64
+# As in the images room, which is not imported just to list them.
+LANGUAGES = ("sbcl", "python")
+SPOKEN = {"sbcl": "Common Lisp (SBCL)", "python": "Python"}
+LONGEST_NAME = 40
 
 
 class InvalidSettingError(ValueError):
@@ -89,6 +93,39 @@ def read_variable(word: str) -> tuple[str, str]:
     return name, value if equals else os.environ[name]
 
 
+def read_image_names(words: Iterable[str]) -> dict[str, str]:
+    """Read `LANGUAGE` or `NAME=LANGUAGE`, several times, into languages by name; no name may come twice."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, language = word.partition("=")
+        language = language if equals else name
+        _check_language(language, word)
+        _check_name(name)
+        if name in found:
+            raise ImageError(
+                f"two images are named {name}: give them names, "
+                f"as in --image first={language} --image second={language}"
+            )
+        found[name] = language
+    return found
+
+
+def _check_language(language: str, word: str) -> None:
+    if language not in LANGUAGES:
+        close = suggest(language[:60], LANGUAGES)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {' and '.join(LANGUAGES)}"
+        raise ImageError(f"there is no image language {language!r:.60} in {word!r:.80}: {hint}")
+
+
+def _check_name(name: str) -> None:
+    letters = name.replace("-", "").replace("_", "")
+    if not (name[:1].isalpha() and letters.isalnum() and name.isascii() and len(name) <= LONGEST_NAME):
+        raise ImageError(
+            f"{name!r:.60} cannot name an image: expected letters, digits, - and _, at most {LONGEST_NAME}, "
+            "beginning with a letter"
+        )
+
+
 def _python(value: object, base: Path) -> str:
     word = _text(value)
     path = Path(base, Path(word).expanduser())
@@ -155,8 +192,6 @@ def _network(value: object, _base: Path) -> Network:
 
 
 def _images(value: object, _base: Path) -> tuple[str, ...]:
-    from gramercy.errors import ImageError
-
     words = tuple(map(_text, value if isinstance(value, list) else [value]))
     try:
         read_image_names(words)

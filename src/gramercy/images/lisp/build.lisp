@@ -43,6 +43,7 @@
 (gramercy.image::sharpen-dates)
 (gramercy.image::leave-mirror-in-copies)
 (gramercy.image::watch-libraries)
+(gramercy.image::start-finalizers-late)
 (sb-ext:lock-package '#:gramercy.image)
 (in-package #:common-lisp-user)
 (delete-package '#:gramercy.image.build)

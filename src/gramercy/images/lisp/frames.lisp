@@ -118,22 +118,20 @@ A frame beyond the limit cannot be skipped safely, so it ends the process."
     (send-octets *outbox* *outbox-end*)
     (reset-outbox)))
 
-(defconstant +reply-arrives-nanoseconds+ 250000
-  "How long to sleep after a reply at most: a kernel lets who sends go on before who receives.")
-
-(defun let-reply-arrive ()
-  "Sleep for a moment, or until the next request, so that a reply is read before this process is busy again."
+(defun wait-for-request (nanoseconds)
+  "Wait for the next request, at most so long or until a signal comes; return true when it has come."
   (sb-alien:with-alien ((descriptor (array (sb-alien:unsigned 32) 2))
                         (patience (array (sb-alien:signed 64) 2)))
     (setf (sb-alien:deref descriptor 0) *connection*
           ;; POLLIN; what comes back stands in the upper half.
           (sb-alien:deref descriptor 1) 1
           (sb-alien:deref patience 0) 0
-          (sb-alien:deref patience 1) +reply-arrives-nanoseconds+)
-    (sb-alien:alien-funcall
-     (sb-alien:extern-alien "ppoll" (function sb-alien:int sb-sys:system-area-pointer sb-alien:unsigned-long
-                                              sb-sys:system-area-pointer sb-sys:system-area-pointer))
-     (sb-alien:alien-sap descriptor) 1 (sb-alien:alien-sap patience) (sb-sys:int-sap 0))))
+          (sb-alien:deref patience 1) nanoseconds)
+    (plusp (sb-alien:alien-funcall
+            (sb-alien:extern-alien "ppoll" (function sb-alien:int sb-sys:system-area-pointer
+                                                     sb-alien:unsigned-long sb-sys:system-area-pointer
+                                                     sb-sys:system-area-pointer))
+            (sb-alien:alien-sap descriptor) 1 (sb-alien:alien-sap patience) (sb-sys:int-sap 0)))))
 
 (defconstant +duplicate-closing+ 1030
   "F_DUPFD_CLOEXEC of Linux: a copy that is closed when another program is executed.")

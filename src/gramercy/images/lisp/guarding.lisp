@@ -67,8 +67,10 @@ Interruptions nest, and SBCL ends the process when they nest too deep."
   "True while no user code can have run, and nothing was forked, since these were last seen to.")
 
 (defun prepare-for-user-code ()
-  "See to what user code may have changed, and now may change again: the handler of SIGINT, and the connection."
+  "See to what user code may have changed, and now may change again: the handler of SIGINT, and the connection.
+After a fork there is no finalizer thread either."
   (unless *undisturbed*
+    (start-finalizers)
     (install-interrupt-handler)
     (set-connection-flags +signal-me+))
   (setf *undisturbed* nil))

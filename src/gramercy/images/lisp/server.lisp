@@ -83,6 +83,22 @@ and so, unlike a handler, it cannot come between user code and the handlers of t
    (finish-output sb-sys:*stderr*))
   (sb-thread:abort-thread))
 
+(defconstant +reply-arrives-nanoseconds+ 250000
+  "How long to sleep after a reply at most: a kernel lets the sender go on before the receiver.")
+(defconstant +quiet-nanoseconds+ 20000000
+  "How long a client must be silent before the rest is done. The checkpoint that was dropped for the new one has
+ended by then and can be reaped; SIGCHLD ends the wait early.")
+
+(defun make-ready ()
+  "Do after a fork what would cost the next request time, as long as that has not come."
+  (unless (wait-for-request 0)
+    (rehearse)
+    (unless (wait-for-request +quiet-nanoseconds+)
+      (reap-children)
+      (start-finalizers)
+      (install-interrupt-handler)
+      (setf *undisturbed* t))))
+
 (defun serve-request (start end)
   "Serve the request that stands in the inbox from START to END. Its faults are replies."
   (let* ((request '())
@@ -98,8 +114,8 @@ and so, unlike a handler, it cannot come between user code and the handlers of t
     (let ((tag (shiftf *checkpoint-tag* nil)))
       (when tag
         (without-hangup-signal
-          (let-reply-arrive)
-          (when (fork-checkpoint tag) (rehearse)))))))
+          (wait-for-request +reply-arrives-nanoseconds+)
+          (when (fork-checkpoint tag) (make-ready)))))))
 
 (defun serve ()
   "Serve requests until the connection ends, which ends the process."
@@ -185,9 +201,19 @@ and so, unlike a handler, it cannot come between user code and the handlers of t
           (note symbol))))
     (setf *written-pages* pages)))
 
+(defun rehearse-tables ()
+  "Write to what remembers a change, and leave it as it was."
+  (dolist (table (list *definitions* *touched* *before*))
+    (setf (gethash :rehearsal table) t)
+    (remhash :rehearsal table))
+  (let ((oldest (nthcdr (- +most-entries+ 2) *journal*)))
+    (when oldest (setf (cdr oldest) (cdr oldest)))))
+
 (defun rehearse ()
   "Evaluate something trivial, and make ready what that does not touch.
 The variables that remember evaluations keep their values."
+  (rehearse-tables)
+  (flush-log)
   (progv '(+ ++ +++ - * ** *** / // ///)
       (list + ++ +++ - * ** *** / // ///)
     (ignore-errors (warm-up-evaluation "(+ 1 2 3)")))

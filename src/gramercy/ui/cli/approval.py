@@ -42,11 +42,9 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
         return Denied(
             "nobody can be asked: standard input is not a terminal (use --approve to approve this call)"
         )
-    if _is_edit(tool, arguments):
-        _show_call(
-            tool, {key: arguments[key] for key in ("path", "description") if key in arguments}, request
-        )
-        decision = review_edit(arguments, BY)
+    if tool.edits and tool.proposed_edit(arguments):
+        _show_call(tool, {key: arguments[key] for key in arguments if key not in tool.edits}, request)
+        decision = review_edit(tool, arguments, BY)
         if decision is not None:
             return decision
     _show_call(tool, arguments, request)
@@ -73,11 +71,6 @@ def one_at_a_time(tool: Tool, arguments: dict[str, Any], request: ApprovalReques
     """Do the same for calls that come side by side: each question waits for the one before."""
     with _at_the_terminal:
         return ask_at_terminal(tool, arguments, request)
-
-
-def _is_edit(tool: Tool, arguments: dict[str, Any]) -> bool:
-    texts = (arguments.get("original"), arguments.get("modified"))
-    return tool.name == "propose_file_edit" and all(isinstance(text, str) for text in texts)
 
 
 def _show_call(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> None:
@@ -160,11 +153,11 @@ class Review:
         self._marks = [accepted] * len(self._marks)
 
 
-def review_edit(arguments: dict[str, Any], by: str) -> Decision | None:
+def review_edit(tool: Tool, arguments: dict[str, Any], by: str) -> Decision | None:
     """Ask about every hunk of a proposal; None when there is nothing to go through."""
-    original, modified = arguments["original"], arguments["modified"]
-    found = hunks.split(original, modified)
-    if not found:
+    texts = tool.proposed_edit(arguments)
+    found = hunks.split(*texts) if texts else []
+    if not texts or not found:
         return None
     review = Review(found)
     if not _go_through(review):
@@ -173,10 +166,10 @@ def review_edit(arguments: dict[str, Any], by: str) -> Decision | None:
     if len(chosen) == len(found):
         return Approved(by=by)
     reason = (_line("reason for the rejected ones: ") or "").strip()
-    note = hunks.applied_note(original, modified, chosen, reason)
+    note = hunks.applied_note(*texts, chosen, reason)
     if not chosen:
         return Denied(note)
-    return Modified({**arguments, "modified": hunks.accepted(original, modified, chosen)}, by=by, note=note)
+    return Modified(tool.with_edit(arguments, hunks.accepted(*texts, chosen)), by=by, note=note)
 
 
 def _go_through(review: Review) -> bool:

@@ -20,8 +20,8 @@ from gramercy.ui.cli.options import (
     timeout_option,
 )
 from gramercy.ui.cli.terminal import json_text, show, tell, visible
-from gramercy.workbench.assembly import live_image
 from gramercy.workbench.site import usable_project
+from gramercy.workbench.sources import live_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

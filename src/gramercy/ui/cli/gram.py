@@ -54,7 +54,7 @@ def lint(context: click.Context, paths: Sequence[str], *, as_json: bool) -> None
 @click.pass_context
 def check(context: click.Context, paths: Sequence[str], sources: Sequence[str], *, as_json: bool) -> None:
     """Lint, and report every tool that the given Python tools do not implement."""
-    from gramercy.workbench.loading import load_tools
+    from gramercy.workbench.sources import load_tools
 
     library = load_tools(*sources).library()
     context.exit(_lint(paths, as_json=as_json, explain=library.explain_binding))

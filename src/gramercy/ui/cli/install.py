@@ -193,7 +193,7 @@ def _replace(path: Path, old: str | None, new: str) -> None:
 def _make_ready(wish: Wish) -> None:
     """Build now what the first call of an SBCL image would wait for; a lack of it is told then."""
     from gramercy.images.project import default_language
-    from gramercy.workbench.deferral import read_image_names
+    from gramercy.workbench.settings import read_image_names
 
     languages = (
         read_image_names(wish.images).values() if wish.images else [default_language(wish.project or ".")]
@@ -219,7 +219,7 @@ def _checked(project: str) -> str:
 
 def _check_images(images: tuple[str, ...]) -> None:
     if images:
-        from gramercy.workbench.deferral import read_image_names
+        from gramercy.workbench.settings import read_image_names
 
         read_image_names(images)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gramercy.ui.cli.terminal import visible
-from gramercy.workbench.assembly import Origin
+from gramercy.workbench.sources import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable

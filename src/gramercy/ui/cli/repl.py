@@ -28,8 +28,8 @@ from gramercy.ui.cli.options import (
 from gramercy.ui.cli.reading import Completer, Entries, offer_names, piped_line, remembered, typed_line
 from gramercy.ui.cli.terminal import show, stoppable, tell, visible
 from gramercy.ui.cli.tools import summary_line
-from gramercy.workbench.assembly import image_registry, live_image
 from gramercy.workbench.site import usable_project
+from gramercy.workbench.sources import image_registry, live_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,14 +17,13 @@ from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.options import origin_options, policy_option
 from gramercy.ui.cli.terminal import visible
-from gramercy.workbench.assembly import assembled
-from gramercy.workbench.policies import load_policy
+from gramercy.workbench.sources import assembled, load_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gramercy.tools.tool import Tool
-    from gramercy.workbench.assembly import Origin
+    from gramercy.workbench.sources import Origin
 
 FAILED, DENIED = 1, 4
 LEVELS = click.Choice([level.value for level in Safety])
@@ -73,7 +72,7 @@ def show_tool(origin: Origin, name: str, style: Any, *, as_gram: bool) -> None:
     if style is not None:
         click.echo(json.dumps(tool.to_schema(style), indent=2, ensure_ascii=False))
     elif as_gram:
-        from gramercy.workbench.specifications import specification_text
+        from gramercy.workbench.sources import specification_text
 
         click.echo(specification_text(tool))
     else:

@@ -30,7 +30,7 @@ from gramercy.ui.cli.approval import Review
 from gramercy.ui.cli.evaluation import start
 from gramercy.ui.cli.options import language_option
 from gramercy.ui.cli.terminal import json_text, visible
-from gramercy.workbench.assembly import image_registry, live_image
+from gramercy.workbench.sources import image_registry, live_image
 
 if TYPE_CHECKING:
     from gramercy.images.live import LiveImage
@@ -180,7 +180,7 @@ def _drift(stage: Stage) -> None:
         tell("person sees", f"{tool.name} {json.dumps(arguments)}{again}")
         if not request.changes:
             stage.notes.write_text("milk\neggs\n")
-            tell("meanwhile", "somebody else changes the file")
+            tell("meanwhile", "another program changes the file")
         return Approved()
 
     call(Executor(stage.registry, person), "write_notes", {"content": "bread\n"})

@@ -1,0 +1,346 @@
+"""An image without a process: Python code runs in a namespace of this process, everything else by a table.
+
+For tests of what is built on images. There is no confinement: what evaluated code does to files and other
+modules is done for real and stays, only the namespace can be taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.errors import CheckpointError, ImageError
+from gramercy.images.base import Answer, CheckpointInfo, Form, HistoryEntry, ImageFault, Reply
+from gramercy.testing.namespace import copy_namespace, evaluated, fresh_namespace, imported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gramercy.images.base import UndoWay, Watcher
+
+
+class MemoryImage:
+    """An `Image` in memory, with checkpoints, rollback and undo.
+
+    `replies` are looked up first, by the exact code or name of a system; a text stands for one printed value.
+    Without one, an image of Python evaluates the code, and any other answers with an error. `answers` are
+    what `ask` returns, by the question. Both may be any mapping: a `defaultdict` answers everything.
+    Timeouts, packages and watchers have no effect: a call runs until it ends.
+    """
+
+    def __init__(
+        self,
+        language: str = "python",
+        *,
+        name: str = "memory",
+        replies: Mapping[str, Reply | str] | None = None,
+        answers: Mapping[str, Answer | str] | None = None,
+        capabilities: frozenset[str] = frozenset({"compile", "fork", "preview"}),
+    ) -> None:
+        self.language = language
+        self.name = name
+        self.capabilities = capabilities
+        self.replies: Mapping[str, Reply | str] = {} if replies is None else replies
+        self.answers: Mapping[str, Answer | str] = {} if answers is None else answers
+        self._lock = threading.RLock()
+        self._is_closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self.namespace: dict[str, Any] = fresh_namespace()
+        self._history: list[HistoryEntry] = []
+        self._states: dict[str, _State] = {}
+        self._count = 0
+        self._past: tuple[_Step, ...] = ()
+        self._unkept_reason = ""
+        self._standing = self._keep("start")
+
+    # Evaluation
+
+    def evaluate(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Evaluate every statement of the code, in order."""
+        del package, timeout, watch
+        return self._run(_Step("eval", code))
+
+    async def aevaluate(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Evaluate on a thread; it cannot be cancelled."""
+        del package, timeout, watch
+        return await asyncio.to_thread(self._run, _Step("eval", code))
+
+    def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
+        """Run the code without returning values."""
+        del package, timeout
+        return self._run(_Step("compile", code))
+
+    async def acompile(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Compile on a thread; it cannot be cancelled."""
+        del package, timeout, watch
+        return await asyncio.to_thread(self._run, _Step("compile", code))
+
+    def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
+        """Import a module into this process; the module itself stays loaded after an undo."""
+        del timeout
+        return self._run(_Step("load_system", system))
+
+    async def aload_system(
+        self,
+        system: str,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Import on a thread; it cannot be cancelled."""
+        del timeout, watch
+        return await asyncio.to_thread(self._run, _Step("load_system", system))
+
+    def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
+        """Evaluate and take it back; raise ImageError where the state cannot be copied."""
+        del package, timeout
+        with self._open():
+            if "preview" not in self.capabilities:
+                raise ImageError("a preview is not possible: this image has no capability 'preview'")
+            try:
+                before = copy_namespace(self.namespace)
+            except CheckpointError as error:
+                raise ImageError(f"a preview is not possible: {error}") from None
+            try:
+                return self._reply(_Step("eval", code))
+            finally:
+                self._become(before)
+
+    def ask(self, question: str, **details: Any) -> Answer:
+        """Return the prepared answer to a question, or one that says there is none."""
+        del details
+        with self._open():
+            try:
+                found = self.answers[question]
+            except KeyError:
+                message = f"There is no answer to {question!r}: give one in `answers`."
+                return Answer(ok=False, error=ImageFault("UNKNOWN-OP", message))
+            return Answer(ok=True, text=found) if isinstance(found, str) else found
+
+    def history(self) -> list[HistoryEntry]:
+        """Return all evaluations since the start, oldest first."""
+        return list(self._history)
+
+    def _run(self, step: _Step) -> Reply:
+        with self._open():
+            reply = self._reply(step)
+            if not reply.unchanged:
+                self._past = (*self._past, step)
+                try:
+                    self._standing = self._keep(step.shown())
+                except CheckpointError as error:
+                    self._unkept_reason = str(error)
+                    reply = msgspec.structs.replace(reply, unkept=str(error))
+            self._history.append(HistoryEntry(step.code, reply, time()))
+            return reply
+
+    def _reply(self, step: _Step) -> Reply:
+        started = perf_counter()
+        try:
+            found: Reply | str = self.replies[step.code]
+        except KeyError:
+            found = self._computed(step)
+        if isinstance(found, str):
+            found = Reply(ok=True, forms=[Form([found])])
+        return msgspec.structs.replace(found, elapsed_ms=(perf_counter() - started) * 1000.0)
+
+    def _computed(self, step: _Step) -> Reply:
+        if self.language != "python":
+            message = f"There is no reply to {step.shown()!r}: give one in `replies`."
+            return Reply(ok=False, error=ImageFault("NO-REPLY", message))
+        if step.op == "load_system":
+            return imported(step.code)
+        reply = evaluated(step.code, self.namespace)
+        return msgspec.structs.replace(reply, forms=[]) if step.op == "compile" else reply
+
+    # States
+
+    def checkpoint(self, label: str = "") -> CheckpointInfo:
+        """Keep the present state under a name."""
+        with self._open():
+            if self._unkept:
+                raise CheckpointError(f"the present state cannot be kept: {self._unkept_reason}")
+            name = label or self._standing.label
+            if name not in self._standing.names:
+                self._standing.names.append(name)
+            return self._info(self._standing)
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """List the kept states, oldest first; none is ever dropped."""
+        with self._open():
+            return [self._info(state) for state in self._states.values()]
+
+    def rollback(self, checkpoint: str) -> CheckpointInfo:
+        """Go back to a state, by its id or by a name that only it has."""
+        with self._open():
+            state = self._found(checkpoint)
+            lost = self._unkept
+            self._go_to(state)
+            notes = [f"The state that was left could not be kept: calls lost: {lost}."] if lost else []
+            return self._info(state, notes=notes)
+
+    def undo(self, by: UndoWay = "state") -> CheckpointInfo:
+        """Take back the last call that may have changed something, by `state` or by `replay`."""
+        with self._open():
+            if by == "definitions":
+                raise CheckpointError(
+                    "an image in memory cannot undo by definitions: undo by state or replay"
+                )
+            if not self._past:
+                raise CheckpointError("there is nothing to undo")
+            target, goal = self._before_last(), self._past[:-1]
+            again = goal[len(target.past) :]
+            if again and by == "state":
+                raise CheckpointError(
+                    f"the state before the last call was not kept ({self._unkept_reason}), so nothing was "
+                    f"taken back: rollback to {target.id}, or undo by replay"
+                )
+            self._go_to(target)
+            for step in again:
+                self._run(step)
+            return self._info(self._standing, taken_back=1)
+
+    def reset(self) -> None:
+        """Begin again with an empty namespace; checkpoints are gone."""
+        with self._open():
+            self._begin()
+
+    def save(self, path: str) -> str:
+        """Write the calls that led to the present state as JSON."""
+        with self._open():
+            steps = [[step.op, step.code] for step in self._past]
+            Path(path).write_text(json.dumps(steps), encoding="utf-8")
+            return f"The {len(steps)} calls that led to this state were written to {path}."
+
+    def restore(self, path: str) -> str:
+        """Begin again and run the calls that were written by `save`."""
+        steps = [_Step(op, code) for op, code in json.loads(Path(path).read_text(encoding="utf-8"))]
+        with self._open():
+            self._begin()
+            for step in steps:
+                self._run(step)
+            return f"The {len(steps)} calls in {path} were run again."
+
+    def interrupt(self) -> bool:
+        """Return False: a call cannot be stopped."""
+        return False
+
+    def close(self) -> None:
+        """Refuse every further call."""
+        self._is_closed = True
+
+    @property
+    def _unkept(self) -> int:
+        """How many calls came after the newest kept state."""
+        return len(self._past) - len(self._standing.past)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
+        with self._lock:
+            if self._is_closed:
+                raise ImageError("the image is closed")
+            yield
+
+    def _keep(self, label: str) -> _State:
+        content = copy_namespace(self.namespace)
+        self._count += 1
+        parent = self._standing.id if self._count > 1 else None
+        state = _State(f"c{self._count}", parent, label, time(), content, self._past)
+        self._states[state.id] = state
+        return state
+
+    def _before_last(self) -> _State:
+        """Return the newest kept state before the last call, on the way that led here."""
+        state = self._standing
+        while len(state.past) >= len(self._past):
+            state = self._states[state.parent or ""]
+        return state
+
+    def _found(self, word: str) -> _State:
+        named = [state for state in self._states.values() if word in state.names]
+        if word in self._states or len(named) == 1:
+            return self._states.get(word) or named[0]
+        if named:
+            raise CheckpointError(
+                f"several states are named {word!r}: give one of the ids {', '.join(s.id for s in named)}"
+            )
+        raise CheckpointError(
+            f"there is no checkpoint {word!r} (any more): there are {', '.join(self._states)}"
+        )
+
+    def _go_to(self, state: _State) -> None:
+        self._become(copy_namespace(state.namespace))
+        self._standing, self._past = state, state.past
+
+    def _become(self, content: dict[str, Any]) -> None:
+        # The dictionary stays the same one: functions refer to it as their globals.
+        self.namespace.clear()
+        self.namespace.update(content)
+
+    def _info(self, state: _State, *, taken_back: int = 0, notes: list[str] | None = None) -> CheckpointInfo:
+        is_current = state is self._standing and not self._unkept
+        return CheckpointInfo(
+            state.id,
+            state.parent,
+            ", ".join(state.names) or state.label,
+            state.at,
+            is_current,
+            names=list(state.names),
+            taken_back=taken_back,
+            notes=notes or [],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One call that may have changed the state."""
+
+    op: str
+    code: str
+
+    def shown(self) -> str:
+        return " ".join(self.code.split())[:60]
+
+
+@dataclass(slots=True, eq=False)
+class _State:
+    """A kept state: a copy of the namespace, and the calls that led to it."""
+
+    id: str
+    parent: str | None
+    label: str
+    at: float
+    namespace: dict[str, Any]
+    past: tuple[_Step, ...]
+    names: list[str] = field(default_factory=list)

@@ -1,0 +1,238 @@
+"""Images, workspaces and offers that cost nothing before they are used.
+
+Not a process is started for them, and what they need is not even imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from pathlib import Path
+
+    from gramercy.execution.executor import Executor
+    from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, Image, Reply, UndoWay, Watcher
+    from gramercy.mcp import catalogue
+    from gramercy.mcp.catalogue import Catalog, Change
+    from gramercy.toolsets.workspace import Workspace
+
+
+class DeferredImage:
+    """An image that is opened when it is first used, but not for its name, its language or its end."""
+
+    def __init__(self, name: str, language: str, open_image: Callable[[str, str], Image]) -> None:
+        self.name = name
+        self.language = language
+        self._open = open_image
+        self._lock = threading.Lock()
+        self._opened: Image | None = None
+
+    def _image(self) -> Image:
+        if self._opened is None:
+            with self._lock:
+                if self._opened is None:
+                    self._opened = self._open(self.name, self.language)
+        return self._opened
+
+    @property
+    def was_used(self) -> bool:
+        """Whether a call has used the image."""
+        return self._opened is not None
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What the image can do."""
+        return self._image().capabilities
+
+    def evaluate(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Evaluate every form of the code."""
+        return self._image().evaluate(code, package=package, timeout=timeout, watch=watch)
+
+    def aevaluate(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Coroutine[Any, Any, Reply]:
+        """Evaluate without holding up the event loop."""
+        return self._image().aevaluate(code, package=package, timeout=timeout, watch=watch)
+
+    def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
+        """Compile and load the code."""
+        return self._image().compile(code, package=package, timeout=timeout)
+
+    def acompile(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Coroutine[Any, Any, Reply]:
+        """Compile without holding up the event loop."""
+        return self._image().acompile(code, package=package, timeout=timeout, watch=watch)
+
+    def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
+        """Evaluate in a throw-away copy."""
+        return self._image().preview(code, package=package, timeout=timeout)
+
+    def ask(self, question: str, **details: Any) -> Answer:
+        """Look into the image without changing it."""
+        return self._image().ask(question, **details)
+
+    def history(self) -> list[HistoryEntry]:
+        """Return the latest evaluations."""
+        return self._image().history()
+
+    def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
+        """Load a system or import a package."""
+        return self._image().load_system(system, timeout=timeout)
+
+    def aload_system(
+        self, system: str, *, timeout: float | None = None, watch: Watcher | None = None
+    ) -> Coroutine[Any, Any, Reply]:
+        """Load without holding up the event loop."""
+        return self._image().aload_system(system, timeout=timeout, watch=watch)
+
+    def checkpoint(self, label: str = "") -> CheckpointInfo:
+        """Keep the present state under a name."""
+        return self._image().checkpoint(label)
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """List the states that can be gone back to."""
+        return self._image().checkpoints()
+
+    def rollback(self, checkpoint: str) -> CheckpointInfo:
+        """Go back to a state."""
+        return self._image().rollback(checkpoint)
+
+    def undo(self, by: UndoWay = "state") -> CheckpointInfo:
+        """Take back the last call that may have changed something."""
+        return self._image().undo(by)
+
+    def reset(self) -> None:
+        """Begin again with a fresh image."""
+        self._image().reset()
+
+    def save(self, path: str) -> str:
+        """Write the state to disk."""
+        return self._image().save(path)
+
+    def restore(self, path: str) -> str:
+        """Take up a state that was written to disk."""
+        return self._image().restore(path)
+
+    def interrupt(self) -> bool:
+        """Stop the evaluation under way, if any."""
+        return self._opened is not None and self._opened.interrupt()
+
+    def close(self) -> None:
+        """End every process there is."""
+        if self._opened is not None:
+            self._opened.interrupt()
+            self._opened.close()
+
+
+class DeferredWorkspace:
+    """A workspace whose directory is not known before it is used."""
+
+    def __init__(self, find_root: Callable[[], Path]) -> None:
+        self._find_root = find_root
+        self._lock = threading.Lock()
+        self._workspace: Workspace | None = None
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._workspace or self._made(), attribute)
+
+    def _made(self) -> Workspace:
+        from gramercy.toolsets.workspace import Workspace
+
+        with self._lock:
+            if self._workspace is None:
+                self._workspace = Workspace(self._find_root())
+            return self._workspace
+
+
+def deferred_workspace(find_root: Callable[[], Path]) -> Workspace:
+    """Return a workspace that finds its directory when it is first used."""
+    return cast("Workspace", DeferredWorkspace(find_root))
+
+
+class DeferredCatalog:
+    """A catalogue that is made and filled when it is first looked into, but not to be watched."""
+
+    def __init__(self, fill: Callable[[Catalog], object]) -> None:
+        self._fill = fill
+        self._lock = threading.Lock()
+        self._catalog: Catalog | None = None
+        self._watchers: list[catalogue.Watcher] = []
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._catalog or self._made(), attribute)
+
+    def _made(self) -> Catalog:
+        from gramercy.mcp.catalogue import Catalog
+
+        with self._lock:
+            if self._catalog is None:
+                catalog = Catalog()
+                self._fill(catalog)
+                # Only now: that there is something in it is no change for anybody.
+                catalog.watch(self._tell)
+                self._catalog = catalog
+            return self._catalog
+
+    def watch(self, watcher: catalogue.Watcher) -> None:
+        """Call the watcher after every change."""
+        self._watchers.append(watcher)
+
+    def updated(self, uri: str) -> None:
+        """Tell those who watch a resource that its content has changed."""
+        self._tell("resource", uri)
+
+    def _tell(self, change: Change, uri: str) -> None:
+        for watcher in self._watchers:
+            watcher(change, uri)
+
+
+def offers_of(images: Sequence[Image], executor: Executor, categories: Sequence[str] = ()) -> Catalog:
+    """Return what a server of images offers beside tools."""
+
+    def fill(catalog: Catalog) -> None:
+        from gramercy.workbench.offers import add_offers
+
+        add_offers(catalog, images, executor, categories)
+
+    # What it does not define itself is found in the catalogue when it is looked up.
+    return cast("Catalog", DeferredCatalog(fill))
+
+
+def close_within(seconds: float, images: Iterable[Image]) -> None:
+    """End images side by side and wait for that, at most so long.
+
+    What is still busy then ends with this process, as every process of an image does.
+    """
+    threads = [threading.Thread(target=_close, args=(image,), daemon=True) for image in images]
+    for thread in threads:
+        thread.start()
+    end = monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, end - monotonic()))
+
+
+def _close(image: Image) -> None:
+    with contextlib.suppress(Exception):  # nobody is left who could do something about it
+        image.close()

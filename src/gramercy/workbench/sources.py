@@ -1,0 +1,242 @@
+"""Where tools and rules come from: Python files and modules, a live image, a policy file.
+
+What a file prints while it is loaded goes to standard error, and an image ends with the block that opened it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gramercy.errors import InvalidPolicyError, InvalidToolError, SourceError
+from gramercy.gram.suggestion import suggest
+from gramercy.tools.library import ToolLibrary
+from gramercy.tools.registry import Registry, default_registry
+from gramercy.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import ModuleType
+
+    from gramercy.execution.policy import Policy
+    from gramercy.images.environment import Environment
+    from gramercy.images.live import LiveImage
+
+# An image that ends a call by itself can tell more about it than a guard that gives up waiting.
+GRACE_SECONDS = 5.0
+KEYS = ("rules", "max_safety_level")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where tools come from: files or modules, and an image when a language is given."""
+
+    sources: tuple[str, ...] = ()
+    language: str | None = None
+    project: str = "."
+    sandbox: bool = True
+    environment: Environment | None = None
+    timeout: float = 60.0
+
+    def patience(self, deadline: float) -> float:
+        """Return how long to wait for a call that may take `deadline` seconds."""
+        return deadline if self.language is None else deadline + GRACE_SECONDS
+
+
+@contextmanager
+def live_image(
+    language: str | None,
+    *,
+    project: str = ".",
+    sandbox: bool = True,
+    timeout: float = 60.0,
+    environment: Environment | None = None,
+) -> Iterator[LiveImage]:
+    """Give an image that starts when it is first used; all its processes end with the block."""
+    from gramercy.images.opening import open_image
+
+    image = open_image(language, project=project, sandbox=sandbox, timeout=timeout, environment=environment)
+    try:
+        yield image
+    finally:
+        # A call that was given up holds the image until it ends.
+        image.interrupt()
+        image.close()
+
+
+@contextmanager
+def assembled(origin: Origin, *, timeout: float = 60.0) -> Iterator[Registry]:
+    """Give a registry of all tools of an origin."""
+    registry = load_tools(*origin.sources)
+    if origin.language is None:
+        yield registry
+        return
+    taken = set(registry.names())
+    with live_image(
+        origin.language,
+        project=origin.project,
+        sandbox=origin.sandbox,
+        timeout=timeout,
+        environment=origin.environment,
+    ) as image:
+        for tool in image_registry(image, origin.language, origin.project).library().values():
+            if tool.name in taken:
+                raise SourceError(
+                    f"{', '.join(origin.sources)} defines {tool.name}, which the image has too: rename it"
+                )
+            registry.register(tool)
+        yield registry
+
+
+def image_registry(image: LiveImage, language: str, project: str) -> Registry:
+    """Return the core, session and time-travel tools of an image; it need not be started for that."""
+    from gramercy.tools.registry import Registry
+    from gramercy.toolsets.core import register_core_tools, register_session_tools
+
+    registry = Registry()
+    register_core_tools(registry, image, project=project)
+    register_session_tools(registry, image, language=language)
+    return registry
+
+
+def load_tools(*sources: str) -> Registry:
+    """Return a registry of everything the sources define; each is a path to a .py file or a module name."""
+    registry = Registry()
+    for source in sources:
+        before = dict(default_registry().library())
+        module = _run(source)
+        found = [*_tools_in(module), *_added(before)]
+        if not found:
+            raise SourceError(
+                f"{source} defines no tools: decorate a function with @tool or call define_tool"
+            )
+        try:
+            registry.register_all(dict.fromkeys(found))
+        except InvalidToolError as error:
+            raise SourceError(f"{source}: {error}") from None
+    return registry
+
+
+def _run(source: str) -> ModuleType:
+    """Run a file or module; whatever it prints goes to standard error, where it cannot be taken for data."""
+    is_file = source.endswith(".py") or "/" in source or Path(source).exists()
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            return _run_file(Path(source)) if is_file else importlib.import_module(source)
+    except SourceError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and (source == error.name or source.startswith(f"{error.name}.")):
+            raise SourceError(
+                f"there is no module {source!r}: give a path to a .py file or an importable name"
+            ) from None
+        raise SourceError(f"{source} needs a module that is not installed: {error.name}") from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a stranger's file may raise anything, SystemExit too
+        raise SourceError(
+            f"{source} cannot be loaded: {_where(error)}{type(error).__name__}: {error}"
+        ) from None
+
+
+def _run_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "does not exist"
+        raise SourceError(f"{path} {what}: expected a Python file that defines tools")
+    name = f"gramercy_source_{abs(hash(path.resolve()))}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise SourceError(f"{path} is not a Python file: its name should end in .py")
+    module = importlib.util.module_from_spec(spec)
+    # Registered first: dataclasses and type hints look their module up by name while it is being run.
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+    return module
+
+
+def _where(error: BaseException) -> str:
+    """Name the line of the user's own file that failed."""
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: "
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"line {frames[-1].lineno} of {Path(frames[-1].filename).name}: " if frames else ""
+
+
+def _tools_in(module: ModuleType) -> Iterator[Tool]:
+    for value in list(vars(module).values()):
+        yield from _tools_of(value)
+
+
+def _tools_of(value: Any) -> Iterable[Tool]:
+    if isinstance(value, Tool):
+        return [value]
+    if isinstance(value, Registry):
+        return value.library().values()
+    return value.values() if isinstance(value, ToolLibrary) else ()
+
+
+def _added(before: dict[str, Tool]) -> Iterator[Tool]:
+    for name, tool in default_registry().library().items():
+        if before.get(name) is not tool:
+            yield tool
+
+
+def load_policy(path: str) -> Policy:
+    """Return the policy in a file, or say what is wrong with it and where."""
+    from gramercy.execution.policy import Policy
+
+    data = _data(path)
+    unknown = [key for key in data if key not in KEYS]
+    if unknown:
+        close = suggest(unknown[0], KEYS)
+        hint = f"did you mean {close[0]!r}?" if close else f"expected {' and '.join(KEYS)}"
+        raise InvalidPolicyError(f"{path}: there is no {unknown[0]!r:.60} in a policy: {hint}")
+    rules = data.get("rules", [])
+    if not isinstance(rules, list):
+        raise InvalidPolicyError(f"{path}: rules must be a list: write [[rules]] before each of them")
+    try:
+        return Policy(rules, data.get("max_safety_level", "dangerous"))
+    except InvalidPolicyError as error:
+        raise InvalidPolicyError(f"{path}: {error}") from None
+
+
+def _data(path: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidPolicyError(f"the policy {path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidPolicyError(f"the policy {path} is not TOML: {error}") from None
+
+
+def specification_text(tool: Tool) -> str:
+    """Return the text of the specification; what gram cannot say raises a GramercyError."""
+    from gramercy.gram.signatures.derivation import json_schema_to_signature
+    from gramercy.gram.specification import create_tool_specification
+    from gramercy.tools.safety import Safety
+
+    schema = {key: value for key, value in tool.schema.items() if key != "additionalProperties"}
+    level = None if tool.safety_level is Safety.SAFE else tool.level_word
+    return create_tool_specification(
+        tool.name,
+        tool.description,
+        json_schema_to_signature(schema),
+        safety=level,
+        categories=tool.categories,
+    ).to_gram()
