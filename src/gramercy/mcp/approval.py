@@ -105,7 +105,7 @@ class Approver:
     async def __call__(self, tool: Any, arguments: dict[str, Any], request: ApprovalRequest) -> Any:
         """Ask whoever can be asked."""
         call = current_call()
-        if isinstance(call, ServedCall) and call.work is not None and call.can("elicitation"):
+        if isinstance(call, ServedCall) and call.conversation is not None and call.can("elicitation"):
             return await self._elicit(call, request)
         if self._queue is not None:
             return await self._queue.ask(request, self._patience)
@@ -123,12 +123,12 @@ class Approver:
 
     @staticmethod
     async def _elicit(call: ServedCall, request: ApprovalRequest) -> Decision:
-        assert call.work is not None  # noqa: S101 - asked only with work; this tells mypy
+        assert call.conversation is not None  # noqa: S101 - asked only with one; this tells mypy
         question = ApprovalQuestion(request)
         params = form(question.text, question.schema, call.version)
         try:
             # Anew: an approval must answer the question that was shown, so it cannot come before it.
-            answer = await call.work.ask("elicitation/create", params, anew=True)
+            answer = await call.conversation.ask("elicitation/create", params, anew=True)
             answer = checked_form(answer, question.schema)
         except ExecutionError as error:
             return Denied(str(error))

@@ -7,7 +7,7 @@ answered at once; what must wait becomes a conversation.
 from __future__ import annotations
 
 import asyncio
-import logging
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET
@@ -15,8 +15,8 @@ from msgspec import UNSET
 from gramercy.errors import InvalidFrameError, ProtocolError, SilentFrameError
 from gramercy.mcp import jsonrpc
 from gramercy.mcp.approval import ApprovalQueue, Approver
-from gramercy.mcp.clients import LEVELS, Clients
-from gramercy.mcp.conversation import Conversations
+from gramercy.mcp.clients import LEVELS, Clients, ServedCall
+from gramercy.mcp.conversation import AsTask, Conversations
 from gramercy.mcp.jsonrpc import Code, Message, invalid_params, read_frame
 from gramercy.mcp.listing import PAGE_SIZE, ToolListing, View
 from gramercy.mcp.resources import Offers
@@ -32,7 +32,9 @@ from gramercy.mcp.versions import (
     Shaper,
     agree,
     read_request,
+    unexpected,
 )
+from gramercy.tools.context import enter_call, leave_call
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 
     Method: TypeAlias = Callable[[Request], Any]
 
-log = logging.getLogger("gramercy.mcp")
 PATIENCE = 600.0
 # A client that understands tasks rather comes back than waits for longer than this.
 TASK_AFTER = 5.0
@@ -80,14 +81,14 @@ class Engine:
         executor = executor.with_approver(Approver(executor.approval_handler, approvals, patience))
         self._settings = executor.settings
         self._seen = (self._settings.registry.library(), self._settings.policy)
-        shaper = Shaper({"name": name, "version": version})
+        shaper = self._shaper = Shaper({"name": name, "version": version})
         self._clients = Clients()
         self._listeners = Listeners(self._clients, shaper, catalog)
         self._tasks = TaskStore(self._task_changed)
         self._task_methods = TaskMethods(self._tasks, self._clients, shaper, patience)
         view = View(Safety.parse(max_safety or Safety.DANGEROUS), categories, page_size)
         listing = ToolListing(executor, shaper, view)
-        self._calling = Calling(executor, listing, shaper, tasks=self._task_methods, strict=strict)
+        self._calling = Calling(executor, listing, shaper, strict=strict)
         self._methods = Methods(listing, self._calling)
         self._methods.add_greeting(
             Greeting(shaper, instructions, clients=self._clients, listeners=self._listeners, catalog=catalog)
@@ -102,7 +103,7 @@ class Engine:
             self._task_methods,
             patience=patience,
             task_after=task_after,
-            noticed=self.notice_changes,
+            changed=self.notice_changes,
         )
 
     def begin_with(self, preface: Preface) -> None:
@@ -132,7 +133,7 @@ class Engine:
         self._listeners.close()
         for client in self._clients.all():
             self._clients.close(client.peer)
-        self._conversations.parking.close()
+        self._conversations.close()
         self._tasks.close()
 
     def notice_changes(self) -> None:
@@ -155,9 +156,8 @@ class Engine:
             return self._answer(read_request(peer, message, channel))
         except ProtocolError as error:
             return jsonrpc.failure(error, message.id)
-        except Exception:
-            log.exception("%s failed", message.method[:100])
-            return jsonrpc.failure(ProtocolError(Code.INTERNAL_ERROR, "Internal error"), message.id)
+        except Exception as error:  # noqa: BLE001 - logged and told
+            return jsonrpc.failure(unexpected(message, error), message.id)
 
     def _told(self, peer: Peer, message: Message) -> None:
         """Take a response or a notification; what is wrong with it is nobody's business."""
@@ -168,9 +168,9 @@ class Engine:
             client.answered(message)
         elif message.method == "notifications/cancelled" and message.params is not UNSET:
             named = message.params.get("requestId")
-            flight = client.flights.get(named) if isinstance(named, str | int) else None
-            if flight is not None:
-                flight.withdraw()
+            under_way = client.requests.get(named) if isinstance(named, str | int) else None
+            if under_way is not None:
+                under_way.cancel()
 
     def _answer(self, request: Request) -> Answer:
         methods = self._methods
@@ -178,13 +178,28 @@ class Engine:
         if handler is None and not request.modern:
             handler = methods.legacy_waiting.get(request.method)
         if handler is not None:
-            return self._conversations.converse(request, handler)
+            return self._converse(request, handler)
         self.notice_changes()
         result = methods.find(request)(request)
         # A stream is what a listener waits for, not a result.
         if isinstance(result, asyncio.Future):
             return result
-        return self._conversations.finished(request, result)
+        return self._shaper.written(request, result)
+
+    def _converse(self, request: Request, handler: Method) -> Answer:
+        """Answer a request at once if its handler does, else when that has ended or asks something."""
+        if request.modern and "requestState" in request.params:
+            return self._conversations.resume(request)
+        call = ServedCall(request, self._clients)
+        token = enter_call(call)
+        try:
+            reply = handler(request)
+            if type(reply) is CoroutineType or type(reply) is AsTask:
+                return self._conversations.begin(call, reply)
+        finally:
+            leave_call(token)
+        self.notice_changes()
+        return self._shaper.written(request, reply)
 
     def _task_changed(self, task: Task) -> None:
         describe = self._task_methods.detailed

@@ -37,7 +37,7 @@ class Listener:
             meta = {SUBSCRIPTION_KEY: self.request.id}
             self.request.channel.send(notification(method, {**params, "_meta": meta}))
 
-    def withdraw(self) -> None:
+    def cancel(self) -> None:
         """Stop because the client wants no answer: it gets none."""
         if not self.turn.done():
             self.turn.set_result(None)
@@ -67,7 +67,7 @@ class Listeners:
         wanted = self._agreed(request)
         turn: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         listener = Listener(request, wanted, turn)
-        self._clients.depart(request.peer, request.id, listener)
+        self._clients.begin_request(request.peer, request.id, listener)
         self.remember_loop()
         self._open.append(listener)
         turn.add_done_callback(lambda _: self._closed(listener))
@@ -77,7 +77,7 @@ class Listeners:
     def _closed(self, listener: Listener) -> None:
         if listener in self._open:
             self._open.remove(listener)
-        self._clients.land(listener.request.peer, listener.request.id)
+        self._clients.end_request(listener.request.peer, listener.request.id)
 
     def _agreed(self, request: Request) -> dict[str, Any]:
         """Return what the client wants to hear of and can."""

@@ -14,7 +14,10 @@ from msgspec import UNSET, UnsetType, field
 from gramercy.errors import ProtocolError
 from gramercy.execution.calls import ToolResult
 from gramercy.gram.suggestion import suggest
+from gramercy.mcp.conversation import AsTask
 from gramercy.mcp.jsonrpc import Code, invalid_params
+from gramercy.mcp.listing import AS_TASK, ONLY_AS_TASK, task_support
+from gramercy.mcp.versions import LATEST_LEGACY, TASKS, missing_capability
 from gramercy.tools.content import (
     AudioBlock,
     Block,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from gramercy.execution.executor import Executor
     from gramercy.mcp.base import Peer, Preface
     from gramercy.mcp.listing import ToolListing
-    from gramercy.mcp.tasks import TaskMethods
     from gramercy.mcp.versions import Request, Shaper
     from gramercy.tools.tool import Tool
 
@@ -42,11 +44,8 @@ SUGGESTIONS = 3
 class Calling:
     """Runs the calls of all clients through one executor."""
 
-    def __init__(
-        self, executor: Executor, listing: ToolListing, shaper: Shaper, *, tasks: TaskMethods, strict: bool
-    ) -> None:
+    def __init__(self, executor: Executor, listing: ToolListing, shaper: Shaper, *, strict: bool) -> None:
         self._executor = executor
-        self._tasks = tasks
         self._listing = listing
         self._shaper = shaper
         self._strict = strict
@@ -57,16 +56,15 @@ class Calling:
         # Those whose first reply has been given: sessions, and principals where there are no sessions.
         self._told: set[Peer | str] = set()
 
-    def call(self, request: Request) -> CallResult | Coroutine[Any, Any, CallResult]:
+    def call(self, request: Request) -> CallResult | AsTask | Coroutine[Any, Any, CallResult]:
         """Return the result, or what will give it when the tool has to be waited for."""
         tool = self.find(request)
         arguments = request.params.get("arguments", {})
         if type(arguments) is not dict:
             raise invalid_params("arguments must be an object")
         given = {"id": f"{self._prefix}-{next(self._numbers)}", "name": tool.name, "arguments": arguments}
-        if self._tasks.wants_task(request, tool):
-            current_call().as_task = True  # type: ignore[attr-defined]
-            return self._later(given, request)
+        if _wants_task(request, tool):
+            return AsTask(self._later(given, request))
         if self._is_first(request):
             return self._later(given, request)
         outcome = self._executor.begin(given)
@@ -138,6 +136,22 @@ class Calling:
         ran_or_was_denied = "execution_time_ms" in result.metadata or "denied" in result.metadata
         if self._strict and not ran_or_was_denied:
             raise ProtocolError(Code.INVALID_PARAMS, result.content)
+
+
+def _wants_task(request: Request, tool: Tool) -> bool:
+    """Tell whether a call is to be a task from the start; raise when it must be one and cannot."""
+    required = ONLY_AS_TASK in tool.categories
+    if request.modern:
+        if required and not request.declares_tasks:
+            raise missing_capability({"extensions": {TASKS: {}}})
+        return request.declares_tasks and (required or AS_TASK in tool.categories)
+    if request.version != LATEST_LEGACY:
+        return False
+    wanted = "task" in request.params
+    if (required and not wanted) or (wanted and task_support(tool) is None):
+        must = "must be called as a task" if required else "cannot be called as a task"
+        raise ProtocolError(Code.METHOD_NOT_FOUND, f"Method not found: {tool.name} {must}")
+    return wanted
 
 
 # Whole sequences first, so that no harmless-looking rest of one stays.

@@ -5,16 +5,19 @@ A request says by itself to which era it belongs. This module reads that, and sh
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET
 
 from gramercy.errors import ProtocolError
-from gramercy.mcp.jsonrpc import Code, Id, Message, Params, invalid_params
+from gramercy.mcp.jsonrpc import Code, Id, Message, Params, failure, invalid_params, success
 
 if TYPE_CHECKING:
     from gramercy.mcp.base import Channel, Peer
+
+log = logging.getLogger("gramercy.mcp")
 
 MODERN: Final = "2026-07-28"
 LATEST_LEGACY: Final = "2025-11-25"
@@ -157,3 +160,20 @@ class Shaper:
     def cached(request: Request, result: dict[str, Any], ttl_ms: int = LIST_TTL_MS) -> dict[str, Any]:
         """Say how long the client may keep the result; others see other tools, so it is never shared."""
         return {**result, "ttlMs": ttl_ms, "cacheScope": "private"} if request.modern else result
+
+    def written(self, request: Request, outcome: Any) -> bytes:
+        """Write the answer to a request from its outcome: a result, or a ProtocolError."""
+        if isinstance(outcome, ProtocolError):
+            return failure(outcome, request.id)
+        try:
+            return success(request.id, self.shaped(request, outcome) if type(outcome) is dict else outcome)
+        except Exception as error:  # noqa: BLE001 - a result that cannot be written
+            return failure(unexpected(request, error), request.id)
+
+
+def unexpected(asked: Request | Message, error: BaseException) -> ProtocolError:
+    """Log a failure of our own with what was asked, without arguments; return what the client is told."""
+    params = asked.params if isinstance(asked.params, dict) else {}
+    name = f" {params['name']!r:.100}" if isinstance(params.get("name"), str) else ""
+    log.error("%.100s%s failed (request %.100r)", asked.method, name, asked.id, exc_info=error)
+    return ProtocolError(Code.INTERNAL_ERROR, "Internal error")
