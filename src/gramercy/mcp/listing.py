@@ -112,7 +112,6 @@ class ToolListing:
         self._library: ToolLibrary | None = None
         self._policy: Policy | None = None
         self._pages: dict[tuple[Any, ...], Raw] = {}
-        self._shown: dict[Safety, frozenset[Tool]] = {}
 
     def page(self, request: Request) -> Raw:
         """Return the page that a tools/list asks for."""
@@ -121,14 +120,6 @@ class ToolListing:
         key = (request.peer.ceiling, request.version, cursor if isinstance(cursor, str) else None)
         found = self._pages.get(key)
         return self._encoded(request, key) if found is None else found
-
-    def shows(self, tool: Tool, ceiling: Safety) -> bool:
-        """Tell whether a client with this ceiling may see and call the tool."""
-        self._refresh()
-        shown = self._shown.get(ceiling)
-        if shown is None:
-            shown = self._shown[ceiling] = frozenset(self.visible(ceiling))
-        return tool in shown
 
     def visible(self, ceiling: Safety) -> list[Tool]:
         """List the tools that a client with this ceiling may see, in alphabetical order."""
@@ -151,7 +142,6 @@ class ToolListing:
         if library is not self._library or policy is not self._policy:
             self._library, self._policy = library, policy
             self._pages.clear()
-            self._shown.clear()
 
     def _encoded(self, request: Request, key: tuple[Any, ...]) -> Raw:
         tools = self.visible(request.peer.ceiling)

@@ -33,9 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine
 
     from gramercy.execution.executor import Executor
+    from gramercy.execution.policy import Policy
     from gramercy.mcp.base import Peer, Preface
     from gramercy.mcp.listing import ToolListing
     from gramercy.mcp.versions import Request, Shaper
+    from gramercy.tools.library import ToolLibrary
+    from gramercy.tools.safety import Safety
     from gramercy.tools.tool import Tool
 
 SUGGESTIONS = 3
@@ -52,6 +55,10 @@ class Calling:
         # Random enough that calls of two servers never meet in one journal, and cheap to make.
         self._prefix = token_hex(6)
         self._numbers = count(1)
+        # The tools that clients of a ceiling may call, as long as neither tools nor policy change.
+        self._library: ToolLibrary | None = None
+        self._policy: Policy | None = None
+        self._shown: dict[tuple[str, Safety], Tool] = {}
         self.preface: Preface | None = None
         # Those whose first reply has been given: sessions, and principals where there are no sessions.
         self._told: set[Peer | str] = set()
@@ -75,12 +82,21 @@ class Calling:
         name = request.params.get("name")
         if type(name) is not str or not name:
             raise invalid_params("name must be the name of a tool")
-        tool = self._executor.settings.registry.find(name)
-        if tool is not None and self._listing.shows(tool, request.peer.ceiling):
-            return tool
-        raise ProtocolError(
-            Code.INVALID_PARAMS, f"Unknown tool: {name[:100]}", self._advice(name, tool, request)
-        )
+        ceiling = request.peer.ceiling
+        settings = self._executor.settings
+        library = settings.registry.library()
+        if library is not self._library or settings.policy is not self._policy:
+            self._library, self._policy = library, settings.policy
+            self._shown.clear()
+        tool = self._shown.get((name, ceiling))
+        if tool is None:
+            tool = settings.registry.find(name)
+            if tool is None or self._listing.why_hidden(tool, ceiling) is not None:
+                advice = self._advice(name, tool, request)
+                raise ProtocolError(Code.INVALID_PARAMS, f"Unknown tool: {name[:100]}", advice)
+            if name == tool.name:  # the other spellings are many
+                self._shown[name, ceiling] = tool
+        return tool
 
     def _advice(self, name: str, tool: Tool | None, request: Request) -> dict[str, Any]:
         ceiling = request.peer.ceiling
