@@ -30,9 +30,9 @@ class Channel(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Peer:
-    """One client: a connection on stdio, a session over HTTP in the older era, a single request in the newer.
+    """One client: a connection on stdio, a legacy session over HTTP, or a single modern request.
 
-    `channel` takes what belongs to no request; None means that nobody listens. The transport sets
+    `channel` takes what belongs to no request; None means that no stream is open. The transport sets
     `principal` and `ceiling` from what it knows of the caller; the engine sets the rest.
     """
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gramercy.tools.context import LogLevel
 
 _numbers = count(1)
+# Each holds a task of the event loop; clients have a handful.
 MOST_REQUESTS = 1_000
 
 
@@ -39,7 +40,7 @@ class Cancellable(Protocol):
 
 
 class Client:
-    """One peer: its requests under way and, in the older era, what it has set for the whole session."""
+    """One peer: its requests under way and, if legacy, what it has set for the whole session."""
 
     __slots__ = ("_questions", "is_session", "log_rank", "peer", "requests", "uris")
 
@@ -113,7 +114,7 @@ class Clients:
         return client
 
     def all(self) -> list[Client]:
-        """List everybody."""
+        """List all clients."""
         return list(self._known.values())
 
     def begin_request(self, peer: Peer, id: Id, under_way: Cancellable) -> None:  # noqa: A002 - its wire name
@@ -133,7 +134,7 @@ class Clients:
             self.forget_if_idle(client)
 
     def forget_if_idle(self, client: Client) -> None:
-        """Drop what nobody would miss."""
+        """Drop a client about which nothing has to be remembered."""
         if client.is_idle:
             self._known.pop(client.peer, None)
 
@@ -146,6 +147,7 @@ class Clients:
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _RANKS = {level: rank for rank, level in enumerate(LEVELS)}
+# The first hundred reports are all sent; then at most twenty a second, which is what an eye can follow.
 FREE_REPORTS = 100
 REPORT_SECONDS = 0.05
 MESSAGES_SINCE = "2025-03-26"
@@ -187,7 +189,7 @@ class ServedCall(Call):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the result any more."""
+        """Whether the call was cancelled: its result goes nowhere."""
         return self.cancelled
 
     @property
@@ -208,7 +210,7 @@ class ServedCall(Call):
     def can(self, capability: str) -> bool:
         """Tell whether the client has declared that it can be asked this."""
         found = self.request.capabilities.get(capability)
-        # In the older era a question is a message of its own, which needs a way to the client.
+        # A question to a legacy client is a message of its own, which needs a channel.
         if not isinstance(found, dict) or not (self.request.modern or self.request.channel):
             return False
         # Declaring nothing about the mode means forms, the only mode there was at first.
@@ -250,7 +252,7 @@ class ServedCall(Call):
         self._send("notifications/message", params if logger is None else {**params, "logger": logger})
 
     def _wanted_rank(self) -> int:
-        """Return the least level to send; in the newer era nobody gets lines without asking for them."""
+        """Return the least level to send; modern clients get lines only if they ask for them."""
         if self.request.modern:
             wanted = self.request.meta.get(LOG_LEVEL_KEY)
             return _RANKS.get(wanted, len(LEVELS)) if isinstance(wanted, str) else len(LEVELS)

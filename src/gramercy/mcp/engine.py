@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     Method: TypeAlias = Callable[[Request], Any]
 
+# Seconds in which a person answers who is near; a call that waits for longer holds memory for nothing.
 PATIENCE = 600.0
 # A client that understands tasks rather comes back than waits for longer than this.
 TASK_AFTER = 5.0
@@ -129,7 +130,7 @@ class Engine:
         self._calling.forget(peer)
 
     def shutdown(self) -> None:
-        """End everything of everybody; listen streams are closed in good order."""
+        """End all requests of all clients; listen streams get their last answer."""
         self._listeners.close()
         for client in self._clients.all():
             self._clients.close(client.peer)
@@ -160,7 +161,7 @@ class Engine:
             return jsonrpc.failure(unexpected(message, error), message.id)
 
     def _told(self, peer: Peer, message: Message) -> None:
-        """Take a response or a notification; what is wrong with it is nobody's business."""
+        """Take a response or a notification; what is wrong with it is dropped, for it gets no answer."""
         client = self._clients.get(peer)
         if client is None:
             return
@@ -218,7 +219,7 @@ class Methods:
         self._modern: dict[str, Method] = {"tools/list": listing.page}
 
     def find(self, request: Request) -> Method:
-        """Return the method that a request names; its era must have it."""
+        """Return the method that a request names; its protocol, legacy or modern, must have it."""
         found = (self._modern if request.modern else self._legacy).get(request.method)
         if found is None:
             raise ProtocolError(Code.METHOD_NOT_FOUND, f"Method not found: {request.method[:100]}")
@@ -277,7 +278,7 @@ class Greeting:
         self._catalog = catalog
 
     def initialize(self, request: Request) -> dict[str, Any]:
-        """Begin a session of the older era."""
+        """Begin a legacy session."""
         peer = request.peer
         version = agree(request.text("protocolVersion"))
         capabilities, client = request.mapping("capabilities"), request.mapping("clientInfo")
@@ -292,7 +293,7 @@ class Greeting:
         }
 
     def discover(self, request: Request) -> dict[str, Any]:
-        """Tell a client of the newer era what there is."""
+        """Tell a modern client what there is."""
         extensions: dict[str, Any] = {"extensions": {TASKS: {}}}
         result = {
             "supportedVersions": list(SUPPORTED),

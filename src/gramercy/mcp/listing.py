@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from gramercy.tools.safety import Safety
     from gramercy.tools.tool import Tool
 
+# Clients load all pages anyway, and nearly all servers have fewer tools: one request instead of many.
 PAGE_SIZE = 1_000
+# By ceiling, revision and cursor; more are only made by clients that try cursors.
 MOST_PAGES_KEPT = 64
 # A tool says by its categories that it is a long one: a task where the client can, or nothing else.
 AS_TASK, ONLY_AS_TASK = "task", "task-required"

@@ -40,7 +40,7 @@ class _Parked:
 
 
 class ParkedCalls:
-    """The conversations that wait for another request; one that nobody asks for in time is given up."""
+    """The conversations that wait for another request; each is given up when its time is over."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
@@ -106,7 +106,7 @@ class ParkedCalls:
 
 
 def digest_of(request: Request) -> str:
-    """Identify what a request wants, whoever sends it and however often."""
+    """Identify what a request wants, the same for every client and every retry."""
     wanted = {name: value for name, value in request.params.items() if name not in _CHANGING}
     return hashlib.sha256(canonical_text([request.method, wanted]).encode()).hexdigest()
 

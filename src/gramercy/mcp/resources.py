@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from gramercy.mcp.catalogue import Catalog, Prompt, Resource, Template
     from gramercy.mcp.versions import Request, Shaper
 
-LONGEST_URI = 4_000
-MOST_COMPLETIONS = 100
+LONGEST_URI = 4_000  # browsers and servers stop at 2,000 to 8,000
+MOST_COMPLETIONS = 100  # the most that the protocol allows
 # A reader that takes longer is broken; what takes long is a tool.
 READ_SECONDS = 60.0
 
@@ -117,7 +117,7 @@ async def _completed(values: Callable[..., Any] | None, typed: str, known: dict[
 
 
 async def _called(function: Callable[..., Any], given: tuple[Any, ...], what: str, *, inline: bool) -> Any:
-    """Call a stranger's function within bounds; its own errors are told, others are not."""
+    """Call a function of the catalogue within bounds; only errors of our own tree are told to the client."""
     limit = Limit(what[:200], None if inline or is_async(function) else READ_SECONDS)
     try:
         return await LOOP.call(function, *given, limit=limit, inline=inline)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from gramercy.mcp.base import Receiver
 
+# Each has a task and maybe a thread; a client that has more under way does not wait for answers.
 MOST_RUNNING = 256
 # After the end of the input: for calls to finish, for cancelled ones to notice, for the rest to be written.
 # Together with what closes the images this must stay below a second.
@@ -135,14 +136,14 @@ class StdioClient:
         if chunk:
             self._frames += self._splitter.feed(chunk)
         else:
-            # Somebody who pipes a few requests in wants to see their answers.
+            # `printf ... | gramercy serve` sends EOF at once and still wants its answers.
             self._frames += self._splitter.finish()
             self._linger = LINGER_SECONDS
             self._is_over.set()
         self._answer()
 
     def _answer(self) -> None:
-        """Answer what has come, as long as the answers are read; whoever does not read is not read from."""
+        """Answer what has come; a client that does not read its answers is not read from (backpressure)."""
         frames, outbox = self._frames, self._outbox
         while frames and not outbox.is_full:
             answer = self._answer_to(frames.popleft())
@@ -183,10 +184,11 @@ class StdioClient:
 
 
 def _complain(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # there need not be anybody who reads it
+    with contextlib.suppress(OSError, ValueError):  # stderr may be closed
         sys.stderr.write(f"gramercy: {text}\n")
 
 
+# Below are stdin, stdout and stderr.
 FIRST_PRIVATE = 3
 
 
@@ -206,7 +208,7 @@ def claim_descriptors() -> Descriptors:
     if sys.stdout is not None:
         sys.stdout.flush()
     for public in (0, 1, 2):
-        # A process may be started without any of the three; their places must not go to somebody else.
+        # A process may be started without any of the three; the next open() must not get their numbers.
         if not _is_open(public):
             os.dup2(nowhere, public)
     wire = Descriptors(_copy(0), _copy(1))

@@ -1,4 +1,4 @@
-"""Who wants to hear of changes: sessions of the older era, and listen streams of the newer one."""
+"""Which clients are told of changes: legacy sessions, and the listen streams of modern clients."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.clients import Clients
 
+# Kept for each client, and gone through at each change.
 MOST_URIS = 1_000
 _FIELDS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
@@ -63,7 +64,7 @@ class Listeners:
             catalog.watch(self._catalog_changed)
 
     def listen(self, request: Request) -> asyncio.Future[bytes | None]:
-        """Open a stream; it stays open until somebody ends it."""
+        """Open a stream; it stays open until client or server end it."""
         wanted = self._agreed(request)
         turn: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         listener = Listener(request, wanted, turn)
@@ -94,7 +95,7 @@ class Listeners:
         return agreed
 
     def subscribe(self, request: Request) -> dict[str, Any]:
-        """Watch a resource, in the older era."""
+        """Watch a resource (legacy)."""
         uri = request.text("uri")
         client = self._clients.of(request.peer)
         client.uris = client.uris or set()
@@ -107,7 +108,7 @@ class Listeners:
         return {}
 
     def unsubscribe(self, request: Request) -> dict[str, Any]:
-        """Watch a resource no longer, in the older era."""
+        """Watch a resource no longer (legacy)."""
         client = self._clients.get(request.peer)
         if client is not None and client.uris:
             client.uris.discard(request.text("uri"))
@@ -119,7 +120,7 @@ class Listeners:
             self._loop, self._thread = asyncio.get_running_loop(), get_ident()
 
     def list_changed(self, kind: str) -> None:
-        """Tell everybody who wants to know that a listing is another now."""
+        """Tell all clients that want to know that a listing has changed."""
         method = f"notifications/{kind}/list_changed"
         for listener in self._open.copy():
             if listener.wanted.get(_FIELDS[kind]):
@@ -129,7 +130,7 @@ class Listeners:
                 client.peer.channel.send(notification(method))
 
     def resource_updated(self, uri: str) -> None:
-        """Tell everybody who watches a resource that it is another now."""
+        """Tell all clients that watch a resource that it has changed."""
         method, params = "notifications/resources/updated", {"uri": uri}
         for listener in self._open.copy():
             if uri in listener.wanted.get("resourceSubscriptions", ()):
@@ -148,7 +149,7 @@ class Listeners:
     def _catalog_changed(self, change: str, uri: str) -> None:
         loop = self._loop
         if loop is None or loop.is_closed():
-            return  # nobody has listened yet, or nobody does any more
+            return  # no client has listened yet, or the server is closed
         if self._thread == get_ident():
             self._catalog_changed_here(change, uri)
         else:

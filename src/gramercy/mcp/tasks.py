@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from gramercy.mcp.conversation import Conversation, Question
 
 Status: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
+# An outcome is kept for an hour: long enough for a client that was restarted.
 TTL_MS = 3_600_000
-SHORTEST_TTL_MS = 1_000
-POLL_MS = 500
+SHORTEST_TTL_MS = 1_000  # two polls
+POLL_MS = 500  # a person does not notice, and a poll costs microseconds
+# With their outcomes, which may be a megabyte each; one principal must leave room for others.
 MOST_TASKS = 1_000
 MOST_TASKS_OF_ONE = 200
-PAGE = 100
+PAGE = 100  # some kilobytes
 
 
 class Task:
@@ -67,7 +69,7 @@ class Task:
         self.ttl_ms = ttl_ms
         self.created_at = self.updated_at = _now()
         self.outcome: Any = None
-        # Who waits for the end, and who can be sent questions meanwhile: the older era's tasks/result.
+        # Who waits for the end, and who can be sent questions meanwhile: the legacy tasks/result.
         self.waiters: list[asyncio.Future[None]] = []
         self.sender: Callable[[Question], None] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -245,12 +247,12 @@ class TaskMethods:
         return {} if request.modern else _legacy(task)
 
     def list(self, request: Request) -> dict[str, Any]:
-        """List the caller's tasks, in the older era."""
+        """List the caller's tasks (legacy)."""
         tasks = [_legacy(task) for task in self._store.owned_by(request.peer.principal)]
         return page_of(tasks, request, "tasks", PAGE)
 
     def result(self, request: Request) -> Coroutine[Any, Any, Any]:
-        """Wait for a task to end and return what its call would have returned, in the older era."""
+        """Wait for a task to end and return what its call would have returned (legacy)."""
         return self._result(request, self._named(request))
 
     async def _result(self, request: Request, task: Task) -> Any:

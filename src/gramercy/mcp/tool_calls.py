@@ -120,7 +120,7 @@ class Calling:
 
     @staticmethod
     def _teller(request: Request) -> Peer | str:
-        # In the newer era every request over HTTP is a peer of its own.
+        # Every modern request over HTTP is a peer of its own.
         return request.peer.principal if request.modern else request.peer
 
     def _with_note(self, result: CallResult, request: Request) -> CallResult:
@@ -194,7 +194,7 @@ class CallResult(msgspec.Struct):
 
 
 def call_result(result: ToolResult, request: Request, meta: dict[str, Any]) -> CallResult:
-    """Shape the result of a call; `meta` is what the newer era wants with every result."""
+    """Shape the result of a call; `meta` is what modern clients want with every result."""
     found = result.metadata
     # Nearly every result is plain text; what has more than that has been put beside it by the guard.
     content = (

@@ -1,6 +1,6 @@
-"""The two eras of the protocol: with a handshake up to 2025-11-25, stateless from 2026-07-28 on.
+"""The two protocols: legacy, with a handshake, up to 2025-11-25; modern, stateless, from 2026-07-28 on.
 
-A request says by itself to which era it belongs. This module reads that, and shapes results accordingly.
+A request says by itself to which it belongs. This module reads that, and shapes results accordingly.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ MODERN: Final = "2026-07-28"
 LATEST_LEGACY: Final = "2025-11-25"
 LEGACY: Final = (LATEST_LEGACY, "2025-06-18", "2025-03-26", "2024-11-05")
 SUPPORTED: Final = (MODERN, *LEGACY)
-HANDSHAKE_VERSIONS: Final = LEGACY
-STATELESS_VERSIONS: Final = (MODERN,)
 # What a client is taken to speak that neither shook hands nor names a version.
 ASSUMED: Final = "2025-03-26"
 
@@ -38,6 +36,7 @@ SUBSCRIPTION_KEY: Final = f"{PREFIX}subscriptionId"
 RELATED_TASK_KEY: Final = f"{PREFIX}related-task"
 TASKS: Final = f"{PREFIX}tasks"
 
+# How long clients may keep what they got: listings change when tools are registered, the rest never does.
 LIST_TTL_MS: Final = 30_000
 DISCOVER_TTL_MS: Final = 300_000
 
@@ -73,13 +72,13 @@ class Request(msgspec.Struct, eq=False):
 
     @property
     def declares_tasks(self) -> bool:
-        """Whether the client understands the tasks extension of the newer era."""
+        """Whether the client understands the modern tasks extension."""
         extensions = self.capabilities.get("extensions")
         return self.modern and type(extensions) is dict and type(extensions.get(TASKS)) is dict
 
 
 def read_request(peer: Peer, message: Message, channel: Channel | None) -> Request:
-    """Find the era of a request; raise ProtocolError when it names one wrongly."""
+    """Tell legacy from modern requests; raise ProtocolError when one names its version wrongly."""
     params = {} if message.params is UNSET else message.params
     meta = params.get("_meta", UNSET)
     if meta is UNSET:
@@ -136,12 +135,12 @@ def missing_capability(capabilities: dict[str, Any]) -> ProtocolError:
 
 
 def agree(wanted: str) -> str:
-    """Return the version of the older era in which to go on with a client that wants this one."""
+    """Return the legacy version in which to go on with a client that wants this one."""
     return wanted if wanted in LEGACY else LATEST_LEGACY
 
 
 class Shaper:
-    """Gives results the fields that their era wants."""
+    """Gives results the fields that legacy or modern clients want."""
 
     __slots__ = ("meta", "server")
 
@@ -150,7 +149,7 @@ class Shaper:
         self.meta = {SERVER_KEY: server}
 
     def shaped(self, request: Request, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result as the request's era wants it."""
+        """Return the result as the request's protocol wants it."""
         if not request.modern:
             return result
         meta = {**self.meta, **result.pop("_meta", {})}
