@@ -240,8 +240,8 @@ class Executor:
             tool = settings.registry.get(name) or settings.registry.resolve(name)
             if type(arguments) is not dict:
                 arguments = read_arguments(arguments)
-            checked = tool.checker.check_flat(arguments)
-            flat = checked is not None
+            checked = tool.checker.check_quickly(arguments)
+            flat = checked is not None and tool.checker.flat
             if checked is None:
                 checked = tool.checker.check_thoroughly(arguments)
             if settings.transforms:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
 from gramercy.images.base import Reply
-from gramercy.images.checkpoints import Checkpoint, Step, Timeline, depth, extended, steps_since
+from gramercy.images.checkpoints import (
+    Checkpoint,
+    Step,
+    Timeline,
+    depth,
+    extended,
+    first_words,
+    steps_since,
+)
 from gramercy.images.processes import Family, Program
 
 if TYPE_CHECKING:
@@ -27,8 +35,6 @@ if TYPE_CHECKING:
 MEETING_SECONDS = 2.0
 # A look has been answered before, and was brief.
 LOOK_SECONDS = 5.0
-# Characters of the code that label a checkpoint: one line of a list.
-LONGEST_LABEL = 60
 # Of the calls that a death loses, the latest are listed.
 MOST_LISTED = 5
 
@@ -181,7 +187,7 @@ class Lifecycle:
             self._kept_at = monotonic()
             self._pending = (
                 evaluation.tag,
-                " ".join(evaluation.code[: 4 * LONGEST_LABEL].split())[:LONGEST_LABEL],
+                first_words(evaluation.code),
             )
             return None
         return self.unkept_reason
