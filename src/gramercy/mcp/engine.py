@@ -113,12 +113,15 @@ class Engine:
 
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
         """Take one frame and return its answer: bytes, None for what has no answer, or something to await."""
-        return self.take(peer, read_frame(frame), channel)
+        received = read_frame(frame)
+        if type(received) is Message:
+            return self._respond(peer, received, channel)
+        return self.take(peer, received, channel)
 
     def take(self, peer: Peer, received: Received, channel: Channel | None = None) -> Answer:
         """Answer what a transport has read itself."""
         if type(received) is Message:
-            return self._handle_message(peer, received, channel)
+            return self._respond(peer, received, channel)
         if type(received) is list:
             return jsonrpc.handle_batch(received, lambda part: self.take(peer, part, channel))
         assert isinstance(received, InvalidFrameError)  # noqa: S101 - the third of three; this tells mypy
@@ -149,12 +152,15 @@ class Engine:
         tool = self._settings.registry.find(name)
         return None if tool is None else tool.schema
 
-    def _handle_message(self, peer: Peer, message: Message, channel: Channel | None) -> Answer:
+    def _respond(self, peer: Peer, message: Message, channel: Channel | None) -> Answer:
+        """Answer a request; this is the one broad catch of the server."""
         if message.method is UNSET or message.id is UNSET:
             self._told(peer, message)
             return None
         try:
-            return self._answer(read_request(peer, message, channel))
+            request = read_request(peer, message, channel)
+            method, may_wait = self._methods.find(request)
+            return self._converse(request, method) if may_wait else self._answer(request, method)
         except ProtocolError as error:
             return jsonrpc.failure(error, message.id)
         except Exception as error:  # noqa: BLE001 - logged and told
@@ -173,28 +179,20 @@ class Engine:
             if under_way is not None:
                 under_way.cancel()
 
-    def _answer(self, request: Request) -> Answer:
-        methods = self._methods
-        handler = methods.waiting.get(request.method)
-        if handler is None and not request.modern:
-            handler = methods.legacy_waiting.get(request.method)
-        if handler is not None:
-            return self._converse(request, handler)
+    def _answer(self, request: Request, method: Method) -> Answer:
         self.notice_changes()
-        result = methods.find(request)(request)
+        result = method(request)
         # A stream is what a listener waits for, not a result.
-        if isinstance(result, asyncio.Future):
-            return result
-        return self._shaper.written(request, result)
+        return result if isinstance(result, asyncio.Future) else self._shaper.written(request, result)
 
-    def _converse(self, request: Request, handler: Method) -> Answer:
-        """Answer a request at once if its handler does, else when that has ended or asks something."""
+    def _converse(self, request: Request, method: Method) -> Answer:
+        """Answer a request at once if its method does, else when that has ended or asks something."""
         if request.modern and "requestState" in request.params:
             return self._conversations.resume(request)
         call = ServedCall(request, self._clients)
         token = enter_call(call)
         try:
-            reply = handler(request)
+            reply = method(request)
             if type(reply) is CoroutineType or type(reply) is AsTask:
                 return self._conversations.begin(call, reply)
         finally:
@@ -208,55 +206,59 @@ class Engine:
 
 
 class Methods:
-    """Finds methods by name. Those in `waiting` may report, ask and wait; the others answer at once."""
+    """The methods of both protocols by name, each with whether it may report, ask and wait."""
 
-    __slots__ = ("_legacy", "_modern", "legacy_waiting", "waiting")
+    __slots__ = ("_legacy", "_modern")
 
     def __init__(self, listing: ToolListing, calling: Calling) -> None:
-        self.waiting: dict[str, Method] = {"tools/call": calling.call}
-        self.legacy_waiting: dict[str, Method] = {}
-        self._legacy: dict[str, Method] = {"tools/list": listing.page}
-        self._modern: dict[str, Method] = {"tools/list": listing.page}
+        self._legacy: dict[str, tuple[Method, bool]] = {}
+        self._modern: dict[str, tuple[Method, bool]] = {}
+        self._add("tools/list", listing.page)
+        self._add("tools/call", calling.call, may_wait=True)
 
-    def find(self, request: Request) -> Method:
+    def find(self, request: Request) -> tuple[Method, bool]:
         """Return the method that a request names; its protocol, legacy or modern, must have it."""
         found = (self._modern if request.modern else self._legacy).get(request.method)
         if found is None:
             raise ProtocolError(Code.METHOD_NOT_FOUND, f"Method not found: {request.method[:100]}")
         return found
 
+    def _add(self, name: str, method: Method, *, only: str = "", may_wait: bool = False) -> None:
+        if only != "modern":
+            self._legacy[name] = (method, may_wait)
+        if only != "legacy":
+            self._modern[name] = (method, may_wait)
+
     def add_greeting(self, greeting: Greeting) -> None:
         """Add how clients and server get to know each other."""
-        self._modern["server/discover"] = greeting.discover
-        self._legacy["initialize"] = greeting.initialize
-        self._legacy["ping"] = greeting.ping
-        self._legacy["logging/setLevel"] = greeting.set_level
+        self._add("server/discover", greeting.discover, only="modern")
+        self._add("initialize", greeting.initialize, only="legacy")
+        self._add("ping", greeting.ping, only="legacy")
+        self._add("logging/setLevel", greeting.set_level, only="legacy")
 
     def add_listeners(self, listeners: Listeners, *, resources: bool) -> None:
         """Add how clients hear of changes."""
-        self._modern["subscriptions/listen"] = listeners.listen
+        self._add("subscriptions/listen", listeners.listen, only="modern")
         if resources:
-            self._legacy["resources/subscribe"] = listeners.subscribe
-            self._legacy["resources/unsubscribe"] = listeners.unsubscribe
+            self._add("resources/subscribe", listeners.subscribe, only="legacy")
+            self._add("resources/unsubscribe", listeners.unsubscribe, only="legacy")
 
     def add_tasks(self, tasks: TaskMethods) -> None:
         """Add how clients come back for what took long."""
-        for table in (self._modern, self._legacy):
-            table["tasks/get"] = tasks.get
-            table["tasks/cancel"] = tasks.cancel
-        self._modern["tasks/update"] = tasks.update
-        self._legacy["tasks/list"] = tasks.list
-        self.legacy_waiting["tasks/result"] = tasks.result
+        self._add("tasks/get", tasks.get)
+        self._add("tasks/cancel", tasks.cancel)
+        self._add("tasks/update", tasks.update, only="modern")
+        self._add("tasks/list", tasks.list, only="legacy")
+        self._add("tasks/result", tasks.result, only="legacy", may_wait=True)
 
     def add_offers(self, offers: Offers) -> None:
         """Add what there is beside tools."""
-        for table in (self._modern, self._legacy):
-            table["resources/list"] = offers.resources
-            table["resources/templates/list"] = offers.templates
-            table["prompts/list"] = offers.prompts
-        self.waiting["resources/read"] = offers.read
-        self.waiting["prompts/get"] = offers.get_prompt
-        self.waiting["completion/complete"] = offers.complete
+        self._add("resources/list", offers.resources)
+        self._add("resources/templates/list", offers.templates)
+        self._add("prompts/list", offers.prompts)
+        self._add("resources/read", offers.read, may_wait=True)
+        self._add("prompts/get", offers.get_prompt, may_wait=True)
+        self._add("completion/complete", offers.complete, may_wait=True)
 
 
 class Greeting:

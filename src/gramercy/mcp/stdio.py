@@ -24,7 +24,7 @@ from gramercy.mcp.pipes import LARGEST_FRAME, Inbox, Outbox, Splitter
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from gramercy.mcp.base import Receiver
+    from gramercy.mcp.base import Answer, Receiver
 
 # Each has a task and maybe a thread; a client that has more under way does not wait for answers.
 MOST_RUNNING = 256
@@ -69,7 +69,7 @@ async def _end_tasks() -> None:
 
 async def serve_stdio(receiver: Receiver, wire: Descriptors) -> None:
     """Serve until the client leaves or a signal comes; requests under way are cancelled then."""
-    client = StdioClient(receiver, wire)
+    client = StdioConnection(receiver, wire)
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, client.hang_up)
@@ -80,8 +80,8 @@ async def serve_stdio(receiver: Receiver, wire: Descriptors) -> None:
             loop.remove_signal_handler(number)
 
 
-class StdioClient:
-    """The client at the other end of a wire: its frames, its answers, and the channel of its requests."""
+class StdioConnection:
+    """The client at the other end: its frames, its answers, and the channel of its requests."""
 
     def __init__(self, receiver: Receiver, wire: Descriptors) -> None:
         self._receiver = receiver
@@ -146,7 +146,14 @@ class StdioClient:
         """Answer what has come; a client that does not read its answers is not read from (backpressure)."""
         frames, outbox = self._frames, self._outbox
         while frames and not outbox.is_full:
-            answer = self._answer_to(frames.popleft())
+            frame = frames.popleft()
+            answer: Answer = None
+            if frame is None:
+                answer = too_long(LARGEST_FRAME)
+            elif len(self._running) >= MOST_RUNNING:
+                answer = busy(frame, MOST_RUNNING)
+            if frame is not None and answer is None:
+                answer = self._receiver.handle(self._peer, frame, self)
             if type(answer) is bytes:
                 outbox.write(answer + b"\n")
             elif answer is not None:
@@ -155,15 +162,6 @@ class StdioClient:
             self._inbox.pause()
         else:
             self._inbox.resume()
-
-    def _answer_to(self, frame: bytes | None) -> bytes | Awaitable[bytes | None] | None:
-        if frame is None:
-            return too_long(LARGEST_FRAME)
-        if len(self._running) >= MOST_RUNNING:
-            refusal = busy(frame, MOST_RUNNING)
-            if refusal is not None:
-                return refusal
-        return self._receiver.handle(self._peer, frame, self)
 
     def _await(self, answer: Awaitable[bytes | None]) -> None:
         future = asyncio.ensure_future(answer)
