@@ -26,6 +26,10 @@ GramercyError
 │   └── KeysUnavailableError    the keys of an authorization server cannot be read now
 ├── HttpError                   the HTTP transport answers a request itself
 ├── WorkspaceError              a file of the project cannot be read or written
+├── InvalidSettingError         a value in a configuration or an option cannot be used
+├── ClientSettingsError         the settings of an MCP client cannot be read or changed
+├── UnreadableFileError         a file that a command names cannot be read or written
+├── HandshakeError              a server did not do what its client needs
 └── ImageError                  a live image cannot be used
     ├── ImageStartError         its processes do not come up
     ├── ImageGoneError          a process of it has ended or does not answer
@@ -257,6 +261,28 @@ class HttpError(GramercyError):
 
 class WorkspaceError(GramercyError):
     """A file of the project cannot be read or written as asked."""
+
+
+class InvalidSettingError(GramercyError):
+    """A value in a configuration file or an option cannot be used; the text says what was expected."""
+
+
+class ClientSettingsError(GramercyError):
+    """The settings of an MCP client cannot be read or changed; nothing was written."""
+
+    @classmethod
+    def at(cls, reason: str, text: str, offset: int) -> ClientSettingsError:
+        """Point at a place in a text."""
+        place = TextPosition.at(text, offset)
+        return cls(f"line {place.line}, column {place.column}: {reason}\n{place.caret()}")
+
+
+class UnreadableFileError(GramercyError):
+    """A file that a command names cannot be read or written; the message is one line that names it."""
+
+
+class HandshakeError(GramercyError):
+    """A server did not do what its client needs."""
 
 
 class ImageError(GramercyError):

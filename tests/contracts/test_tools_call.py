@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.mcp.raw_client import RawClient
+from gramercy.testing.clients import StdioClient
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("sbcl"), reason="sbcl is not installed: apt-get install sbcl"
@@ -20,8 +20,8 @@ EXAMPLE = {"jsonrpc": "2.0", "id": 3, "method": "tools/call"}
 
 def opened(project, *options):
     command = [sys.executable, "-m", "gramercy", "serve", "--image", "sbcl", "--project", str(project)]
-    client = RawClient(*command, *options)
-    client.shake_hands()
+    client = StdioClient(*command, *options)
+    client.initialize()
     return client
 
 

@@ -10,9 +10,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.mcp import raw_http
-
-LEGACY, MODERN = raw_http.LEGACY, raw_http.MODERN
+from tests.mcp.conversations import LEGACY, MODERN, HttpConversation, StdioConversation
+from tests.support import port_of, start_server
 
 YES = {"action": "accept", "content": {"decision": "approve"}}
 NO = {"action": "accept", "content": {"decision": "deny", "reason": "not today"}}
@@ -50,10 +49,10 @@ def port(project, key, tmp_path_factory):
     keys = tmp_path_factory.mktemp("keys") / "keys.json"
     keys.write_text(json.dumps({"keys": [{**public, "kid": "one", "alg": "ES256", "use": "sig"}]}))
     about = ("--oauth-issuer", ISSUER, "--oauth-resource", RESOURCE, "--oauth-keys", str(keys))
-    server = raw_http.start_server(
+    server = start_server(
         "--http", "127.0.0.1:0", *about, "--image", "python", "--toolset", "core", cwd=project
     )
-    yield raw_http.port_of(server)
+    yield port_of(server)
     said = server.errors()
     server.close()
     assert "Traceback (" not in said
@@ -79,7 +78,7 @@ def over_http(port, token, run):  # noqa: ARG001 - the loop outlives the connect
     met = []
 
     def begin(era, reply=None, *, subject="alice", **options):
-        met.append(raw_http.HttpConversation(port, era, token=token(subject), reply=reply, **options))
+        met.append(HttpConversation(port, era, token=token(subject), reply=reply, **options))
         return met[-1]
 
     yield begin
@@ -93,8 +92,8 @@ def over_pipes(project):
     servers = []
 
     def begin(era, reply=None, **options):
-        servers.append(raw_http.start_server("--image", "python", "--toolset", "core", cwd=project))
-        return raw_http.StdioConversation(servers[-1], era, reply=reply, **options)
+        servers.append(start_server("--image", "python", "--toolset", "core", cwd=project))
+        return StdioConversation(servers[-1], era, reply=reply, **options)
 
     yield begin
     said = [one.errors() for one in servers]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import contextmanager
 
-from tests.mcp import raw_http
+from gramercy.testing.clients import request_head
+from tests.mcp.conversations import LEGACY, MODERN, HttpConversation
+from tests.support import BOUND, memory, start_server, wire_to
 
 # Of a server that has read 10 MB several times over; at rest it has about 40.
 MOST_MEGABYTES = 120
@@ -23,11 +25,11 @@ def echo(text: str) -> str:
 def served(folder, *options):
     """Start a server with one tool; it must not have ended by itself, taken much memory or complained."""
     (folder / "tools.py").write_text(TOOLS)
-    server = raw_http.start_server("--from", "tools.py", *options, cwd=folder)
+    server = start_server("--from", "tools.py", *options, cwd=folder)
     try:
         yield server
         assert server.process.poll() is None, server.errors()
-        assert raw_http.memory(server.process.pid) < MOST_MEGABYTES
+        assert memory(server.process.pid) < MOST_MEGABYTES
         assert "Traceback" not in server.errors()
     finally:
         server.close()
@@ -38,12 +40,12 @@ class Fire:
 
     def __init__(self, port):
         self.port = port
-        self.wire = raw_http.Wire(port)
+        self.wire = wire_to(port)
         self.session = {}
 
     async def begin(self):
         """Begin a session of the older era."""
-        client = raw_http.HttpConversation(self.port, raw_http.LEGACY)
+        client = HttpConversation(self.port, LEGACY)
         await client.greet()
         self.session = dict(client.headers({"method": "ping"}))
         client.close()
@@ -51,7 +53,7 @@ class Fire:
     async def post(self, body, **headers):
         """Post a body on a connection that is kept as long as the server keeps it."""
         try:
-            response = await self.wire.send(raw_http.head(body, **headers) + body)
+            response = await self.wire.send(request_head(body, **headers) + body)
             content = await response.body()
         except (OSError, asyncio.IncompleteReadError):
             # A refusal before the body was sent may be lost with the connection; not a second time.
@@ -68,7 +70,7 @@ class Fire:
             writer.write(data)
             if half:
                 writer.write_eof()
-            async with asyncio.timeout(raw_http.BOUND):
+            async with asyncio.timeout(BOUND):
                 return await reader.read()
         except OSError:
             return b""
@@ -77,7 +79,7 @@ class Fire:
 
     async def check_alive(self):
         """Check that an honest client is answered, on a connection of its own."""
-        client = raw_http.HttpConversation(self.port, raw_http.MODERN)
+        client = HttpConversation(self.port, MODERN)
         result = await client.call("echo", text="still here")
         client.close()
         assert result["content"][0]["text"] == "still here"

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from tests.mcp import approval_desk as desk
+from tests.mcp.conversations import LEGACY, MODERN
 
-LEGACY, MODERN, YES, BEFORE, AFTER = desk.LEGACY, desk.MODERN, desk.YES, desk.BEFORE, desk.AFTER
+YES, BEFORE, AFTER = desk.YES, desk.BEFORE, desk.AFTER
 arguments_for, calling, text_of = desk.arguments_for, desk.calling, desk.text_of
 key, token, project, port = desk.key, desk.token, desk.project, desk.port
 era, run, file = desk.era, desk.run, desk.file

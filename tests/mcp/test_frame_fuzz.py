@@ -8,8 +8,10 @@ from random import Random
 
 import pytest
 
-from tests.mcp import fire, raw_http
+from tests.mcp import fire
 from tests.mcp import odd_frames as odd
+from tests.mcp.conversations import MODERN
+from tests.support import port_of, start_server
 
 SEED = 20261115
 NUMBER = 2_000
@@ -94,7 +96,7 @@ def test_ten_megabytes_of_anything_on_pipes_cost_no_memory_afterwards(serve):
 
 def test_half_a_frame_at_the_end_is_no_reason_to_fail(tmp_path):
     """MCP server, checklist 10: clean exit on EOF."""
-    client = raw_http.start_server("--image", "python", cwd=tmp_path)
+    client = start_server("--image", "python", cwd=tmp_path)
     try:
         client.send(b'{"jsonrpc":"2.0","id":1,"method":"pi')
         client.stdin.close()
@@ -108,7 +110,7 @@ def test_half_a_frame_at_the_end_is_no_reason_to_fail(tmp_path):
 def under_fire(tmp_path):
     """Return a function that runs a coroutine function with a server to shoot at."""
     with fire.served(tmp_path, "--http", "127.0.0.1:0", "--no-auth") as server:
-        port = raw_http.port_of(server)
+        port = port_of(server)
         yield lambda shoot: fire.run_under_fire(port, shoot)
 
 
@@ -116,7 +118,7 @@ def modern_headers(frame):
     message = odd.strictly_read(frame)
     method = message.get("method") if isinstance(message, dict) else None
     is_plain = isinstance(method, str) and method.isprintable() and method.isascii()
-    found = {"mcp_protocol_version": raw_http.MODERN, "mcp_method": method if is_plain else "ping"}
+    found = {"mcp_protocol_version": MODERN, "mcp_method": method if is_plain else "ping"}
     return {**found, "mcp_name": "echo"}
 
 

@@ -8,7 +8,10 @@ from random import Random
 
 import pytest
 
-from tests.mcp import fire, raw_http
+from gramercy.testing.clients import modern_meta, request_head
+from tests.mcp import fire
+from tests.mcp.conversations import MODERN
+from tests.support import port_of
 
 SEED = 20261115
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
@@ -52,7 +55,7 @@ def under_fire(tmp_path_factory):
     """Return a function that runs a coroutine function with a server to shoot at, one for all tests."""
     folder = tmp_path_factory.mktemp("tools")
     with fire.served(folder, "--http", "127.0.0.1:0", "--no-auth") as server:
-        port = raw_http.port_of(server)
+        port = port_of(server)
         yield lambda shoot: fire.run_under_fire(port, shoot)
 
 
@@ -124,13 +127,13 @@ def test_chunks_of_any_size_are_one_body(under_fire):
     """HTTP: how a body is cut makes no difference."""
     text = "x" * 5_000
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    message["params"] = {"name": "echo", "arguments": {"text": text}, "_meta": raw_http.meta({})}
+    message["params"] = {"name": "echo", "arguments": {"text": text}, "_meta": modern_meta({})}
 
     async def shoot(gun):
         random = Random(SEED)
         body = json.dumps(message).encode()
-        headers = {"mcp_protocol_version": raw_http.MODERN, "mcp_method": "tools/call", "mcp_name": "echo"}
-        head = raw_http.head(b"", content_length=None, transfer_encoding="chunked", **headers)
+        headers = {"mcp_protocol_version": MODERN, "mcp_method": "tools/call", "mcp_name": "echo"}
+        head = request_head(b"", content_length=None, transfer_encoding="chunked", **headers)
         for _ in range(20):
             chunks, place = [head], 0
             while place < len(body):
@@ -193,7 +196,7 @@ def test_pipelined_requests_are_answered_in_order(under_fire):
     async def shoot(gun):
         bodies = [b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % number for number in range(100)]
         bodies[50] = b"{"
-        data = b"".join(raw_http.head(body, **gun.session) + body for body in bodies)
+        data = b"".join(request_head(body, **gun.session) + body for body in bodies)
         answers = [await gun.wire.send(data)] + [None] * 99
         found = []
         for answer in answers:

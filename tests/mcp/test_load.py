@@ -17,7 +17,8 @@ from time import perf_counter
 
 import pytest
 
-from tests.mcp import raw_client, raw_http
+from tests.mcp.conversations import LEGACY, MODERN, HttpConversation
+from tests.support import children_of, memory, port_of, start_server
 
 SECONDS = float(os.environ.get("GRAMERCY_LOAD_SECONDS", "8"))
 CLIENTS = 64
@@ -67,8 +68,8 @@ class Caller:
     def __init__(self, load, client):
         self.load, self.client, self.number = load, client, 0
         self.image = tuple(IMAGES)[client % len(IMAGES)]
-        era = raw_http.LEGACY if client // len(IMAGES) % 2 else raw_http.MODERN
-        self.talk = raw_http.HttpConversation(load.port, era, reply=self.reply)
+        era = LEGACY if client // len(IMAGES) % 2 else MODERN
+        self.talk = HttpConversation(load.port, era, reply=self.reply)
 
     @property
     def text(self):
@@ -134,21 +135,21 @@ class Load:
         self.kills = self.floods = self.hangs = 0
 
     async def run(self):
-        setter = raw_http.HttpConversation(self.port, raw_http.MODERN)
+        setter = HttpConversation(self.port, MODERN)
         for image, language in IMAGES.items():
             assert not (await setter.call("eval_form", form=BEGIN[language], image=image))["isError"]
         setter.close()
-        self.before = raw_http.memory(self.server.process.pid)
+        self.before = memory(self.server.process.pid)
         self.end = perf_counter() + SECONDS
         trouble = [asyncio.create_task(one()) for one in (self.kill, self.flood, self.hang, self.glance)]
         await asyncio.gather(*(Caller(self, client).work() for client in range(CLIENTS)))
         await asyncio.gather(*trouble)
-        self.after = raw_http.memory(self.server.process.pid)
+        self.after = memory(self.server.process.pid)
         await asyncio.sleep(0.01)
 
     async def glance(self):
         """See how long somebody waits who wants nothing from any image."""
-        talk = raw_http.HttpConversation(self.port, raw_http.MODERN)
+        talk = HttpConversation(self.port, MODERN)
         while perf_counter() < self.end:
             begun = perf_counter()
             await talk.ask("tools/list")
@@ -158,7 +159,7 @@ class Load:
 
     async def kill(self):
         """Kill an image from outside, with all its processes that can be told from others."""
-        talk = raw_http.HttpConversation(self.port, raw_http.MODERN)
+        talk = HttpConversation(self.port, MODERN)
         while perf_counter() < self.end - 1:
             await asyncio.sleep(1)
             assert not (await talk.call("eval_form", form=MARK, image="killed"))["isError"]
@@ -167,7 +168,7 @@ class Load:
 
     async def flood(self):
         """Have an image print more than anybody wants to read."""
-        talk = raw_http.HttpConversation(self.port, raw_http.LEGACY)
+        talk = HttpConversation(self.port, LEGACY)
         await talk.greet()
         while perf_counter() < self.end - 2:
             await asyncio.sleep(1)
@@ -180,13 +181,13 @@ class Load:
         """Have an image hang, and call that off: by a message in the older era, by leaving in the newer."""
         while perf_counter() < self.end - 2:
             await asyncio.sleep(0.7)
-            era = (raw_http.LEGACY, raw_http.MODERN)[self.hangs % 2]
-            talk = raw_http.HttpConversation(self.port, era)
+            era = (LEGACY, MODERN)[self.hangs % 2]
+            talk = HttpConversation(self.port, era)
             await talk.greet()
             given = {"name": "eval_form", "arguments": {"form": "(loop)", "image": "hanging"}}
             waiting = asyncio.create_task(talk.post(talk.message("tools/call", given, 77)))
             await asyncio.sleep(0.3)
-            if era == raw_http.LEGACY:
+            if era == LEGACY:
                 await talk.tell("notifications/cancelled", requestId=77)
                 assert [message async for message in (await waiting).messages()] == []
             else:
@@ -199,7 +200,7 @@ class Load:
 def kill_marked(server):
     """Kill all processes of a server that bear the mark; tell whether there was one."""
     killed = False
-    for pid in raw_client.children_of(server):
+    for pid in children_of(server):
         with suppress(OSError):  # it may have ended meanwhile
             if Path(f"/proc/{pid}/comm").read_text() == "victim\n":
                 os.kill(pid, signal.SIGKILL)
@@ -212,11 +213,9 @@ def load(tmp_path_factory):
     """Return what became of everybody."""
     project = tmp_path_factory.mktemp("project")
     images = [f"--image={name}={language}" for name, language in IMAGES.items()]
-    server = raw_http.start_server(
-        "--http", "127.0.0.1:0", "--no-auth", *images, "--timeout", "20", cwd=project
-    )
+    server = start_server("--http", "127.0.0.1:0", "--no-auth", *images, "--timeout", "20", cwd=project)
     try:
-        found = Load(raw_http.port_of(server), server, project)
+        found = Load(port_of(server), server, project)
         asyncio.run(found.run())
         found.said = server.errors()
         found.is_alive = server.process.poll() is None
@@ -289,11 +288,11 @@ def test_the_server_is_none_the_worse_for_it(load):
 
 def test_large_evaluations_are_not_kept_for_ever(tmp_path):
     """No unbounded memory: what was evaluated long ago is not in the way."""
-    server = raw_http.start_server("--image", "python", cwd=tmp_path)
+    server = start_server("--image", "python", cwd=tmp_path)
     try:
-        server.shake_hands()
+        server.initialize()
         for number in range(40):
             assert not server.call("eval_form", form=f"x = len('{number} {'a' * 5_000_000}')")["isError"]
-        assert raw_http.memory(server.process.pid) < 42 + 2 * MOST_GROWTH
+        assert memory(server.process.pid) < 42 + 2 * MOST_GROWTH
     finally:
         server.close()

@@ -12,7 +12,7 @@ from hypothesis_jsonschema import from_schema
 
 from gramercy.mcp.base import Peer
 from gramercy.workbench.serving import FURTHER_TOOLSETS, TOOLSETS, Service, open_server
-from tests.mcp import raw_http
+from tests.support import start_server
 
 IMAGES = {"lisp": "sbcl", "snake": "python"}
 # Known to one image or the other, so that not everything ends with a name that does not exist.
@@ -59,8 +59,8 @@ def client(project):
     """Return a client without elicitation of a server with both images and all tools."""
     words = [f"--image={name}={language}" for name, language in IMAGES.items()]
     words += [f"--toolset={name}" for name in (*TOOLSETS, *FURTHER_TOOLSETS)]
-    server = raw_http.start_server(*words, "--timeout", str(EVALUATION_SECONDS), cwd=project)
-    server.shake_hands()
+    server = start_server(*words, "--timeout", str(EVALUATION_SECONDS), cwd=project)
+    server.initialize()
     yield server
     said = server.errors()
     server.close()

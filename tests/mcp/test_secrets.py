@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.mcp import raw_client, raw_http
+from gramercy.testing.clients import request_head
+from tests.mcp.conversations import LEGACY, MODERN, HttpConversation, StdioConversation
+from tests.support import children_of, port_of, start_server, until, wire_to
 
 TOKEN = "canary-of-the-token-2f9b1c7e5a"
 ENVIRONMENT = "canary-of-the-environment-8d31"
@@ -88,7 +90,7 @@ class House:
     def serve(self, *options, **environment):
         images = ("--image", "snake=python", "--image", "lisp=sbcl", "--from", "tools.py")
         given = {"SECRET_KEY": ENVIRONMENT, **environment}
-        return raw_http.start_server(*images, *options, cwd=self.project, **given)
+        return start_server(*images, *options, cwd=self.project, **given)
 
     def calls(self):
         """Give calls that try to get at a secret, or to have one written down."""
@@ -117,7 +119,7 @@ def house(tmp_path):
 
 def check_processes(server):
     """Check that no process of an image was told a secret."""
-    children = raw_client.children_of(server.process.pid)
+    children = children_of(server.process.pid)
     assert children
     for pid in children:
         try:
@@ -131,11 +133,11 @@ def found_in(text, canaries):
     return [canary for canary in canaries if canary in text]
 
 
-@pytest.mark.parametrize("era", [raw_http.LEGACY, raw_http.MODERN])
+@pytest.mark.parametrize("era", [LEGACY, MODERN])
 def test_no_secret_is_told_on_pipes(house, era):
     """MCP server, checklist 11: nothing in replies, nothing on standard error."""
     server = house.serve()
-    talk = raw_http.StdioConversation(server, era)
+    talk = StdioConversation(server, era)
     try:
         replies = asyncio.run(spy(house, talk))
         check_processes(server)
@@ -173,7 +175,7 @@ def test_no_secret_is_told_over_http(house, source):
     options, environment = TOKENS[source]
     server = house.serve("--http", "127.0.0.1:0", *options(house), **environment)
     try:
-        port = raw_http.port_of(server)
+        port = port_of(server)
         replies, sessions = asyncio.run(visit(house, port))
         check_processes(server)
         assert found_in(replies, (*NEVER, WRONG)) == []
@@ -186,13 +188,13 @@ def test_no_secret_is_told_over_http(house, source):
 async def visit(house, port):
     """Come with the token, without it and with wrong ones; return what was said, and the session ids."""
     said, sessions = [], []
-    for era in (raw_http.LEGACY, raw_http.MODERN):
-        talk = raw_http.HttpConversation(port, era, token=TOKEN)
+    for era in (LEGACY, MODERN):
+        talk = HttpConversation(port, era, token=TOKEN)
         said.append(await spy(house, talk))
         sessions += [talk.headers({"method": "x", "params": {}}).get("mcp-session-id")]
         talk.close()
     assert sessions[0]
-    wire = raw_http.Wire(port)
+    wire = wire_to(port)
     for authorization in (
         f"Bearer {WRONG}",
         f"Basic {WRONG}",
@@ -202,13 +204,13 @@ async def visit(house, port):
     ):
         for frame in BROKEN:
             body = frame.encode()
-            head = raw_http.head(body, authorization=authorization, mcp_session_id=WRONG)
+            head = request_head(body, authorization=authorization, mcp_session_id=WRONG)
             response = await wire.send(head + body)
             said += [json.dumps(response.headers), (await response.body()).decode()]
             assert response.status == 401
     for frame in BROKEN:
         body = frame.encode()
-        head = raw_http.head(body, authorization=f"Bearer {TOKEN}", mcp_session_id=sessions[0])
+        head = request_head(body, authorization=f"Bearer {TOKEN}", mcp_session_id=sessions[0])
         response = await wire.send(head + body)
         answer = (await response.body()).decode()
         assert ARGUMENT not in answer
@@ -222,12 +224,12 @@ def test_a_generated_token_is_told_once_to_the_person_and_to_nobody_else(house):
     """MCP server, checklist 11: printed once to standard error; images cannot see it."""
     server = house.serve("--http", "127.0.0.1:0")
     try:
-        port = raw_http.port_of(server)
-        raw_client.until(lambda: "token: " in server.errors())
+        port = port_of(server)
+        until(lambda: "token: " in server.errors())
         token = server.errors().partition("token: ")[2].split()[0]
 
         async def main():
-            talk = raw_http.HttpConversation(port, raw_http.MODERN, token=token)
+            talk = HttpConversation(port, MODERN, token=token)
             said = await spy(house, talk)
             talk.close()
             await asyncio.sleep(0.01)

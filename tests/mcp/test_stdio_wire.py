@@ -14,10 +14,10 @@ from time import monotonic
 
 import pytest
 
-from tests.mcp import raw_client
+from gramercy.testing.clients import StdioClient, frame
+from tests.support import until
 
 HERE = Path(__file__).parent
-frame, until = raw_client.frame, raw_client.until
 
 SERVER = str(HERE / "stdio_server.py")
 HAS_UVLOOP = importlib.util.find_spec("uvloop") is not None
@@ -36,7 +36,7 @@ def command_fixture(request):
 @pytest.fixture(name="client")
 def client_fixture(command):
     """Return a client of such a server."""
-    client = raw_client.RawClient(*command)
+    client = StdioClient(*command)
     yield client
     client.close()
 

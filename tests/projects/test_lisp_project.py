@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.mcp import raw_client
 from tests.projects import walking
 
 edit, write = walking.edit, walking.write
@@ -173,11 +172,11 @@ LIBRARIES = {
 
 @pytest.mark.slow
 @needs("alexandria", "cl-ppcre", "cl-cffi", "ironclad")
-def test_real_libraries_are_loaded_by_the_server(project, walk, monkeypatch):
+def test_real_libraries_are_loaded_by_the_server(project, walk):
     """Issue, Proof: load-system of the Debian packages."""
-    monkeypatch.setattr(raw_client, "BOUND", 400)
     # 512 MB are not enough to compile ironclad.
     day = walk("sbcl", project, "--memory", "1024", "--timeout", "400")
+    day.client.seconds = 400
     for system, (code, value) in LIBRARIES.items():
         assert f"Loaded: {system}" in day.load(system)
         assert day.eval(code) == value
@@ -192,11 +191,11 @@ SERVER = """
 
 @pytest.mark.slow
 @needs("hunchentoot")
-def test_a_web_server_is_developed_while_it_runs(project, walk, monkeypatch):
+def test_a_web_server_is_developed_while_it_runs(project, walk):
     """Issue, Proof: a request over a published port; what cannot be kept is told, definitions go back."""
-    monkeypatch.setattr(raw_client, "BOUND", 200)
     port = walking.free_port()
     day = walk("sbcl", project, "--publish", f"{port}:8080", "--timeout", "200")
+    day.client.seconds = 200
     day.load("hunchentoot")
     day.eval(SERVER)
     assert "stopped" in day.do("checkpoint_image", label="stopped")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mcp import raw_client
 from tests.projects import walking
+from tests.support import until
 
 edit, write = walking.edit, walking.write
 
@@ -337,7 +337,7 @@ def test_a_django_project_is_used_tested_and_served(garden, project, walk):
     assert told.endswith("=> 0")
     # Another process has no thread in the image: states are kept while it serves.
     assert "No state was kept" not in day.eval(RUNSERVER)
-    raw_client.until(lambda: walking.is_answered(port, "/count"))
+    until(lambda: walking.is_answered(port, "/count"))
     assert walking.get(port, "/count") == "1"
     day.eval("Plant.objects.create(name='elm').name")
     day.do("undo_last")
@@ -345,4 +345,4 @@ def test_a_django_project_is_used_tested_and_served(garden, project, walk):
     assert walking.get(port, "/count") == "2"
     assert day.eval("server.poll()").endswith("=> 0")
     day.eval("import os, signal; os.kill(server.pid, signal.SIGTERM)")
-    raw_client.until(lambda: not walking.is_answered(port, "/count"))
+    until(lambda: not walking.is_answered(port, "/count"))

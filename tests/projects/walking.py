@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 
-from tests.mcp import raw_client
+from gramercy.testing.clients import StdioClient
 
 BOUND = 120
 EVALUATE = {"sbcl": "evaluate-lisp", "python": "evaluate-python"}
@@ -21,8 +21,8 @@ class Walk:
     def __init__(self, language, project, *command, **environment):
         words = command or (sys.executable, "-m", "gramercy", "serve", "--image", language)
         self.language = language
-        self.client = raw_client.RawClient(*words, cwd=project, NO_COLOR="1", **environment)
-        self.instructions = self.client.shake_hands()["instructions"]
+        self.client = StdioClient(*words, cwd=project, env={"NO_COLOR": "1", **environment})
+        self.instructions = self.client.initialize()["instructions"]
 
     def ask(self, tool, **arguments):
         """Call a tool; return whether it failed, and its text."""

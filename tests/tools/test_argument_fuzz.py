@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gramercy import InvalidArgumentsError, create_tool
@@ -120,6 +120,21 @@ def objects(inner):
     )
 
 
+def objects_of(inner):
+    """Describe objects by their names alone, as most tools do."""
+    return st.dictionaries(NAMES, inner, max_size=4).flatmap(
+        lambda properties: st.fixed_dictionaries(
+            {"type": st.just("object"), "properties": st.just(properties)},
+            optional={
+                "required": st.lists(st.sampled_from(sorted(properties)), unique=True)
+                if properties
+                else st.just([]),
+                "additionalProperties": st.booleans(),
+            },
+        )
+    )
+
+
 def larger(inner):
     arrays = st.fixed_dictionaries(
         {"type": st.just("array")},
@@ -213,15 +228,88 @@ PLAIN_SCHEMAS = st.fixed_dictionaries(
 PLAIN_VALUES = st.sampled_from(["a", "é", "\ud800", 0, -1, 10**12, 10**10, True, False, 3.0, None, [1]])
 
 
+VALUES = {
+    "string": st.text(max_size=3),
+    "integer": st.integers(),
+    "number": st.floats(-1e9, 1e9) | st.integers(),
+    "boolean": st.booleans(),
+    "null": st.none(),
+}
+NESTED_SCHEMAS = objects_of(
+    st.recursive(
+        st.sampled_from([
+            *({"type": kind} for kind in (*VALUES, "object", "array")),
+            *({"type": [kind, "null"]} for kind in ("string", "integer", "number", "boolean")),
+            {"type": "string", "enum": ["a", "é"]}, {"type": "integer", "minimum": 0},
+            {"title": "Any"}, {}, True,
+        ]),
+        lambda inner: objects_of(inner) | inner.map(lambda item: {"type": "array", "items": item}),
+        max_leaves=8,
+    )
+)  # fmt: skip
+
+
+def fitting(draw, schema):
+    """Return a value that fits a schema of these, nearly always."""
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    kind = draw(st.sampled_from(kind)) if isinstance(kind, list) else kind
+    if kind == "object" and "properties" in schema:
+        optional = schema["properties"].keys() - schema.get("required", ())
+        left_out = draw(st.sets(st.sampled_from(sorted(optional)))) if optional else set()
+        names = draw(st.permutations([name for name in schema["properties"] if name not in left_out]))
+        return {name: fitting(draw, schema["properties"][name]) for name in names}
+    if kind == "array" and "items" in schema:
+        return [fitting(draw, schema["items"]) for _ in range(draw(st.integers(0, 3)))]
+    choices = schema.get("enum") if isinstance(schema, dict) else None
+    return draw(st.sampled_from(choices) if choices else VALUES.get(str(kind), JSON))
+
+
+class Word(str):
+    """A text that could answer anything."""
+
+    __slots__ = ()
+
+
+ODD = HOSTILE | st.sampled_from([3.0, 1e300, 10**20, Word("a"), {Word("a"): 1}, "é", [3.0]]) | JSON
+
+
+def spoilt(draw, value):
+    """Return a value of which a few parts are odd."""
+    if draw(st.integers(0, 12)) == 0:
+        return draw(ODD)
+    if type(value) is dict:
+        return {name: spoilt(draw, item) for name, item in value.items()}
+    return [spoilt(draw, item) for item in value] if type(value) is list else value
+
+
+def anatomy(value):
+    """Return everything that can be seen of a value: types, order, and NaN as equal to itself."""
+    if type(value) is dict:
+        return [(type(name), name, anatomy(item)) for name, item in value.items()]
+    return (type(value), [anatomy(i) for i in value] if type(value) is list else repr(value))
+
+
 @given(PLAIN_SCHEMAS | SCHEMAS, st.dictionaries(NAMES | st.integers(0, 1), PLAIN_VALUES, max_size=4))
 def test_the_quick_check_agrees_with_the_thorough_one(schema, arguments):
     """Performance design: the validator decides; whoever decides faster must decide the same."""
+    check_agreement(schema, arguments)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_the_quick_check_agrees_with_the_thorough_one_on_nested_values(data):
+    """Performance design: one pass over usual values finds what several passes find."""
+    schema = data.draw(NESTED_SCHEMAS)
+    check_agreement(schema, spoilt(data.draw, fitting(data.draw, schema)))
+
+
+def check_agreement(schema, arguments):
     checker = create_tool("it", "It.", schema, dict).checker
-    quick = checker.check_flat(arguments)
+    quick = checker.check_quickly(arguments)
     if quick is not None:
-        thorough = checker.check_thoroughly(arguments)
-        assert {n: (type(v), v) for n, v in quick.items()} == {n: (type(v), v) for n, v in thorough.items()}
+        assert anatomy(quick) == anatomy(checker.check_thoroughly(arguments))
         assert compile_schema(schema).is_valid(arguments)
+        assert not checker.flat or not any(isinstance(value, dict | list) for value in quick.values())
 
 
 @given(SCHEMAS)

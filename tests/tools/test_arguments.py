@@ -385,3 +385,42 @@ def test_validators_are_compiled_when_first_needed_and_once():
     first = tool.checker.validator
     tool.checker.check({"to": ["b"][0]})
     assert tool.checker.validator is first
+
+
+ROW = closed(name={"type": "string"}, cells={"type": "array", "items": {"type": "integer"}})
+TABLE = closed(rows={"type": "array", "items": ROW})
+
+
+@pytest.mark.parametrize("schema", [TABLE, ANYTHING], ids=["described", "anything"])
+def test_shared_parts_do_not_get_round_the_bound_on_values(schema):
+    """Never unbounded memory: a thousand rows that are one list are a million values."""
+    row = {"name": "a", "cells": [1] * 1_000}
+    tool = create_tool("it", "It.", schema, str)
+    assert tool.checker.check({"rows": [row] * 100})["rows"][99] == row
+    with pytest.raises(InvalidArgumentsError, match="at most 250,000 values"):
+        tool.checker.check({"rows": [row] * 1_000})
+
+
+def test_nested_arguments_are_copied_whole_in_the_order_of_the_caller():
+    """Guard design: what was checked is what runs."""
+    tool = create_tool("it", "It.", TABLE, str)
+    arguments: dict[str, Any] = {"rows": [{"cells": [1, 2], "name": "é"}]}
+    checked = tool.checker.check(arguments)
+    arguments["rows"][0]["cells"].append("later")
+    arguments["rows"].append({})
+    assert checked == {"rows": [{"cells": [1, 2], "name": "é"}]}
+    assert list(checked["rows"][0]) == ["cells", "name"]
+
+
+def test_a_schema_deeper_than_any_value_is_still_checked():
+    """A copier is written down to a depth; what is below goes to the function for any value."""
+    schema: dict[str, Any] = {"type": "integer"}
+    value: Any = 1
+    for _ in range(40):
+        schema, value = {"type": "array", "items": schema}, [value]
+    tool = create_tool("it", "It.", closed(deep=schema), str)
+    assert tool.checker.check({"deep": value}) == {"deep": value}
+    for _ in range(40):
+        value = [value]
+    with pytest.raises(InvalidArgumentsError, match="64 levels"):
+        tool.checker.check({"deep": value})

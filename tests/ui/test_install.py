@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from gramercy import __version__
+from gramercy.errors import ClientSettingsError
 from gramercy.images.caches import cache_directory
+from gramercy.testing.clients import StdioClient
 from gramercy.ui.cli.files import write_settings
 from gramercy.ui.cli.serve import serve
-from gramercy.ui.clients.base import Machine, SettingsError, is_fleeting
+from gramercy.ui.clients.base import Machine, is_fleeting
 from gramercy.ui.clients.known import CLIENTS
-from tests.mcp import raw_client
 
 FILES = {
     "claude-code": (".claude.json", ".mcp.json"),
@@ -91,9 +92,9 @@ def test_what_is_written_starts_a_server_that_answers(gramercy, home, client, tm
     install(gramercy, client, "--write", "--project", "garden", "--image", "python")
     entry = servers_in(client, (home / FILES[client][0]).read_text())["gramercy"]
     # Clients start it elsewhere, and programs with windows have another PATH.
-    server = raw_client.RawClient(entry["command"], *entry["args"], cwd="/", PATH="/usr/bin:/bin")
+    server = StdioClient(entry["command"], *entry["args"], cwd="/", env={"PATH": "/usr/bin:/bin"})
     try:
-        assert server.shake_hands()["serverInfo"]["name"] == "gramercy"
+        assert server.initialize()["serverInfo"]["name"] == "gramercy"
         assert server.call("evaluate-python", code="open('seen', 'w').write('x')")["content"]
     finally:
         server.close()
@@ -375,7 +376,7 @@ def test_settings_that_change_meanwhile_are_not_overwritten(tmp_path):
     """A running client writes its settings too."""
     path = tmp_path / "settings.json"
     path.write_text('{"new": true}')
-    with pytest.raises(SettingsError, match="somebody else has just changed it"):
+    with pytest.raises(ClientSettingsError, match="another program has just changed it"):
         write_settings(path, "{}", '{"mcpServers": {}}')
     assert path.read_text() == '{"new": true}'
     assert list(tmp_path.iterdir()) == [path]

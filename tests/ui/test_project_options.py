@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.mcp import raw_client
+from gramercy.testing.clients import StdioClient
 
 BASE = getattr(sys, "_base_executable", sys.executable)
 PREFIX = "import sys, spade; sys.prefix"
@@ -67,9 +67,9 @@ def test_the_server_and_the_images_that_callers_open_have_it(tmp_path, environme
     """The file chooses the language where no option does."""
     (tmp_path / "gramercy.toml").write_text('image = "python"\nnetwork = "open"\n')
     words = [sys.executable, "-m", "gramercy", "serve", "--toolset", "session", "--toolset", "images"]
-    client = raw_client.RawClient(*words, cwd=tmp_path, NO_COLOR="1")
+    client = StdioClient(*words, cwd=tmp_path, env={"NO_COLOR": "1"})
     try:
-        client.shake_hands()
+        client.initialize()
         handle = client.call("open_image", language="python")["content"][0]["text"]
         for image in ("python", handle):
             text = client.call("evaluate-python", code=PREFIX, image=image)["content"][0]["text"]

@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from tests.mcp import raw_client
-
-frame, children_of = raw_client.frame, raw_client.children_of
+from gramercy.testing.clients import StdioClient, frame
+from tests.support import children_of
 
 TOOL = {"sbcl": "evaluate-lisp", "python": "evaluate-python"}
 SIX = {"sbcl": "(+ 1 2 3)", "python": "1 + 2 + 3"}
@@ -64,10 +63,10 @@ def serve_fixture(tmp_path):
 
     def start(*options, hands=True):
         words = [sys.executable, "-m", "gramercy", "serve", *options]
-        client = raw_client.RawClient(*words, cwd=tmp_path, NO_COLOR="1")
+        client = StdioClient(*words, cwd=tmp_path, env={"NO_COLOR": "1"})
         clients.append(client)
         if hands:
-            client.shake_hands()
+            client.initialize()
         return client
 
     yield start
@@ -102,7 +101,7 @@ def evaluate(client, language, code, **more):
 def test_every_revision_with_a_handshake_is_served(serve, version):
     """MCP checklist 1: both eras."""
     client = serve("--image", "python", hands=False)
-    greeting = client.shake_hands(version)
+    greeting = client.initialize(version)
     assert greeting["protocolVersion"] == version
     assert greeting["serverInfo"]["name"] == "gramercy"
     assert "evaluate-python" in names_of(client.ask("tools/list"))
@@ -129,7 +128,7 @@ def test_both_eras_are_served_on_one_wire(serve):
 def test_the_instructions_teach_the_workflow_and_are_short(serve):
     """MCP checklist 6: instructions well under 2 KB."""
     client = serve("--image", "sbcl", "--image", "second=python", hands=False)
-    text = client.shake_hands()["instructions"]
+    text = client.initialize()["instructions"]
     places = [text.index(word) for word in ("Look first", "Preview", "Evaluate", "Undo", "Change files")]
     assert places == sorted(places)
     assert "sbcl (Common Lisp (SBCL)), second (Python)" in text
@@ -139,7 +138,7 @@ def test_the_instructions_teach_the_workflow_and_are_short(serve):
 def test_the_instructions_name_only_tools_that_are_there(serve):
     """A model must not be sent to tools it does not have."""
     client = serve("--image", "python", "--toolset", "session", hands=False)
-    text = client.shake_hands()["instructions"]
+    text = client.initialize()["instructions"]
     assert "evaluate-python" in text
     for missing in ("preview_form", "undo_last", "describe_symbol", "eval_form"):
         assert missing not in text
@@ -148,9 +147,9 @@ def test_the_instructions_name_only_tools_that_are_there(serve):
 def test_listing_starts_no_image_and_loads_no_code_for_one(tmp_path):
     """Performance: discovery never waits for an image; everything else is imported lazily."""
     words = [sys.executable, "-X", "importtime", "-m", "gramercy", "serve", "--image", "sbcl"]
-    client = raw_client.RawClient(*words, cwd=tmp_path)
+    client = StdioClient(*words, cwd=tmp_path)
     try:
-        client.shake_hands()
+        client.initialize()
         assert len(names_of(client.ask("tools/list"))) == 29
         assert children_of(client.process.pid) == set()
         loaded = {line.rpartition("|")[2].strip() for line in client.errors().splitlines()}
@@ -299,7 +298,7 @@ def test_notifications_are_never_answered(serve, noisy):
 def test_batches_between_requests_are_answered(serve, noisy):
     """MCP 2025-03-26: batching."""
     client = serve("--from", noisy, hands=False)
-    client.shake_hands("2025-03-26")
+    client.initialize("2025-03-26")
     call = {"method": "tools/call", "params": {"name": "echo", "arguments": {"text": "x"}}}
     parts = [json.loads(frame({"id": f"b{number}", **call})) for number in range(3)]
     batch = json.dumps(parts).encode() + b"\n"

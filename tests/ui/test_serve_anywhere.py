@@ -15,11 +15,10 @@ import pytest
 
 from gramercy.errors import SandboxError
 from gramercy.images.sandbox import Confinement, why_not
+from gramercy.testing.clients import StdioClient, frame
 from gramercy.workbench.serving import CLOSING
 from gramercy.workbench.site import path_of
-from tests.mcp import raw_client
-
-frame, until = raw_client.frame, raw_client.until
+from tests.support import until
 
 SERVE = [sys.executable, "-m", "gramercy", "serve"]
 GO = 'cd "$0" && exec "$@"'
@@ -37,7 +36,7 @@ class Visitor:
     """A client of either era, which names folders when it has any."""
 
     def __init__(self, era, *command, folders=None, cwd=None, **environment):
-        self.raw = raw_client.RawClient(*command, cwd=cwd, NO_COLOR="1", **environment)
+        self.raw = StdioClient(*command, cwd=cwd, env={"NO_COLOR": "1", **environment})
         self.era = era
         self.folders = folders
         self.times_asked = 0
@@ -45,7 +44,7 @@ class Visitor:
         if era == MODERN:
             self.instructions = self.ask("server/discover")["result"]["instructions"]
         else:
-            self.instructions = self.raw.shake_hands(era, **self.capabilities)["instructions"]
+            self.instructions = self.raw.initialize(era, **self.capabilities)["instructions"]
 
     def ask(self, method, **params):
         if self.era == MODERN:
@@ -295,9 +294,9 @@ def test_a_server_of_files_alone_needs_no_project(home):
     (home / "mine.py").write_text(
         "from gramercy import tool\n@tool\ndef echo(text: str) -> str:\n    'Repeat it.'\n    return text\n"
     )
-    client = raw_client.RawClient(*SERVE, "--from", "mine.py", cwd=home, HOME=str(home))
+    client = StdioClient(*SERVE, "--from", "mine.py", cwd=home, env={"HOME": str(home)})
     try:
-        assert "instructions" not in client.shake_hands(roots={})
+        assert "instructions" not in client.initialize(roots={})
         assert client.call("echo", text="x")["content"] == [{"type": "text", "text": "x"}]
         assert client.errors() == ""
     finally:
@@ -306,8 +305,8 @@ def test_a_server_of_files_alone_needs_no_project(home):
 
 def test_over_http_the_folders_of_a_client_do_not_count(home):
     """A client over HTTP may be on another machine: its folders mean nothing here."""
-    client = raw_client.RawClient(
-        *SERVE, "--http", "127.0.0.1:0", "--no-auth", "--image", "python", cwd=home, HOME=str(home)
+    client = StdioClient(
+        *SERVE, "--http", "127.0.0.1:0", "--no-auth", "--image", "python", cwd=home, env={"HOME": str(home)}
     )
     try:
         until(lambda: "http://" in client.errors())
@@ -392,11 +391,11 @@ def test_a_command_in_no_project_evaluates_in_an_empty_directory(home, place):
 def test_a_core_that_must_be_built_is_reported_as_progress(tmp_path):
     """Starting anywhere: if the core must be built later, the client gets progress."""
     (tmp_path / "garden").mkdir()
-    client = raw_client.RawClient(
-        *SERVE, "--image", "sbcl", cwd=tmp_path / "garden", XDG_CACHE_HOME=str(tmp_path / "cache")
+    client = StdioClient(
+        *SERVE, "--image", "sbcl", cwd=tmp_path / "garden", env={"XDG_CACHE_HOME": str(tmp_path / "cache")}
     )
     try:
-        client.shake_hands()
+        client.initialize()
         params = {"name": "evaluate-lisp", "arguments": {"code": "(+ 1 2)"}, "_meta": {"progressToken": "p"}}
         number = client.begin("tools/call", **params)
         told = []

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import urllib.request
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
-from tests.mcp import raw_client
-
-frame, until, children_of = raw_client.frame, raw_client.until, raw_client.children_of
+from gramercy.testing.clients import StdioClient, frame
+from tests.support import children_of, until
 
 TOOL = {"sbcl": "evaluate-lisp", "python": "evaluate-python"}
 SIX = {"sbcl": "(+ 1 2 3)", "python": "1 + 2 + 3"}
@@ -41,10 +39,10 @@ def serve_fixture(tmp_path):
     clients = []
 
     def start(*options, hands=True):
-        client = raw_client.RawClient(sys.executable, "-m", "gramercy", "serve", *options, cwd=tmp_path)
+        client = StdioClient.serve(*options, cwd=tmp_path)
         clients.append(client)
         if hands:
-            client.shake_hands()
+            client.initialize()
         return client
 
     yield start

@@ -8,7 +8,8 @@ import pytest
 
 from gramercy.gram.specification import specifications_in
 from gramercy.gram.syntax.reader import read
-from tests.mcp import raw_client
+from gramercy.testing.clients import StdioClient
+from tests.support import children_of
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
@@ -38,7 +39,7 @@ class Conversation:
         self.client = client
         self.meta = {"_meta": META} if era == MODERN else {}
         method = "server/discover" if era == MODERN else "initialize"
-        greeting = self.ask(method) if era == MODERN else {"result": client.shake_hands(era)}
+        greeting = self.ask(method) if era == MODERN else {"result": client.initialize(era)}
         self.capabilities = greeting["result"]["capabilities"]
 
     def ask(self, method, **params):
@@ -74,7 +75,7 @@ def talk_fixture(request, tmp_path):
 
     def start(*options):
         words = [sys.executable, "-m", "gramercy", "serve", *options]
-        clients.append(raw_client.RawClient(*words, cwd=tmp_path, NO_COLOR="1"))
+        clients.append(StdioClient(*words, cwd=tmp_path, env={"NO_COLOR": "1"}))
         return Conversation(clients[-1], request.param)
 
     yield start
@@ -128,7 +129,7 @@ def test_looking_starts_no_image(talk):
     assert client.complete("name", "py") == ["python"]
     assert client.complete("symbol", "le", name="python") == []
     assert "Explain len" in client.prompt("explain-symbol", symbol="len")
-    assert raw_client.children_of(client.client.process.pid) == set()
+    assert children_of(client.client.process.pid) == set()
 
 
 def test_what_an_image_holds_can_be_read(talk, language):
@@ -196,9 +197,9 @@ def test_those_who_watch_an_image_hear_that_it_was_changed(talk):
 def test_offers_cost_nothing_before_they_are_asked_for(tmp_path):
     """Performance: a server that is only asked for its tools loads nothing more."""
     words = [sys.executable, "-X", "importtime", "-m", "gramercy", "serve", "--image", "python"]
-    client = raw_client.RawClient(*words, cwd=tmp_path)
+    client = StdioClient(*words, cwd=tmp_path)
     try:
-        client.shake_hands()
+        client.initialize()
         client.ask("tools/list")
         before = client.errors()
         client.ask("prompts/list")

@@ -242,11 +242,13 @@ class Executor:
             tool = settings.registry.get(name) or settings.registry.resolve(name)
             if type(arguments) is not dict:
                 arguments = read_arguments(arguments)
-            checked, copied = tool.checker.check_flat(arguments), _copy_flat
+            checker = tool.checker
+            checked, copied = checker.check_quickly(arguments), copy_json
             if checked is None:
-                checked, copied = tool.checker.check_thoroughly(arguments), copy_json
+                checked = checker.check_thoroughly(arguments)
+            elif checker.flat and not settings.transforms:
+                copied = _copy_flat
             if settings.transforms:
-                copied = copy_json
                 checked = transformed(settings.transforms, tool, checked, seconds=settings.hook_deadline)
             policy = settings.policy
             verdict = policy.settled.get(tool) or policy.why(tool, checked)

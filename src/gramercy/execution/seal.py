@@ -78,7 +78,7 @@ def canonical_text(value: Any) -> str:
     try:
         return _encode_sorted(value).decode()
     except (OverflowError, UnicodeError):
-        # An integer of more than 64 bits, or half of a surrogate pair: ten times slower, but it can write them.
+        # It cannot write an integer of more than 64 bits, nor half of a surrogate pair.
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

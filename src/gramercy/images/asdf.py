@@ -1,7 +1,7 @@
 """Read the user's own configuration of ASDF: where Lisp systems are looked for, outside of any project.
 
 ASDF would read it itself, but inside an image HOME is another directory, and what it names has to be granted
-before. Nothing is evaluated: of the Lisp syntax only lists, strings and keywords are understood.
+before the start. Nothing is evaluated: of the Lisp syntax only lists, strings and keywords are read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 VARIABLE = "CL_SOURCE_REGISTRY"
+# A configuration has some lines.
 LARGEST_FILE = 1 << 20
-# A configuration that includes itself has to end somewhere.
+# A configuration may include itself.
 DEEPEST_INCLUSION = 5
 _TOKEN = re.compile(
     r'(?:\s|;[^\n]*|#\|.*?\|#)*(?:([()])|(?:#[pP])?"((?:[^"\\]|\\.)*)"|([^\s()";]+))', re.DOTALL
@@ -30,7 +31,7 @@ Datum: TypeAlias = "str | Word | list[Datum]"
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A symbol or keyword, in small letters and without its package."""
+    """A symbol or keyword, in lower case and without its package."""
 
     name: str
 
@@ -55,7 +56,7 @@ class Registry:
 
 
 def user_registry(environ: Mapping[str, str], home: Path) -> Registry:
-    """Return all that ASDF would find for this user, in its order: what comes first is preferred."""
+    """Return what ASDF would read for this user, in its order of preference."""
     found = Registry()
     _read_variable(found, environ.get(VARIABLE, ""), home)
     configuration = _absolute(environ.get("XDG_CONFIG_HOME", ""), home / ".config") / "common-lisp"
@@ -71,7 +72,7 @@ def user_registry(environ: Mapping[str, str], home: Path) -> Registry:
 
 
 def is_directory(path: Path) -> bool:
-    """Tell whether there is a directory; one that cannot be looked at is none, unlike what pathlib has."""
+    """Tell whether there is a directory; unlike Path.is_dir, EACCES is no error."""
     return os.path.isdir(path)  # noqa: PTH112 - see above
 
 
@@ -80,7 +81,7 @@ def _absolute(text: str, default: Path) -> Path:
 
 
 def _add_present(found: Registry, paths: Iterable[Path]) -> None:
-    """Add the places that need no configuration, as far as they are there."""
+    """Add the default directories that exist."""
     found.places += [Place(path, is_tree=True, origin="by default") for path in paths if is_directory(path)]
 
 
@@ -114,7 +115,7 @@ def _read_file(found: Registry, file: Path, home: Path, depth: int = 0) -> None:
 
 
 def _read_variable(found: Registry, text: str, home: Path) -> None:
-    """Read the variable: a list in parentheses, or paths with colons between; an empty one goes on."""
+    """Read the variable: a list in parentheses, or paths with colons between; an empty one inherits."""
     if text.lstrip().startswith("("):
         try:
             (whole,) = read_data(text)
@@ -137,7 +138,7 @@ def _read_variable(found: Registry, text: str, home: Path) -> None:
 
 
 def _add(found: Registry, directive: Datum, origin: str, home: Path, depth: int) -> None:
-    """Take up one directive of a configuration."""
+    """Add what one directive of a configuration says."""
     match directive:
         case Word("ignore-inherited-configuration"):
             found.inherits = False
@@ -162,7 +163,7 @@ def _add(found: Registry, directive: Datum, origin: str, home: Path, depth: int)
 
 
 def _location(datum: Datum, origin: str, home: Path) -> Path | None:
-    """Return the path that a location names, or None for one that only ASDF could work out."""
+    """Return the path that a location names; None for one that only ASDF can resolve."""
     parts = datum if isinstance(datum, list) else [datum]
     starts = {"home": home, "root": Path("/"), "here": Path(origin).parent}
     path: Path | None = None
@@ -213,5 +214,5 @@ def _line(text: str, place: int) -> int:
 
 
 def lisp_string(text: str) -> str:
-    """Write a text so that a Lisp reader reads it."""
+    """Write a text as a Lisp string."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

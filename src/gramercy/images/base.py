@@ -23,7 +23,7 @@ class Form(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A compiler's or reader's remark; `line` counts in the file, or in the code that was sent."""
+    """A warning or note of a compiler or reader; `line` counts in the file, or in the code that was sent."""
 
     kind: str
     type: str = ""
@@ -43,7 +43,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class ImageFault(msgspec.Struct, frozen=True):
-    """What went wrong inside an image, told by the image itself or, when it died, by its keeper.
+    """What went wrong inside an image, told by the image itself or, when its process died, by this one.
 
     `file`, `line`, `column` and `text` (the line itself) are the place of what could not be read or compiled;
     without a file the line counts in the code that was sent. `causes` are nearest first.
@@ -146,7 +146,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """A sign of life of an evaluation that takes long, with what it has printed since the last one."""
+    """A report of an evaluation that takes long: the seconds so far, and the output since the last report."""
 
     seconds: float
     stdout: str = ""

@@ -24,26 +24,28 @@ from time import monotonic, sleep, time
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageStartError
+from gramercy.images.asdf import lisp_string
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     Tell = Callable[[str], object]
 
 SOURCE = Path(__file__).parent / "lisp"
+# A build takes 5 s; the rest is for a loaded machine.
 BUILD_SECONDS = 120.0
+# How often a line tells that a build is going on.
 QUIET_SECONDS = 1.0
+# Cores and compiled files of versions and projects that were not used for so long are removed.
 KEPT_SECONDS = 30 * 24 * 3600.0
+# Characters of the output of a failed build: the error is at its end.
 TAIL = 2000
 BUILDING = "building the SBCL core, once; this takes a few seconds"
 WAITING = "waiting for the SBCL core, which another process builds"
 
 
 def cache_directory() -> Path:
-    """Return where cores are kept."""
+    """Return the directory of gramercy in the user's cache."""
     root = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(root) if root.startswith("/") else Path.home() / ".cache") / "gramercy"
 
@@ -60,8 +62,8 @@ def core_name(sbcl: str, version: str) -> str:
 def find_core(sbcl: str, version: str, tell: Tell | None = None) -> Path | None:
     """Return the core, building it when there is none; None where it cannot be kept.
 
-    `tell` gets a line about what takes long, again and again while it does, and about what cannot be done;
-    without it standard error does, each line once.
+    `tell` gets a line about what takes long, once a second while it does, and about what cannot be done;
+    without it, standard error does, each line once.
     """
     tell = tell or on_standard_error
     core = cache_directory().resolve() / core_name(sbcl, version)
@@ -86,15 +88,15 @@ def find_core(sbcl: str, version: str, tell: Tell | None = None) -> Path | None:
 
 @cache
 def on_standard_error(text: str) -> None:
-    """Tell the person who started this process, but nothing twice."""
-    # A client may have closed its end, or the disk of a log may be full: no reason to fail.
+    """Write a line to standard error, once in each process."""
+    # EPIPE from a client that has closed its end, or ENOSPC from a log: no reason to fail.
     with suppress(OSError, ValueError):
         sys.stderr.write(f"gramercy: {text}\n")
 
 
 @contextmanager
 def _lock(path: Path, tell: Tell) -> Iterator[None]:
-    """Let one process build while the others wait; a builder that dies lets go."""
+    """Let one process build while the others wait; the kernel unlocks for one that dies."""
     begun = told = monotonic()
     with path.open("w") as file:
         while True:
@@ -124,19 +126,19 @@ def _build(sbcl: str, core: Path, tell: Tell) -> None:
             "--disable-debugger",
         ]
         command += ["--load", str(SOURCE / "build.lisp")]
-        command += ["--eval", f"(gramercy.image:build-core {_lisp_string(made)})"]
+        command += ["--eval", f"(gramercy.image:build-core {lisp_string(str(made))})"]
         status, said = _run(command, directory, tell)
         if not made.exists():
             raise ImageStartError(f"the SBCL core cannot be built:\n{said[-TAIL:].strip()}")
         if status != 0:
-            # SBCL leaves what it has written so far when the disk is full or a quota is used up.
+            # When the disk or a quota is full, SBCL leaves a truncated core.
             raise OSError(errno.ENOSPC, "it could not be written to its end; the disk may be full")
         _write_through(made)
         made.replace(core)
 
 
 def _write_through(path: Path) -> None:
-    """Have a file on the disk before it gets its name: half of one would be found again and again."""
+    """Sync a file before it is renamed: after a crash a truncated core would be used again and again."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -145,7 +147,7 @@ def _write_through(path: Path) -> None:
 
 
 def _run(command: list[str], home: str, tell: Tell) -> tuple[int, str]:
-    """Run the build with a clean environment; return its status and what it said."""
+    """Run the build with a clean environment; return its exit status and output."""
     environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": home, "LANG": "C.UTF-8"}
     with (
         tempfile.TemporaryFile(dir=home) as log,
@@ -172,10 +174,6 @@ def _wait(process: subprocess.Popen[bytes], tell: Tell) -> int:
     raise ImageStartError(f"the SBCL core was not built within {BUILD_SECONDS:g} s")
 
 
-def _lisp_string(path: Path) -> str:
-    return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
 def _remove_old(current: Path) -> None:
     for path in [*current.parent.glob("sbcl-*.core"), *current.parent.glob("sbcl-*.lock")]:
         with suppress(OSError):
@@ -183,16 +181,18 @@ def _remove_old(current: Path) -> None:
                 path.unlink()
 
 
+# Of all compile caches together: some dozens of projects with big libraries.
 MOST_BYTES = 2 << 30
-# A library such as ironclad takes 20 MB.
+# On the disk: a library such as ironclad takes 20 MB.
 LEAST_FREE_BYTES = 64 << 20
-# One in use must not be removed for room.
+# A cache that was opened within a day may be in use, and is not removed for room.
 IN_USE_SECONDS = 24 * 3600.0
+# A sweep walks through all caches, so once a day.
 SWEEP_SECONDS = 24 * 3600.0
 
 
 def build_key(sbcl: str, version: str) -> str:
-    """Return what compiled files depend on: the version alone would mix builds with other features."""
+    """Return a name for what compiled files depend on: builds of one version differ in features."""
     binary = Path(sbcl).resolve()
     words = []
     for file in (binary, binary.parent.parent / "lib/sbcl/sbcl.core"):
@@ -203,10 +203,10 @@ def build_key(sbcl: str, version: str) -> str:
 
 
 def fasl_directory(project: Path | None, build: str, rights: str, sources: Iterable[Path] = ()) -> Path:
-    """Return the directory for a project and what an image there may do.
+    """Return the compile cache for a project and the rights of an image there.
 
-    `sources` are the places of its libraries: a file that was compiled against one version of a library must
-    not be taken for one that was compiled against another.
+    `sources` are the directories of its libraries: what was compiled against one version of a library must
+    not be loaded with another.
     """
     name = _digest([str(project), *map(str, sources)])[:16]
     return cache_directory().resolve() / "fasl" / f"{build}-{name}-{rights}" / "files"
@@ -216,7 +216,7 @@ def open_cache(directory: Path, project: Path | None) -> str | None:
     """Make the directory ready; return why it cannot be used, or None when it can."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Beside the files, where no image can write: when it was last used, and by which project.
+        # Outside of what the image may write: its mtime is the last use, its content the project.
         (directory.parent / "project").write_text(f"{project}\n", encoding="utf-8", errors="replace")
         with tempfile.TemporaryFile(dir=directory):
             pass
@@ -230,7 +230,7 @@ def open_cache(directory: Path, project: Path | None) -> str | None:
 
 
 def size_of(directory: Path) -> int:
-    """Return how many bytes are kept in a directory, without following links that code in an image made."""
+    """Return the bytes below a directory, without following links, which evaluated code may have made."""
     return sum(status.st_size for status in _files(directory))
 
 
@@ -242,7 +242,7 @@ def _files(directory: Path) -> Iterator[os.stat_result]:
 
 
 def _sweep(current: Path) -> None:
-    """Remove, once a day, what nobody needs: of projects that are gone, unused for long, or too much."""
+    """Remove, once a day, caches of deleted projects, those unused for long, and the oldest beyond 2 GB."""
     stamp = current.parent / "swept"
     with suppress(OSError):
         if stamp.exists() and time() - stamp.stat().st_mtime < SWEEP_SECONDS:

@@ -22,20 +22,123 @@ if TYPE_CHECKING:
     from gramercy.images.base import Reply
     from gramercy.images.connection import Connection
 
-# Each is a process, of which about 1 MB is its own; those with names do not count among the first.
+# Each is a process with about 1 MB of private memory. Those with names do not count among the first.
 MOST_CHECKPOINTS = 16
 MOST_NAMED = 64
-# Languages remember the values of the last three evaluations, or fewer.
+# Lisp remembers the values of the last three evaluations (`*`, `**`, `***`), Python of one (`_`).
 MOST_LOOKS = 3
+# Characters of code that are kept to be run again: more would take too long to run, and to hold in memory.
+LARGEST_PAST = 16 * 1024 * 1024
+# Of the differences that a replay makes, as many as a person or model reads.
+MOST_DIFFERENCES = 10
+# One line of a list.
+LONGEST_LABEL = 60
+# An address in memory as the languages print it: no two runs have it in common.
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\{[0-9A-F]{6,}\}")
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One call that may have changed the state, and how it went: `told` is a digest of its reply.
+
+    A `look` is no change, though it has run the methods that print its values.
+    """
+
+    op: str
+    code: str
+    package: str | None = None
+    ok: bool = True
+    interrupted: bool = False
+    told: str = ""
+    look: bool = False
+
+    def shown(self) -> str:
+        """Return the beginning of the code, on one line."""
+        return first_words(self.code)
+
+
+def first_words(code: str) -> str:
+    """Return the beginning of the code, on one line."""
+    return " ".join(code[: 4 * LONGEST_LABEL].split())[:LONGEST_LABEL]
+
+
+class Past(msgspec.Struct, frozen=True):
+    """A linked list of steps, newest first; states that have steps in common share them.
+
+    `depth` counts the steps that are no looks, also those that were dropped beyond LARGEST_PAST.
+    """
+
+    step: Step
+    previous: Past | None = None
+    size: int = 0
+    depth: int = 1
+
+    def steps(self) -> list[Step]:
+        """Return the steps, oldest first."""
+        found, past = [], self
+        while True:
+            found.append(past.step)
+            if past.previous is None:
+                return found[::-1]
+            past = past.previous
+
+
+def extended(past: Past | None, step: Step) -> Past:
+    """Return a past with one more step; beyond LARGEST_PAST only size and depth are kept."""
+    size = (past.size if past else 0) + len(step.code)
+    count = depth(past) + (not step.look)
+    if size > LARGEST_PAST:
+        return Past(Step(step.op, ""), None, size, count)
+    return Past(step, past, size, count)
+
+
+def depth(past: Past | None) -> int:
+    """Return how many calls that may have changed something led to a state."""
+    return 0 if past is None else past.depth
+
+
+def steps_since(past: Past | None, earlier: Past | None) -> list[Step] | None:
+    """Return the steps from an earlier state to a later one; None where some were dropped."""
+    found: list[Step] = []
+    while past is not None and past is not earlier:
+        found.append(past.step)
+        past = past.previous
+    return found[::-1] if past is earlier else None
+
+
+def digest(reply: Reply) -> str:
+    """Return a digest of a reply, to tell whether a replay answers the same.
+
+    A CRC, since one is made after every change: it guards against chance, not against an attack.
+    """
+    parts = [value for form in reply.forms for value in form.values]
+    told = "\0".join([*parts, reply.stdout, reply.stderr])
+    if "0x" in told or "{" in told:
+        told = _ADDRESS.sub("", told)
+    return f"{zlib.crc32(told.encode('utf-8', 'replace')):08x}"
+
+
+def differences(steps: list[Step], replies: list[Reply | None]) -> list[str]:
+    """Tell which steps went otherwise in a replay; a step without a reply was left out."""
+    told = []
+    for number, (step, reply) in enumerate(zip(steps, replies, strict=True), 1):
+        if reply is None:
+            told.append(f"step {number} ({step.shown()}) had been interrupted, and is left out")
+        elif step.ok != reply.ok:
+            reason = f": {reply.error.type}, {reply.error.message}" if reply.error else ""
+            now = "fails now" if step.ok else "does not fail now"
+            told.append(f"step {number} ({step.shown()}) {now}{reason}")
+        elif step.told and step.told != digest(reply):
+            told.append(f"step {number} ({step.shown()}) answers otherwise now")
+    return told
 
 
 @dataclass(slots=True)
 class Checkpoint:
     """One sleeping copy of the image.
 
-    `code` is the beginning of the call that led to it, `names` are the labels people gave it. `looks` are
-    the latest calls that were answered in this very state and changed nothing but the variables in which a
-    language remembers values; `looks_before` are those of its parent when the call that led here began.
+    `code` is the beginning of the call that led to it, `names` are the labels that it was given. `looks` are
+    the latest calls in this state that changed nothing but the variables with the last values (`*`, `_`);
+    `looks_before` are those of its parent when the call that led here began.
     """
 
     id: str
@@ -50,20 +153,20 @@ class Checkpoint:
 
     @property
     def label(self) -> str:
-        """What to call it: the names people gave it, else the code that led to it."""
+        """The names that it was given, else the code that led to it."""
         return ", ".join(self.names) or self.code
 
     def looked(self, step: Step) -> None:
-        """Remember a call that changed nothing and was answered in this very state."""
+        """Remember a call in this state that changed nothing."""
         self.looks = (*self.looks[1 - MOST_LOOKS :], step)
 
     def shown(self) -> str:
-        """Return how a sentence names it."""
+        """Return its id and label, for a sentence."""
         return f"{self.id} ({self.label})" if self.label else self.id
 
 
 class Timeline:
-    """Checkpoints by id, oldest first, with the one the live image stands on."""
+    """Checkpoints by id, oldest first; `current` is the one that the live process comes from."""
 
     def __init__(self, limit: int = MOST_CHECKPOINTS) -> None:
         self.limit = limit
@@ -74,15 +177,15 @@ class Timeline:
     def add(
         self, connection: Connection, code: str, past: Past | None = None, *, goal: Checkpoint | None = None
     ) -> Checkpoint:
-        """Add the state the live image has now, with what led to it; it becomes the current one.
+        """Add the present state of the live process, with what led to it; it becomes the current one.
 
-        The oldest makes room for it, but not the goal of a way back that is about to be gone.
+        The oldest without a name is dropped for it, unless that is the `goal` of a rollback under way.
         """
         self._count += 1
         parent = self.standing()
         looks = parent.looks if parent is not None else ()
         checkpoint = Checkpoint(f"c{self._count}", self.current, code, connection, time(), past)
-        # Where calls in between were not kept, the looks of the parent are not those before the last call.
+        # Only where no call in between was left unkept are the parent's looks those before the last call.
         if parent is not None and depth(past) - depth(parent.past) == 1:
             checkpoint.looks_before = looks
         self._checkpoints[checkpoint.id] = checkpoint
@@ -91,7 +194,7 @@ class Timeline:
         return checkpoint
 
     def standing(self) -> Checkpoint | None:
-        """Return the newest kept state on the way to the present one."""
+        """Return the current checkpoint: the newest one on the way to the present state."""
         return self._checkpoints.get(self.current or "")
 
     def get(self, word: str) -> Checkpoint:
@@ -107,7 +210,7 @@ class Timeline:
         raise CheckpointError(f"there is no checkpoint {word!r} (any more): there are {there}")
 
     def newest_first(self) -> list[Checkpoint]:
-        """Return the checkpoints from which a lost state can be restored, best first."""
+        """Return the current checkpoint and its ancestors, newest first."""
         current = self.standing()
         line = []
         while current is not None:
@@ -132,10 +235,10 @@ class Timeline:
             checkpoint.names.append(name)
 
     def forget(self, checkpoint: Checkpoint) -> None:
-        """Drop a checkpoint; its process ends when it notices that nobody is there."""
+        """Drop a checkpoint; its process exits at EOF."""
         self._checkpoints.pop(checkpoint.id, None)
         for child in self._checkpoints.values():
-            # What came from it comes from the one before it now, so that the way back has no gap.
+            # Its children get its parent, so that the line of ancestors has no gap.
             if child.parent == checkpoint.id:
                 child.parent, child.looks_before = checkpoint.parent, ()
         if self.current == checkpoint.id:
@@ -159,7 +262,7 @@ class Timeline:
         return list(self._checkpoints.values())
 
     def infos(self, *, is_present: bool = True) -> list[CheckpointInfo]:
-        """Describe the checkpoints, oldest first; `is_present` if the image still is as the current one."""
+        """Describe the checkpoints, oldest first; `is_present`: nothing has changed since the current one."""
         return [self.info(checkpoint, is_present=is_present) for checkpoint in self._checkpoints.values()]
 
     def info(
@@ -185,106 +288,10 @@ class Timeline:
 
 
 def private_bytes(pid: int) -> int | None:
-    """Return the memory that a process shares with nobody, where the system tells."""
+    """Return the private memory of a process, from smaps_rollup; None where that cannot be read."""
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
         fields = dict(line.split(":", 1) for line in rollup if ":" in line)
         return sum(int(fields[name].split()[0]) * 1024 for name in ("Private_Clean", "Private_Dirty"))
     except (OSError, KeyError, ValueError):
         return None
-
-
-LARGEST_JOURNAL = 16 * 1024 * 1024
-# Where an object happens to lie, as the languages print it; no two runs have it in common.
-_ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\{[0-9A-F]{6,}\}")
-
-
-class Step(msgspec.Struct, frozen=True):
-    """One call that may have changed the state, and how it went: `told` is a digest of what it answered.
-
-    A look is not counted as a change, though values may have run code of their own to print themselves.
-    """
-
-    op: str
-    code: str
-    package: str | None = None
-    ok: bool = True
-    interrupted: bool = False
-    told: str = ""
-    look: bool = False
-
-    def shown(self) -> str:
-        """Return the beginning of the code, on one line."""
-        return " ".join(self.code[:240].split())[:60]
-
-
-class Past(msgspec.Struct, frozen=True):
-    """A step and all those before it; states that have steps in common share them.
-
-    `depth` counts the steps that are no looks, also those that were dropped because they would be too long
-    to write.
-    """
-
-    step: Step
-    previous: Past | None = None
-    size: int = 0
-    depth: int = 1
-
-    def steps(self) -> list[Step]:
-        """Return the steps, oldest first."""
-        found, past = [], self
-        while True:
-            found.append(past.step)
-            if past.previous is None:
-                return found[::-1]
-            past = past.previous
-
-
-def extended(past: Past | None, step: Step) -> Past:
-    """Return a past with one more step; of one that is too long to be written only the length is kept."""
-    size = (past.size if past else 0) + len(step.code)
-    count = depth(past) + (not step.look)
-    if size > LARGEST_JOURNAL:
-        return Past(Step(step.op, ""), None, size, count)
-    return Past(step, past, size, count)
-
-
-def depth(past: Past | None) -> int:
-    """Return how many calls that may have changed something led to a state."""
-    return 0 if past is None else past.depth
-
-
-def steps_since(past: Past | None, earlier: Past | None) -> list[Step] | None:
-    """Return the steps that lead from an earlier state to a later one; None where some were not kept."""
-    found: list[Step] = []
-    while past is not None and past is not earlier:
-        found.append(past.step)
-        past = past.previous
-    return found[::-1] if past is earlier else None
-
-
-def digest(reply: Reply) -> str:
-    """Return a short digest of what an evaluation answered, to tell whether it answers the same again.
-
-    Made after every change, so it is a quick one: it guards against chance, not against an attack.
-    """
-    parts = [value for form in reply.forms for value in form.values]
-    told = "\0".join([*parts, reply.stdout, reply.stderr])
-    if "0x" in told or "{" in told:
-        told = _ADDRESS.sub("", told)
-    return f"{zlib.crc32(told.encode('utf-8', 'replace')):08x}"
-
-
-def differences(steps: list[Step], replies: list[Reply | None]) -> list[str]:
-    """Tell which steps did not go as they went the first time; one without a reply was left out."""
-    told = []
-    for number, (step, reply) in enumerate(zip(steps, replies, strict=True), 1):
-        if reply is None:
-            told.append(f"step {number} ({step.shown()}) had been interrupted, and is left out")
-        elif step.ok != reply.ok:
-            reason = f": {reply.error.type}, {reply.error.message}" if reply.error else ""
-            now = "fails now" if step.ok else "does not fail now"
-            told.append(f"step {number} ({step.shown()}) {now}{reason}")
-        elif step.told and step.told != digest(reply):
-            told.append(f"step {number} ({step.shown()}) answers otherwise now")
-    return told

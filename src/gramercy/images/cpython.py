@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from gramercy.images.interpreters import Interpreter
 
 SOURCE = Path(__file__).parent / "python"
-# Twice what the process allows itself for the file that is run first.
+# Twice what the program inside gives to the user's init file.
 INIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a Python image has: its interpreter, directories to import from, and what is wrong."""
+    """What was found for a Python image: interpreter, directories to import from, and what is wrong."""
 
     interpreter: Interpreter
     has_packages: bool
@@ -44,12 +44,12 @@ class Surroundings:
 
 
 def look_around(project: Path | None, environment: Environment) -> Surroundings:
-    """Find what an image of the project has; only an interpreter that was asked for has to be usable."""
+    """Find interpreter and packages; raise only where one that the user named cannot be used."""
     paths = tuple(path.expanduser().resolve() for path in environment.paths)
     for path in paths:
         if not path.is_dir():
             raise ImageStartError(f"{path} cannot be added to the image: there is no such directory")
-    # An isolated interpreter does not read the variable by itself.
+    # An isolated interpreter (-I) ignores PYTHONPATH.
     told = (
         Path(project or "", word)
         for word in environment.variables.get("PYTHONPATH", "").split(os.pathsep)
@@ -74,7 +74,7 @@ def python_program(project: Path | None, environment: Environment, *, confinemen
     """Return how to start a Python image."""
     around = look_around(project, environment)
     interpreter = around.interpreter
-    # What is in the project can be read already, and shall stay writable.
+    # Not what is in the project: that is writable, and a grant to read would be bound over it.
     readable = {path for path in around.paths if project is None or not path.is_relative_to(project)}
     readable |= {SOURCE.resolve(), *around.editables.beside}
     readable |= {interpreter.environment} if interpreter.environment is not None else set()
@@ -107,7 +107,7 @@ def _init(path: Path) -> Path:
 
 
 def _activation(interpreter: Interpreter) -> dict[str, str]:
-    """Let programs that evaluated code starts find those of the environment."""
+    """Return what `activate` would set, for programs that evaluated code starts."""
     if interpreter.environment is None:
         return {}
     programs = f"{interpreter.environment / 'bin'}{os.pathsep}{ENVIRONMENT['PATH']}"
@@ -123,7 +123,7 @@ def _options(around: Surroundings, environment: Environment) -> list[str]:
 
 
 def _notes(around: Surroundings) -> Iterator[str]:
-    """Say what is not as it should be; what is well is told by the doctor and by each hello."""
+    """Say what is wrong or left out; what is well is told by the doctor."""
     yield from around.wrong
     if around.wrong:
         instead = around.interpreter.title if around.has_packages else "a Python without packages"
@@ -165,6 +165,7 @@ def _findings(around: Surroundings) -> Iterator[Finding]:
     yield Finding("import path", Status.OK, ", ".join(map(str, (*around.first, *around.paths))))
 
 
+# Of a .pth file or a finder: real ones have some lines, and all are read before the image starts.
 LARGEST_FILE = 1 << 20
 MOST_FILES = 1000
 _QUOTED = re.compile(r"""['"](/[^'"\n]+)['"]""")
@@ -172,7 +173,10 @@ _QUOTED = re.compile(r"""['"](/[^'"\n]+)['"]""")
 
 @dataclass(frozen=True, slots=True)
 class Editables:
-    """Directories that editable installs lead to: below the project, in its git work tree, or elsewhere."""
+    """Directories that editable installs name: in the project, in its git work tree, or outside of both.
+
+    What is outside is named by files of the project, so only the user can grant it.
+    """
 
     inside: tuple[Path, ...] = ()
     beside: tuple[Path, ...] = ()
@@ -180,7 +184,10 @@ class Editables:
 
 
 def find_editables(packages: Iterable[Path], project: Path | None, known: Iterable[Path] = ()) -> Editables:
-    """Sort the directories that files in `packages` name; those below `known` places are at hand already."""
+    """Sort the directories that .pth files and finders in `packages` name, read as text, by where they are.
+
+    Those below `known` directories are granted already.
+    """
     at_hand = [*known, *packages]
     inside, beside, outside = set(), set(), set()
     tree = work_tree(project) if project is not None else None
@@ -205,7 +212,7 @@ def _named(packages: Path) -> Iterator[Path]:
                 if path.is_dir():
                     yield path.resolve()
                 elif path.suffix == ".py" and path.is_file():
-                    # A module of its own, not in a package: what is imported from is its directory.
+                    # A single module: its directory goes on the import path.
                     yield path.resolve().parent
             except (OSError, ValueError):
                 continue

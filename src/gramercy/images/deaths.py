@@ -15,6 +15,7 @@ from gramercy.images.base import ImageFault
 if TYPE_CHECKING:
     from gramercy.images.processes import Program
 
+# What runtimes print before they die, and what that means.
 _SIGNS = (
     ("Heap exhausted", "it ran out of heap"),
     ("GC invariant lost", "its garbage collector failed"),
@@ -23,12 +24,11 @@ _SIGNS = (
     ("Segmentation fault", "it accessed memory that is not its own"),
     ("fatal error", "its runtime gave up"),
 )
+# What tells of too little memory: the type or the message of an error (the second message is of the dynamic
+# loader), the output of a runtime that does not start (also of a core bigger than the limit), or a death.
 _TYPES = ("MemoryError", "HEAP-EXHAUSTED")
-# The second is what the loader says of a library whose data does not fit.
 _MESSAGES = ("Cannot allocate memory", "failed to map segment from shared object")
-# What runtimes print that cannot start: for lack of memory, or since a saved state is bigger than the limit.
 _AT_START = ("MemoryError", "Heap exhausted", "too small for core", "allocate", "out of memory")
-# As the reports of deaths put it.
 _DEATHS = ("it ran out of heap", "it ran out of memory")
 MORE_TIME = (
     "The limit is set by --timeout or, where the operator allows it, by the argument timeout of the call."
@@ -45,7 +45,7 @@ _SIGNALS: dict[int, str] = {
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """How a process ended, as its parent learned it: `exited`, `signaled`, `running` or `unknown`."""
+    """How a process ended, as its parent learned by waitpid: `exited`, `signaled`, `running` or `unknown`."""
 
     kind: str = "unknown"
     code: int = 0
@@ -53,30 +53,30 @@ class Fate(msgspec.Struct, frozen=True):
 
 
 def died(log: str, fate: Fate) -> ImageFault:
-    """Describe a death in the middle of a call."""
+    """Describe a death during an evaluation."""
     return ImageFault(type="IMAGE-DIED", message=f"The image ended during this call: {_cause(log, fate)}.")
 
 
 def killed(seconds: float) -> ImageFault:
-    """Describe an evaluation that could be stopped only by ending the process."""
+    """Describe an evaluation that could be stopped only by SIGKILL."""
     told = f"The evaluation did not finish within {seconds:g} s and ignored two interrupts"
     message = f"{told}, so its process was ended. {MORE_TIME}"
     return ImageFault(type="TIMEOUT", message=message, interrupted=True)
 
 
 def late(fault: ImageFault, seconds: float) -> ImageFault:
-    """Describe an evaluation that was interrupted because its time was up."""
+    """Describe an evaluation that was interrupted at its timeout."""
     message = f"The evaluation did not finish within {seconds:g} s and was interrupted. {MORE_TIME}"
     return msgspec.structs.replace(fault, type="TIMEOUT", message=message)
 
 
 def caught(seconds: float) -> str:
-    """Say of an evaluation that went on after its limit that it was told to stop."""
+    """Describe an evaluation that caught the interrupt at its timeout and went on."""
     return f"After {seconds:g} s the evaluation was interrupted; its code caught that. {MORE_TIME}"
 
 
 def _cause(log: str, fate: Fate) -> str:
-    # A clean exit is told by its status alone: what stands in the log is then older.
+    # After a clean exit the log tells nothing: what stands there is older.
     if fate.kind != "exited" or fate.code != 0:
         for sign, words in _SIGNS:
             if sign in log:
@@ -98,20 +98,20 @@ def _status(fate: Fate) -> str:
 
 
 def memory_hint(program: Program) -> str:
-    """Say what an image may use and how to get more; nothing where it is not limited."""
+    """Say how much memory an image may use and how to get more; nothing where it is not limited."""
     if program.memory_mb is None:
         return ""
     return f"the image may use {program.memory_mb} MB: start it with --memory for more"
 
 
 def with_start_hint(told: str, program: Program) -> str:
-    """Add the hint to what an image said that did not start, if that tells of too little memory."""
+    """Add the hint to the output of an image that did not start, if that tells of too little memory."""
     is_about_memory = program.memory_mb is not None and any(word in told for word in _AT_START)
     return f"{told}\n{memory_hint(program)}" if is_about_memory else told
 
 
 def with_memory_hint(fault: ImageFault, program: Program) -> ImageFault:
-    """Add the hint to a fault that tells of too little memory, also by a death; return others as they are."""
+    """Add the hint to a fault, or a death, that tells of too little memory; return others as they are."""
     hint = memory_hint(program)
     if not hint or hint in fault.message or not _is_about_memory(fault):
         return fault

@@ -34,13 +34,13 @@ class PublishedPort:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The user's own word on an image. What is not told is found in the project, or has a default.
+    """What the user wants for an image. What is not set is found in the project, or has a default.
 
     `python` is an interpreter or a virtual environment; `paths` are directories outside of the project that
     may be read and imported from; `registries` are trees of Lisp systems outside of the project; `init` is a
-    file that is loaded when the image starts; `memory_mb` bounds the memory that each process uses;
-    `variables` are added to the environment of its processes. `notes` are sentences for whoever uses the
-    image first, such as what was refused of a project's own file.
+    file that is loaded when the image starts; `memory_mb` limits the memory of each process (see
+    `memory_for`); `variables` are added to the environment of its processes. `notes` come with the first
+    reply, such as what was refused of a project's own file.
     """
 
     python: str | None = None
@@ -54,16 +54,23 @@ class Environment:
     notes: tuple[str, ...] = ()
 
 
+# Enough for numpy, pandas and data of some size; four such images fit into 8 GB.
 PYTHON_MB = 2048
+# The heap alone, which SBCL reserves as a whole.
 LISP_MB = 1024
-# Beside its heap, which counts as a whole, SBCL starts with 180 MB of tables; each thread takes 4 MB.
+# What SBCL may use beside its heap: it starts with 180 MB of tables, and each thread takes 4 MB.
 BESIDE_HEAP_MB = 1024
 # Python comes up with 16 MB and SBCL with 48, but then there is no room left for the user's code.
 LEAST_MB = 64
 
 
 def memory_for(language: str, wanted_mb: int | None) -> int:
-    """Return what an image of the language may use; a limit under which it cannot start is refused."""
+    """Return the megabytes that a process of the language may use; raise where it could not start with them.
+
+    The limit is RLIMIT_DATA, set in `spawning`: private writable memory, not addresses, so that libraries,
+    mapped files and reserved ranges are free. It counts when memory is asked for, so that the language raises
+    its own error and the process lives on.
+    """
     if wanted_mb is None:
         return LISP_MB if language == "sbcl" else PYTHON_MB
     if wanted_mb < LEAST_MB:
@@ -74,7 +81,7 @@ def memory_for(language: str, wanted_mb: int | None) -> int:
 
 
 class Status(StrEnum):
-    """How good it is."""
+    """How good a finding is."""
 
     OK = "ok"
     WARNING = "warning"
@@ -83,7 +90,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of a report. A warning leaves something out of use, a failure breaks a promise."""
+    """One line of a report: with a warning something is not used, with a failure something does not work."""
 
     name: str
     status: Status

@@ -22,12 +22,15 @@ from gramercy.images.project import SYSTEM_DIRECTORIES, work_tree
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+# The program inside an image uses the syntax of this version.
 OLDEST = (3, 11)
+# Of pyvenv.cfg, which has five lines.
 LARGEST_SETTINGS = 1 << 16
-# As many as the kernel follows.
+# As many as the kernel follows (ELOOP).
 MOST_LINKS = 40
-HEADER_OCTETS = 20
-# Where the user's own environment is told, the nearer one first.
+# Of an ELF file: magic, class and byte order are its first 6 bytes, the machine is bytes 18 and 19.
+ELF_HEADER_BYTES = 20
+# Variables that name the user's own environment, in the order of preference.
 VARIABLES = ("VIRTUAL_ENV", "CONDA_PREFIX")
 SETTINGS, CONDA = "pyvenv.cfg", "conda-meta"
 _PROGRAM = re.compile(r"python(?:3(?:\.(?P<minor>\d{1,3}))?)?(?P<flags>[td]{0,2})")
@@ -37,10 +40,10 @@ _AGAIN = "make the environment again"
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python as it is started: `program` keeps the name by which it belongs to its `environment`.
+    """A Python to start: `program` is the path by which it finds its `environment`, with links unresolved.
 
-    `origin` says where it was found. `places` are what it reads outside of its environment: real file or
-    directory, and the name under which it is looked for.
+    `origin` says where it was found. `places` are (real path, name) of what it reads outside of its
+    environment.
     """
 
     program: Path
@@ -52,13 +55,13 @@ class Interpreter:
 
     @property
     def title(self) -> str:
-        """Name it for people."""
+        """Version, directory and origin, for people."""
         where = self.environment or self.program
         return f"Python {self.version[0]}.{self.version[1]} of {where} ({self.origin})"
 
 
 def find_environment(project: Path | None) -> tuple[Interpreter | None, tuple[str, ...]]:
-    """Return the first usable environment of the project or the user, and what is wrong with those before."""
+    """Return the first usable environment of project or user, and what is wrong with those before it."""
     wrong: list[str] = []
     for place, origin in _candidates(project):
         try:
@@ -73,7 +76,7 @@ def find_environment(project: Path | None) -> tuple[Interpreter | None, tuple[st
 def _candidates(project: Path | None) -> Iterator[tuple[Path, str]]:
     for name in (".venv", "venv") if project is not None else ():
         place = Path(project or "", name)
-        # A directory of that name may hold anything; a link that leads nowhere was meant as one.
+        # Another directory of that name is passed over; a dangling link was meant as an environment.
         if is_environment(place) or os.path.lexists(place / "bin" / "python") or _is_dangling(place):
             yield place, name
     for name in VARIABLES:
@@ -83,7 +86,7 @@ def _candidates(project: Path | None) -> Iterator[tuple[Path, str]]:
 
 
 def is_environment(directory: Path) -> bool:
-    """Tell whether a directory is a virtual environment, or one of conda."""
+    """Tell whether a directory is a virtual environment or one of conda."""
     return (directory / SETTINGS).is_file() or (directory / CONDA).is_dir()
 
 
@@ -92,7 +95,7 @@ def _is_dangling(place: Path) -> bool:
 
 
 def _check_inside(place: Path, project: Path) -> None:
-    """Refuse a link of the project that leads out of it: only the user may grant what is outside."""
+    """Refuse a link that leads out of the project: only the user may grant what is outside."""
     real = place.resolve()
     if not real.is_relative_to(work_tree(project) or project):
         raise ImageStartError(
@@ -102,7 +105,7 @@ def _check_inside(place: Path, project: Path) -> None:
 
 def environment_at(directory: Path, origin: str) -> Interpreter:
     """Return the interpreter of an environment, or say what is wrong with it."""
-    # The directory may be reached through links; the program in it must keep its own name.
+    # Only the directory is resolved: Python finds its environment by the unresolved path of the program.
     root = directory.resolve()
     if not root.is_dir():
         raise ImageStartError(f"there is no directory {root}")
@@ -144,7 +147,7 @@ def _virtual(root: Path, program: Path, origin: str) -> Interpreter:
 
 
 def _conda(root: Path, program: Path, origin: str) -> Interpreter:
-    """Return a conda environment: it is an installation of its own, whose libraries are anywhere in lib."""
+    """Return a conda environment, which is a whole installation with its own libraries."""
     real = _real_program(program)
     version = _version(real, {})
     libraries = _libraries(root, version)
@@ -192,20 +195,20 @@ def _is_of_this_machine(program: Path) -> bool:
 
 
 def _kind(header: bytes) -> tuple[bytes, bytes]:
-    """Return what of a header tells the format, the word size, the order of octets and the processor."""
+    """Return what of an ELF header tells the word size, the byte order and the machine."""
     return header[:6], header[18:20]
 
 
 def _header(program: Path) -> bytes:
     try:
         with program.open("rb") as file:
-            return file.read(HEADER_OCTETS)
+            return file.read(ELF_HEADER_BYTES)
     except OSError:
         return b""
 
 
 def _settings(file: Path) -> dict[str, str]:
-    """Read `key = value` lines of a file of the project, which may be anything but a file."""
+    """Read the `key = value` lines of pyvenv.cfg; O_NONBLOCK, since a project may have a FIFO there."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as source:
@@ -218,7 +221,7 @@ def _settings(file: Path) -> dict[str, str]:
 
 
 def _version(real: Path, told: dict[str, str]) -> tuple[int, int]:
-    """Return the version by the name of the real program, the settings, or the library beside it."""
+    """Return the version: from the name of the real program, pyvenv.cfg, or the library beside it."""
     minor = next(_minors(real, told), None)
     if minor is None:
         raise ImageStartError(
@@ -244,7 +247,7 @@ def _minors(real: Path, told: dict[str, str]) -> Iterator[int]:
 
 
 def _libraries(root: Path, version: tuple[int, int]) -> list[Path]:
-    """Return the standard library of an installation; with some distributions half of it is in lib64."""
+    """Return the standard library of an installation, which some distributions split over lib and lib64."""
     name = f"python{version[0]}.{version[1]}"
     found = [root / lib / each for lib in ("lib", "lib64") for each in (name, f"{name}t")]
     found = [path for path in found if path.resolve().name in (name, f"{name}t") and path.is_dir()]
@@ -253,12 +256,12 @@ def _libraries(root: Path, version: tuple[int, int]) -> list[Path]:
 
 
 def _chain(program: Path) -> list[Path]:
-    """Return the names that a chain of links goes through."""
+    """Return every path that a chain of links goes through."""
     names = [program]
     while names[-1].is_symlink() and len(names) < MOST_LINKS:
         last = names[-1]
         target = last.readlink()
-        # What is above a directory depends on where the directory really is.
+        # `..` is relative to the real directory.
         start = Path(os.path.realpath(last.parent)) if os.pardir in target.parts else last.parent
         names.append(Path(os.path.normpath(start / target)))
     return names
@@ -267,7 +270,7 @@ def _chain(program: Path) -> list[Path]:
 def _pieces(
     real: Path, names: Iterable[Path], version: tuple[int, int], roots: Iterable[Path]
 ) -> list[tuple[Path, Path]]:
-    """Return what of an installation is needed, under each name by which it is looked for."""
+    """Return (real path, name) of what an installation needs, under each name by which it is opened."""
     places = dict.fromkeys(names, real)
     for root in sorted(roots):
         for library in _libraries(root, version):
@@ -299,7 +302,7 @@ _EXPECTED = "expected an interpreter, the directory of an environment, or a vers
 
 
 def chosen_interpreter(word: str, origin: str = "chosen") -> Interpreter:
-    """Return what the word means, or say why it cannot be used."""
+    """Return the interpreter that the user means by a path, an environment or a version such as 3.12."""
     path = Path(word).expanduser()
     if path.is_dir():
         return environment_at(path, origin)
@@ -321,7 +324,7 @@ def chosen_interpreter(word: str, origin: str = "chosen") -> Interpreter:
 
 
 def _installed(version: str, flag: str, *, every: bool = False) -> Iterator[Path]:
-    """Yield the programs of a version: on PATH, then the newest; one such as 3.12.1 by its directory."""
+    """Yield the programs of a version: on PATH, then of pyenv and uv, newest first; 3.12.1 only of those."""
     name = "python3.*" if every else f"python{'.'.join(version.split('.')[:2])}{flag}"
     is_full = version.count(".") > 1
     for directory in os.environ.get("PATH", "").split(os.pathsep) if not is_full else ():
@@ -366,7 +369,7 @@ def _pyenv_choice(root: Path) -> str:
 
 
 def _behind_shim(program: Path) -> Path:
-    """Return the interpreter that a shim of pyenv stands for: the shim is a script that runs pyenv."""
+    """Return the interpreter that a shim of pyenv would run: the shim itself is a script."""
     root = program.parent.parent
     if program.parent.name != SHIMS or not (root / "versions").is_dir():
         return program

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gramercy.images.processes import Program
 
 LANGUAGES = ("sbcl", "python")
-# What each language tells about a project, for a report.
+# For the doctor: what each language finds in a project.
 FINDINGS: dict[str, Callable[[Path, Environment], list[Finding]]] = {
     "sbcl": lisp_findings,
     "python": python_findings,
@@ -36,9 +36,9 @@ FINDINGS: dict[str, Callable[[Path, Environment], list[Finding]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ImageSettings:
-    """What it takes to start an image; `confinement` None means the best there is.
+    """What it takes to start an image; without a `confinement`, the best that works here.
 
-    `tell` gets a line while the start takes long; without it standard error does.
+    `tell` gets a line while the start takes long; without it, standard error.
     """
 
     language: str
@@ -48,7 +48,7 @@ class ImageSettings:
     tell: Callable[[str], object] | None = None
 
     def program(self) -> Program:
-        """Return how to start the image. Finding out may take a while at the very first use."""
+        """Return how to start the image; the first time for SBCL this builds a core, which takes seconds."""
         confinement = self.confinement or find_confinement()
         if self.language == "sbcl":
             program = sbcl_program(self.project, self.environment, confinement=confinement, tell=self.tell)
@@ -68,10 +68,10 @@ def open_image(  # noqa: PLR0913 - each has a default, and a caller names the on
     environment: Environment | None = None,
     tell: Callable[[str], object] | None = None,
 ) -> LiveImage:
-    """Return an image that starts when it is first used; without a language in that of the project.
+    """Return an image that starts when it is first used; without a language, in that of the project.
 
     Where its files do not tell, that is SBCL if it is installed, else Python.
-    `tell` gets a line while starting takes long; without it standard error does.
+    `tell` gets a line while the start takes long; without it, standard error.
     """
     chosen = language or default_language(project)
     if chosen not in LANGUAGES:
@@ -84,15 +84,17 @@ def open_image(  # noqa: PLR0913 - each has a default, and a caller names the on
     return LiveImage(name or chosen, settings.program, timeout=timeout, language=chosen)
 
 
-# The program that gives up abstract unix sockets, which come with the network of the machine.
+# A program of ours that denies abstract unix sockets, which belong to the network namespace, by Landlock.
 SOCKETS = Path(landlock.__file__)
-LONGEST_VALUE = 128 * 1024 - 256  # the kernel's limit for one variable with its name, 32 pages
+# The kernel allows 32 pages for one variable (MAX_ARG_STRLEN), its name included.
+LONGEST_VALUE = 128 * 1024 - 256
+# A quarter of what the kernel commonly allows for arguments and environment together.
 MOST_BYTES = 512 * 1024
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _OWN = "the image has its own"
 _LOADER = "it would load other code into the programs that start and confine the image"
 _SHELL = "it would change the shell that starts the image"
-# Names that are not passed on, with the reason and what to try.
+# Variables that are refused, with the reason and what to try.
 REFUSED = {
     "PATH": f"{_OWN}; name programs by their full path",
     "HOME": f"{_OWN}, since yours is out of its reach",
@@ -114,10 +116,10 @@ REFUSED_PREFIXES = {"LD_": _LOADER}
 
 
 def equipped(program: Program, environment: Environment) -> Program:
-    """Return the program with what the user wants for it, also when it begins with a saved state."""
+    """Return the program with the user's variables, network and ports, also for a saved core."""
     grants = replace(
         program.grants,
-        # What the language has made of a variable, such as a list of registries, stands in for it.
+        # The language comes last: it has read the user's value of such a variable, as of CL_SOURCE_REGISTRY.
         environment={**_variables(environment.variables), **program.grants.environment},
         network=environment.network,
     )
@@ -144,7 +146,7 @@ def equipped(program: Program, environment: Environment) -> Program:
 
 
 def _variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Check names and values, of which none is told: they may be secret."""
+    """Check names and values; no message has a value in it, which may be secret."""
     for name, value in variables.items():
         reason = _why_refused(name, value)
         if reason is not None:

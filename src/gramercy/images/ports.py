@@ -28,18 +28,20 @@ if TYPE_CHECKING:
 
 DIALER = Path(dialer.__file__)
 LOOPBACK = "127.0.0.1"
-# Each takes two descriptors of the 1024 that a process commonly has; more connections wait until one ends.
+# Each takes two descriptors of the 1024 that a process commonly has; more connections wait in the backlog.
 MOST_CONNECTIONS = 128
+# A connect on the loopback is answered at once, unless the dialer or the server hangs.
 DIAL_SECONDS = 5.0
-# How long nothing is accepted when there are no more descriptors.
+# How long nothing is accepted after EMFILE and the like.
 PAUSE_SECONDS = 0.5
+# The thread never blocks in anything but select, which is woken.
 STOP_SECONDS = 2.0
 
 
 class Relay:
     """The published ports of one image, from before its start until after its end.
 
-    `notes` tells which of them could not be had.
+    `notes` tell which of them could not be bound.
     """
 
     def __init__(self, ports: tuple[PublishedPort, ...], heir_of: Relay | None = None) -> None:
@@ -74,22 +76,22 @@ class Relay:
         self._listeners[listener] = port
 
     def listener(self, port: PublishedPort) -> socket.socket | None:
-        """Return another hold on the socket that listens for a port, if there is one."""
+        """Return a duplicate of the socket that listens for a port, if there is one."""
         return next(
             (each.dup() for each, known in self._listeners.items() if known.outer == port.outer), None
         )
 
     @property
     def descriptor(self) -> int:
-        """The end of the line that the first process of the image inherits."""
+        """The end of the socket pair to the dialer that the first process of the image inherits."""
         return self._inner_line.fileno()
 
     def command(self, command: list[str]) -> list[str]:
-        """Return the command that leaves the dialer behind and then runs another one."""
+        """Return the command that forks the dialer and then execs another one."""
         return [*inner_command(DIALER), str(self.descriptor), *command]
 
     def start(self) -> None:
-        """Begin to relay, once the image has its end of the line."""
+        """Begin to relay, once the image has inherited its end of the socket pair."""
         self._inner_line.close()
         self._selector.register(self._waker, selectors.EVENT_READ)
         self._selector.register(self._line, selectors.EVENT_READ)
@@ -156,7 +158,7 @@ class Relay:
         try:
             self._line.send(dialer.REQUEST.pack(number, inner))
         except OSError:
-            # The dialer has ended, or does not read: evaluated code can do that to it.
+            # EPIPE or EAGAIN: evaluated code can kill or stop the dialer.
             near.close()
             return
         self._dialed[number] = (near, monotonic() + DIAL_SECONDS)
@@ -194,7 +196,7 @@ class Relay:
 
 
 def _checked(descriptors: list[int]) -> socket.socket | None:
-    """Return the socket that was handed over if it is a TCP socket; anything else is closed."""
+    """Return the descriptor that the dialer passed as a socket if it is TCP; anything else is closed."""
     for descriptor in descriptors:
         try:
             found = socket.socket(fileno=descriptor)
@@ -216,14 +218,15 @@ def _why_not(port: PublishedPort, error: OSError, *, by: str) -> str:
     return f"{told}. Choose another with --publish OUTER:{port.inner}."
 
 
+# Large reads keep the copying thread off the interpreter's lock; a socket buffer holds no more.
 CHUNK = 256 * 1024
-# The flag of the socket itself is shared with the process that made it, which can change it at any time.
+# Not O_NONBLOCK: file status flags are shared with the dialer, where evaluated code could change them.
 AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
 @dataclass(eq=False, slots=True)
 class End:
-    """One socket of a pair, with what is still to be written to it."""
+    """One socket of a pair, with the bytes that are still to be written to it."""
 
     channel: socket.socket
     waiting: memoryview = field(default_factory=lambda: memoryview(b""))
@@ -234,7 +237,7 @@ class End:
 
 
 class Pipes:
-    """Pairs of sockets that are served by the loop that owns the selector."""
+    """Pairs of connected sockets: bytes are copied both ways, with backpressure, by the loop of the relay."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
@@ -251,7 +254,7 @@ class Pipes:
         return bool(self._connecting)
 
     def join(self, near: socket.socket, far: socket.socket, deadline: float) -> None:
-        """Copy between two sockets; the far one may be connecting still, but not beyond the deadline."""
+        """Copy between two sockets; the far one may still be connecting, until the deadline."""
         left, right = End(near), End(far, deadline=deadline)
         left.other, right.other = right, left
         self._ends |= {left, right}
@@ -259,7 +262,7 @@ class Pipes:
         self._watch(right)
 
     def serve(self, end: End, events: int) -> None:
-        """Do what a socket is ready for."""
+        """Read or write what a socket is ready for."""
         if end not in self._ends:
             return  # closed in the same turn
         try:
@@ -306,7 +309,7 @@ class Pipes:
                 each.channel.close()
 
     def _watch(self, end: End) -> None:
-        """Look out for what the socket shall do next: no more is read than the other side has taken."""
+        """Register for what is next to do; nothing is read until the other side has taken the last bytes."""
         events = selectors.EVENT_WRITE if end.waiting or end.deadline is not None else 0
         if not (end.has_ended or end.other.waiting or end.deadline or end.other.deadline):
             events |= selectors.EVENT_READ

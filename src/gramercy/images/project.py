@@ -18,14 +18,16 @@ from pathlib import Path
 from gramercy.errors import SandboxError
 
 GIT = ".git"
-# What stands at the top of a Python project, whichever tool it was made with.
+# Files at the top of a Python project, by the tools that make them.
 PYTHON_SIGNS = frozenset(
     ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "Pipfile", "uv.lock", ".venv", "venv")
 )
-# A directory of tens of thousands of files tells by its first ones, or not at all.
+# Entries looked at to tell the language, in a few milliseconds.
 MOST_ENTRIES = 5_000
+# Of .gitmodules, which comes with the repository: no real one is bigger, and each entry is a bind mount.
 LARGEST_MODULES_FILE = 1 << 20
 MOST_MODULES = 200
+# Each try fails only if another image removes the directory at that moment.
 TRIES = 50
 _TOP = (
     "bin",
@@ -84,10 +86,7 @@ def project_directory(project: str | Path) -> Path:
 
 
 def default_language(project: str | Path) -> str:
-    """Return the language of an image that nobody chose one for: that of the project, if it has but one.
-
-    Where its files do not tell, that is SBCL if it is installed.
-    """
+    """Return the language that the project's files tell; else SBCL if it is installed, else Python."""
     found = set()
     with contextlib.suppress(OSError), os.scandir(project) as entries:
         for entry in itertools.islice(entries, MOST_ENTRIES):
@@ -97,14 +96,14 @@ def default_language(project: str | Path) -> str:
                 found.add("sbcl")
     if found == {"python"}:
         return "python"
-    # A server whose images are named starts without it: it loads compressors, 5 ms in all.
+    # Imported here: shutil loads the compressors, 5 ms that a server with named images saves.
     from shutil import which
 
     return "sbcl" if which("sbcl") else "python"
 
 
 def protected_paths(project: Path) -> list[Path]:
-    """Return the .git of a project and of its submodules, and the Python environments at its top."""
+    """Return what an image must not write: .git, also of submodules, and Python environments."""
     candidates = [project / GIT, *(project / name / GIT for name in _submodules(project))]
     candidates += _environments(project)
     return [path for path in candidates if path.exists() and path.resolve() == path]
@@ -120,12 +119,12 @@ def _environments(project: Path) -> list[Path]:
 
 
 def work_tree(project: Path) -> Path | None:
-    """Return the git work tree a project is in, unless it holds the user's home or the system."""
+    """Return the git work tree that a project is in, unless that contains the user's home or the system."""
     home = Path.home().resolve()
     for place in (project, *project.parents):
         if place in SYSTEM_DIRECTORIES or place == home or place in home.parents:
             return None
-        # An empty directory is but a placeholder.
+        # An empty directory is a Placeholder, not a repository.
         if (place / GIT).is_file() or (place / GIT / "HEAD").is_file():
             return place
     return None
@@ -157,7 +156,7 @@ class Placeholder:
         return self._path.is_dir() and next(self._path.iterdir(), None) is None
 
     def _hold(self) -> int | None:
-        """Lock the directory together with the other images; it may be removed while that is waited for."""
+        """Take a shared lock on the directory; try again if another image has removed it meanwhile."""
         for _ in range(TRIES):
             with contextlib.suppress(OSError):
                 self._path.mkdir(exist_ok=True)
@@ -169,7 +168,7 @@ class Placeholder:
         return None
 
     def close(self) -> None:
-        """Let go, and remove the directory if nobody else holds it and it is still empty."""
+        """Remove the directory if it is empty and no other image holds the lock, and unlock it."""
         if self._descriptor is None:
             return
         with contextlib.suppress(OSError):

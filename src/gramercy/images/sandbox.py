@@ -28,11 +28,32 @@ from gramercy.images.python.landlock import SCOPES_SINCE, landlock_version
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# bwrap takes milliseconds to run `true` or to print its help.
 PROBE_SECONDS = 10.0
 ENVIRONMENT = MappingProxyType({"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"})
+# Programs and libraries, and the few files of /etc that they need to start. The rest of /etc holds secrets.
+SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")))
+SYSTEM_FILES = tuple(
+    Path("/etc", name) for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
+)
+# Where names are looked up and whose certificates are trusted; not all of /etc/ssl, which has private keys.
+NETWORK_FILES = tuple(
+    Path("/etc", name)
+    for name in (
+        "resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services", "protocols",
+        "ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust/extracted",
+    )
+)  # fmt: skip
+# The tmpfs at /tmp and /dev/shm take memory of the machine beyond RLIMIT_DATA.
+TEMPORARY_BYTES = 512 * 1024 * 1024
+SHARED_MEMORY_BYTES = 64 * 1024 * 1024
+# Inside there is one user, with a name, since many programs look themselves up in /etc/passwd.
+INNER_ID = "1000"
+PASSWD_DIRECTORY = Path(__file__).resolve().parent / "confine"
+# For Landlock; bubblewrap makes devices of its own.
 DEVICES = ("/dev/full", "/dev/null", "/dev/zero")
 READABLE_DEVICES = ("/dev/random", "/dev/urandom", "/proc")
-# The image's own interpreter cannot be used before the confinement, nor need it have this package.
+# Run by our own interpreter: that of the image must not run unconfined, and need not have this package.
 _CONFINE = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from gramercy.images.confine.program import main; main()"
@@ -52,8 +73,8 @@ class Grants:
     """What a particular image may use beside the system.
 
     `private` is the directory of the image's own socket, with a directory for temporary files. `memory_mb`
-    bounds the private writable memory of each process. `aliases` are files and directories that can be read
-    under another name too: what it is, and the name, which outside goes through symbolic links.
+    limits the private writable memory of each process. `aliases` are (real path, name) of what is readable
+    under a name that outside goes through symbolic links.
     """
 
     readable: tuple[Path, ...] = ()
@@ -87,7 +108,7 @@ def find_confinement(*, allow_none: bool = False) -> Confinement:
 
 
 def why_not(confinement: Confinement) -> str | None:
-    """Return why a confinement cannot be used here, or None when it can; tried once for each process."""
+    """Return why a confinement cannot be used here, or None when it can; tried once in each process."""
     if confinement is Confinement.BUBBLEWRAP:
         return _why_not_bubblewrap(shutil.which("bwrap"))
     if confinement is Confinement.LANDLOCK:
@@ -97,7 +118,7 @@ def why_not(confinement: Confinement) -> str | None:
 
 @cache
 def _why_not_bubblewrap(program: str | None) -> str | None:
-    """Run the real policy around a command that does nothing: user namespaces may be switched off."""
+    """Run `true` under the real options: user namespaces may be disabled."""
     if program is None:
         return "bubblewrap is not installed"
     try:
@@ -151,8 +172,8 @@ def confined_command(
 ) -> list[str]:
     """Return the command that runs another one inside the confinement.
 
-    `seccomp` and `options` are descriptors for bubblewrap, of its filter and of options that nobody else on
-    this machine shall read.
+    `seccomp` and `options` are descriptors that bubblewrap reads: its filter, and options that must not be
+    on its command line.
     """
     if confinement is Confinement.BUBBLEWRAP:
         words = bubblewrap_options(grants, seccomp=seccomp, options=options)
@@ -178,19 +199,19 @@ def _landlock(grants: Grants) -> list[str]:
     private = (grants.private,) if grants.private else ()
     for path in (*SYSTEM, *SYSTEM_FILES, *READABLE_DEVICES, *grants.readable, *private):
         words += ["--read", str(path)]
-    # The links are there, and Landlock asks what they lead to.
+    # The links exist outside; Landlock checks only what they lead to.
     for path, _ in grants.aliases:
         words += ["--read", str(path)]
     for path in (*DEVICES, *grants.writable, *((grants.temporary,) if grants.temporary else ())):
         words += ["--write", str(path)]
     for path in NETWORK_FILES if is_open else ():
-        # Rights are given to what a link leads to; the link itself may be read by everybody.
+        # Landlock checks what a link leads to; reading the link itself needs no right.
         words += ["--read", os.path.realpath(path)]
     return words + _landlock_project(grants.project)
 
 
 def _landlock_project(project: Path | None) -> list[str]:
-    """Grant the project; where it has a .git or an environment, entry by entry, so that none can be added."""
+    """Grant the project; entry by entry where it has protected ones, so that its top cannot be written."""
     if project is None:
         return []
     kept = protected_paths(project)
@@ -203,30 +224,10 @@ def _landlock_project(project: Path | None) -> list[str]:
     return words
 
 
-# Programs and libraries, and the few files of /etc that they need to start. The rest of /etc holds secrets.
-SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")))
-SYSTEM_FILES = tuple(
-    Path("/etc", name) for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
-)
-# Where names are looked up and whose certificates are trusted; not all of /etc/ssl, which has private keys.
-NETWORK_FILES = tuple(
-    Path("/etc", name)
-    for name in (
-        "resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services", "protocols",
-        "ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust/extracted",
-    )
-)  # fmt: skip
-TEMPORARY_BYTES = 512 * 1024 * 1024
-SHARED_MEMORY_BYTES = 64 * 1024 * 1024
-# Whoever runs it outside, inside there is one user, with a name: many programs ask for that.
-INNER_ID = "1000"
-PEOPLE = Path(__file__).resolve().parent / "confine"
-
-
 def bubblewrap_options(
     grants: Grants, *, seccomp: int | None = None, options: int | None = None
 ) -> list[str]:
-    """Return the options for the grants.
+    """Return the options of bubblewrap for the grants; what is not bound does not exist inside.
 
     `seccomp` is a descriptor to read a filter of system calls from, `options` one to read more options from.
     """
@@ -244,7 +245,7 @@ def bubblewrap_options(
 def environment_options(environment: Mapping[str, str]) -> bytes:
     """Return the options that set the environment, as bubblewrap reads them from a descriptor.
 
-    Never on its command line: that can be read by every user of the machine, and values may be secret.
+    Never on its command line, which every user of the machine can read: values may be secret.
     """
     words = ["--clearenv"]
     for name, value in environment.items():
@@ -260,7 +261,7 @@ def _system() -> list[str]:
     for path in SYSTEM_FILES:
         words += _if_there(path)
     for name in ("passwd", "group"):
-        words += ["--ro-bind", str(PEOPLE / name), f"/etc/{name}"]
+        words += ["--ro-bind", str(PASSWD_DIRECTORY / name), f"/etc/{name}"]
     return words
 
 
@@ -271,13 +272,13 @@ def _if_there(path: Path) -> list[str]:
 def _devices() -> list[str]:
     shared = [*_if_known("--size", str(SHARED_MEMORY_BYTES)), "--tmpfs", "/dev/shm"]  # noqa: S108 - private
     temporary = [*_if_known("--size", str(TEMPORARY_BYTES)), "--tmpfs", "/tmp"]  # noqa: S108 - private
-    # Root outside owns the settings of the kernel under /proc and could write them without any capability.
+    # For root outside, files below /proc/sys are its own, writable without any capability.
     processes = ["--proc", "/proc", "--remount-ro", "/proc"]
     return [*processes, "--dev", "/dev", *shared, "--remount-ro", "/dev", *temporary]
 
 
 def _paths(grants: Grants) -> list[str]:
-    """Bind what is granted, after /tmp since it may be inside, and narrower places on top of wider ones."""
+    """Bind what is granted: after /tmp, since it may be below it, and inner directories over outer ones."""
     binds = [(path, "--bind") for path in grants.writable]
     binds += [(path, "--ro-bind") for path in grants.readable]
     sources = {name: path for path, name in grants.aliases}
@@ -286,7 +287,7 @@ def _paths(grants: Grants) -> list[str]:
         # A socket can be connected to on a read-only mount, but not replaced.
         binds.append((grants.private, "--ro-bind"))
     if grants.temporary is not None:
-        # What the image hands over, such as a core that was saved.
+        # For what the image hands over, such as a saved core.
         binds.append((grants.temporary, "--bind"))
     if grants.project is not None:
         binds.append((grants.project, "--bind"))
@@ -303,24 +304,27 @@ def _if_known(option: str, *values: str) -> list[str]:
 
 @cache
 def _help() -> frozenset[str]:
-    """Return the options of the installed version; the older ones lack some that are good to have."""
+    """Return the words of bwrap --help: older versions lack some options."""
     program = shutil.which("bwrap")
     if program is None:
         return frozenset()
     try:
-        done = subprocess.run([program, "--help"], capture_output=True, timeout=10, check=False)  # noqa: S603 - as found
+        done = subprocess.run([program, "--help"], capture_output=True, timeout=PROBE_SECONDS, check=False)  # noqa: S603 - as found
     except (OSError, subprocess.TimeoutExpired):
         return frozenset()
     return frozenset(done.stdout.decode("utf-8", "replace").split())
 
 
 def inner_command(program: Path) -> list[str]:
-    """Return the words that run a program which needs the standard library alone."""
+    """Return the command that runs a program of ours inside a sandbox, before the image starts there.
+
+    Under our own interpreter: an SBCL image has no Python, and that of a project may be any version.
+    """
     return [_executable(), "-I", "-S", str(program.resolve())]
 
 
 def inner_places(program: Path) -> tuple[Path, ...]:
-    """Return what must be readable inside for that: the program, the interpreter and its library."""
+    """Return what must be readable inside for that: the program, the interpreter and its standard library."""
     executable = Path(_executable())
     library = Path(os.__file__).resolve().parent
     found = [executable, library, *(executable.parents[1] / "lib").glob("libpython3*.so*")]

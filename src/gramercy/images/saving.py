@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from gramercy.errors import ImageError
-from gramercy.images.checkpoints import LARGEST_JOURNAL, Past, Step, differences
+from gramercy.images.checkpoints import LARGEST_PAST, MOST_DIFFERENCES, Past, Step, differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     from gramercy.images.connection import Connection
     from gramercy.images.processes import Family, Program
 
+# Of a recording; to be raised when old files cannot be read any more.
 FORMAT = 1
 # The first bytes of a core of SBCL.
 CORE_MAGIC = b"LCBS"
+# A core of gigabytes on a slow disk.
 SAVE_SECONDS = 120.0
-MOST_DIFFERENCES = 10
 
 
 class Restorable(Protocol):
-    """What it takes to take up a state."""
+    """What `restore_image` needs of an image."""
 
     def program(self) -> Program:
         """Return how the image was started."""
@@ -57,7 +58,7 @@ def save_image(path: Path, family: Family, live: Connection, past: Past | None) 
 
 
 def _save_core(path: Path, family: Family, live: Connection) -> int:
-    """Let the image write a core where it may, and move it to where it may not."""
+    """Let the image write a core into its private directory, and copy it to where it may not write."""
     made = family.directory.path / "tmp" / f"{secrets.token_hex(8)}.core"
     try:
         answer = live.request(dict[str, Any], SAVE_SECONDS, "save", path=str(made))
@@ -74,7 +75,7 @@ def _save_core(path: Path, family: Family, live: Connection) -> int:
 def _copy(made: Path, path: Path) -> int:
     partial = path.with_name(f"{path.name}.partial")
     try:
-        # Not through a link that code inside the image may have put there.
+        # O_NOFOLLOW: evaluated code may have put a link there.
         with (
             os.fdopen(os.open(made, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as source,
             partial.open("wb") as target,
@@ -88,7 +89,7 @@ def _copy(made: Path, path: Path) -> int:
 
 
 def restore_image(path: Path, image: Restorable) -> str:
-    """Take up a state; what was there before is left only when that has worked."""
+    """Take up a state; the present one is given up only when that has worked."""
     path = path.expanduser().resolve()
     program = image.program()
     if program.saved is not None:
@@ -121,7 +122,7 @@ def _check_core(path: Path) -> None:
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """The journal as it stands in a file."""
+    """The steps that led to a state, as they are written to a file."""
 
     gramercy_journal: int
     language: str
@@ -129,11 +130,11 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 def write_recording(path: Path, language: str, past: Past | None) -> int:
-    """Write the journal into a file, whole or not at all; return the number of steps."""
-    if past is not None and past.size > LARGEST_JOURNAL:
+    """Write the steps to a file, atomically; return their number."""
+    if past is not None and past.size > LARGEST_PAST:
         raise ImageError(
             f"what led to this state is {past.size:,} characters of code, more than the "
-            f"{LARGEST_JOURNAL:,} that are run again: reset the image and load the code from files"
+            f"{LARGEST_PAST:,} that are run again: reset the image and load the code from files"
         )
     steps = past.steps() if past else []
     partial = path.with_name(f"{path.name}.partial")
@@ -147,7 +148,7 @@ def write_recording(path: Path, language: str, past: Past | None) -> int:
 
 
 def read_recording(path: Path, language: str) -> list[Step]:
-    """Read a journal that was written for this language."""
+    """Read the steps of a file that was written for this language."""
     try:
         data = path.read_bytes()
         if data[: len(CORE_MAGIC)] == CORE_MAGIC:

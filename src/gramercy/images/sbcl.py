@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from gramercy.images.environment import Environment
 
+# `sbcl --version` takes milliseconds.
 VERSION_SECONDS = 10.0
-# A little more than the image itself gives to the user's init file.
+# A little more than the program inside gives to the user's init file.
 INIT_SECONDS = 130.0
 INSTALL = "apt-get install sbcl"
 
@@ -56,9 +57,9 @@ def sbcl_version(sbcl: str) -> str:
 
 
 def shared_core(tell: Callable[[str], object] | None = None) -> Path | None:
-    """Return the core that all images share, built when there is none for this version yet.
+    """Return the core that all images start from, built when there is none for this version yet.
 
-    `tell` gets a line about what takes long or cannot be done; without it standard error does.
+    `tell` gets a line about what takes long or cannot be done; without it, standard error does.
     """
     sbcl = find_sbcl()
     return find_core(sbcl, sbcl_version(sbcl), tell)
@@ -72,7 +73,7 @@ def sbcl_program(
     saved: Path | None = None,
     tell: Callable[[str], object] | None = None,
 ) -> Program:
-    """Return how to start an SBCL image, from a core that was saved or from the one that all share.
+    """Return how to start an SBCL image, from a saved core or from the one that all share.
 
     Builds the latter when there is none for this version yet, and says so by `tell`.
     """
@@ -131,7 +132,7 @@ def _installation(sbcl: str) -> tuple[Path, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Libraries:
-    """What to grant, what to say to the program, and what to tell the user."""
+    """Variables and options for the program inside, what it may read and write, and notes for the user."""
 
     variables: dict[str, str]
     options: list[str]
@@ -148,9 +149,9 @@ def prepare_libraries(
     build: str,
     is_fresh: bool = True,
 ) -> Libraries:
-    """Find what an image may load and make its compile cache ready. Nothing that is missing is fatal.
+    """Find what an image may load and make its compile cache ready. What is missing becomes a note.
 
-    An image that is not fresh goes on with a state in which the init file was loaded already.
+    An image that is not fresh has its init file loaded already: it starts from a saved core.
     """
     systems = find_systems(project, environment)
     notes = [*systems.problems]
@@ -175,7 +176,7 @@ def prepare_libraries(
 def compile_cache(
     systems: Systems, environment: Environment, *, confinement: Confinement, build: str
 ) -> Path:
-    """Return where compiled files of an image with these systems and rights are kept."""
+    """Return the compile cache of an image with these systems and rights."""
     rights = "free" if confinement is Confinement.NONE else "confined"
     if confinement is not Confinement.NONE and environment.network is not Network.NONE:
         rights = f"{rights}-{environment.network}"
@@ -188,7 +189,7 @@ def _translations(cache: Path) -> str:
 
 
 def _init(systems: Systems, environment: Environment, notes: list[str]) -> Path | None:
-    """Return the file to load at the start; one that is not there is told."""
+    """Return the init file; add a note where it does not exist."""
     if environment.init is None:
         return None
     init = environment.init.expanduser()

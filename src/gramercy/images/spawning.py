@@ -1,4 +1,4 @@
-"""Start the first process of an image so that nothing of it can outlive this one."""
+"""Start the first process of an image, with its limits, so that no process of it outlives this one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from gramercy.images.sandbox import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# Each turn kills all that run; only a fork bomb that is faster survives some.
 MOST_TURNS = 10
-# Limits are set by a shell: Python code between fork and exec is not safe in a process with threads.
-# Private writable memory is limited, not addresses: libraries map far more than they use.
+# Limits are set by a shell: Python code between fork and exec (preexec_fn) is not safe with threads.
+# RLIMIT_DATA (-d), not RLIMIT_AS: libraries map far more addresses than they use memory. No core dumps (-c).
 _LIMIT = 'ulimit -c 0; ulimit -d "$1" 2>/dev/null; shift; exec "$@"'
-# Without a pid namespace somebody must notice that this process was killed, also while the image is busy: a
-# shell that waits on a pipe of ours and then ends the session of the first process.
+# Without a pid namespace a busy image would outlive this process when that is killed: this shell waits for
+# EOF on a pipe of ours and then kills the session of the first process.
 _WATCH = """
 leader=$1
 read -r _
@@ -47,7 +48,7 @@ done
 
 
 class Spawned:
-    """The first process of an image, as this side sees it, and what has to be let go with it."""
+    """The first process of an image, the watching shell and the placeholder that end with it."""
 
     def __init__(
         self,
@@ -71,9 +72,9 @@ class Spawned:
             raise
 
     def status(self) -> int | None:
-        """Return the status the process ended with, or None while it runs.
+        """Return the exit status of the process, or None while it runs.
 
-        It is not reaped: until the end its number must not go to a stranger.
+        WNOWAIT leaves it a zombie: until `end` its pid, the id of the session, must not be recycled.
         """
         if self._process is None:
             return 0
@@ -85,7 +86,7 @@ class Spawned:
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def end(self, seconds: float) -> None:
-        """End every process, also those that the image's code has started."""
+        """Kill every process, also those that evaluated code has started."""
         if self._process is not None and self._process.returncode is None:
             if not self._is_namespaced:
                 _end_session(self._process.pid)
@@ -96,7 +97,7 @@ class Spawned:
 
     def _release(self) -> None:
         if self._watch is not None:
-            # Without a last look around: by now the number of the session may be a stranger's.
+            # Killed before it can act on EOF: by now the id of the session may be recycled.
             self._watch.kill()
             self._watch.wait()
             if self._watch.stdin is not None:
@@ -116,7 +117,7 @@ def _start(
             program = build_filter(platform.machine(), namespaces=True)
             seccomp = _readable(program, descriptors) if program is not None else None
             options = _readable(environment_options(environment), descriptors)
-            # What the user named for the image is not for the programs that start it.
+            # The user's variables are for the image only, not for the shell and bubblewrap.
             environment = child_environment(confinement, replace(grants, environment={}))
         words = confined_command(command, confinement, grants, seccomp=seccomp, options=options)
         passed = tuple(each for each in (*inherited, seccomp, options) if each is not None)
@@ -146,7 +147,7 @@ def _watch(leader: int) -> subprocess.Popen[bytes]:
 
 
 def _readable(content: bytes, descriptors: contextlib.ExitStack) -> int:
-    """Return a descriptor from which another process reads the content."""
+    """Return the descriptor of a memfd with the content, to be inherited."""
     descriptor = os.memfd_create("gramercy")
     descriptors.callback(os.close, descriptor)
     with open(descriptor, "wb", closefd=False) as file:
@@ -156,7 +157,7 @@ def _readable(content: bytes, descriptors: contextlib.ExitStack) -> int:
 
 
 def _end_session(leader: int) -> None:
-    """End what the first process has started, again and again since it may be forking, but for itself."""
+    """Kill the descendants of the first process, again and again since they may be forking."""
     for _ in range(MOST_TURNS):
         found = _kin(leader)
         for process in found:
@@ -167,9 +168,9 @@ def _end_session(leader: int) -> None:
 
 
 def _kin(leader: int) -> list[int]:
-    """Return the processes of a leader's session, and those below it that have left the session.
+    """Return the processes of a leader's session, and its descendants that have left the session.
 
-    The leader adopts the orphans below it, so that nobody gets away by losing a parent.
+    The leader is a subreaper, so that a descendant that loses its parent stays one.
     """
     running = _running()
     found = {process for process, (_, session) in running.items() if session == leader}
@@ -186,7 +187,7 @@ def _running() -> dict[int, tuple[int, int]]:
     running = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError):
-            # The name of the program, in parentheses, may hold anything.
+            # The second field, the name in parentheses, may hold spaces and parentheses.
             state, parent, _, session = file.read_text("utf-8", "replace").rpartition(") ")[2].split()[:4]
             if state not in "ZX":
                 running[int(file.parent.name)] = (int(parent), int(session))
@@ -200,8 +201,7 @@ _threads_lock = threading.Lock()
 def _on_lasting_thread(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
     """Call from a thread that lives as long as this process.
 
-    For the kernel the parent of a process is the thread that started it; what shall die with its parent would
-    die with that thread.
+    PR_SET_PDEATHSIG (bwrap --die-with-parent) fires when the thread that forked ends, not the process.
     """
     process = os.getpid()
     with _threads_lock:

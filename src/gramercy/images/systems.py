@@ -1,7 +1,7 @@
 """Find the Lisp systems that an image may load: those of the project, of its tools, and of the user.
 
 Each source has an origin, to be shown. What the user names is granted for reading; what a file of the project
-names is granted only where it lies in the project, since anybody may have written that file.
+names is granted only inside the project, since the file comes with the repository.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 
     from gramercy.images.environment import Environment
 
+# Levels below the project that are searched for .asd files: `project/systems/name/name.asd`.
 DEEPEST = 2
-# A walk of this size takes about a tenth of a second; what is beyond is told.
+# A walk of this size takes about a tenth of a second; the user is told when it was cut.
 MOST_DIRECTORIES = 1000
 MOST_ENTRIES = 100_000
-# The kernel takes at most 128 KB for one variable.
+# The kernel takes at most 128 KB for one variable (MAX_ARG_STRLEN).
 LONGEST_REGISTRY = 100_000
+# Each link that is granted becomes a bind mount.
 MOST_LINKS = 1000
 VENDORED = frozenset(
     ("__pycache__", "bower_components", "node_modules", "site-packages", "third_party", "vendor", "venv")
 )
-# ASDF reads these as patterns, or as an escape, whatever is written before them.
-STRANGE = "\\*?["
+# ASDF reads these in a path as patterns or as an escape, even when they are escaped.
+WILD = "\\*?["
 # Where ocicl, and an older release of it, keep systems: beside a list of them.
 TOOL_LISTS = {"ocicl": "ocicl.csv", "systems": "systems.csv"}
 QUICKLISP_HOMES = ("quicklisp", ".quicklisp", ".roswell/lisp/quicklisp")
@@ -48,7 +50,7 @@ class Source:
 
 @dataclass(slots=True)
 class Systems:
-    """What was found. `quicklisp` is the file that sets it up; `definitions` are the project's .asd files."""
+    """What was found: `quicklisp` is its setup.lisp, `definitions` are the .asd files of the project."""
 
     project: Path | None
     sources: list[Source] = field(default_factory=list)
@@ -80,7 +82,7 @@ class Systems:
 
 
 def find_systems(project: Path | None, environment: Environment) -> Systems:
-    """Look for systems; what is wrong becomes a problem to be told, never an exception."""
+    """Look for systems; what is wrong becomes a problem in the result, never an exception."""
     found = Systems(project)
     if project is not None:
         _add_project(found, project)
@@ -98,7 +100,7 @@ def find_systems(project: Path | None, environment: Environment) -> Systems:
 
 
 def _add_project(found: Systems, project: Path) -> None:
-    """Add the directories of the project that hold an .asd file; the top always, where one may come to be."""
+    """Add the directories of the project with an .asd file, and its top, where one may be written later."""
     strange = why_unusable(project)
     if strange is not None:
         found.problems.append(f"the systems of the project {project} are not found by ASDF: {strange}")
@@ -143,7 +145,7 @@ def _walk(found: Systems, project: Path) -> Iterator[tuple[Path, list[Path]]]:
 
 
 def _look(found: Systems, directory: str, skipped: frozenset[str]) -> tuple[list[str], list[str], int]:
-    """Return the .asd files of a directory, the directories to look into next, and how much there was."""
+    """Return the .asd files of a directory, its subdirectories, and how many entries it has."""
     definitions, inner, count = [], [], 0
     try:
         with os.scandir(directory) as entries:
@@ -159,12 +161,12 @@ def _look(found: Systems, directory: str, skipped: frozenset[str]) -> tuple[list
                     inner.append(name)
     except OSError as error:
         found.problems.append(f"{directory} is left out: it cannot be read ({error.strerror})")
-    # One more than is looked at, so that the walk can tell.
+    # One more than the limit, so that the walk notices the cut.
     return sorted(definitions), sorted(inner)[: MOST_DIRECTORIES + 1], count
 
 
 def _is_plain(project: Path, name: str) -> bool:
-    """Tell whether a directory is not one of a tool, which is added as what it is."""
+    """Tell whether a directory is none of a tool: those are added by `_add_tools`."""
     return not _is_file(project / TOOL_LISTS[name])
 
 
@@ -179,7 +181,7 @@ def _add_tools(found: Systems, project: Path) -> None:
     else:
         _add(found, qlot / "dists", "qlot", is_tree=True, is_needed=False)
     if is_directory(qlot) and not qlot.is_symlink():
-        # The user's own tools run what is in there, outside of any sandbox.
+        # Bound read-only over the writable project: the user's own tools run what is in there, unconfined.
         found.readable.append(qlot)
     for name in TOOL_LISTS:
         if not _is_plain(project, name):
@@ -232,7 +234,7 @@ def _why_refused(path: Path) -> str | None:
 
 def why_unusable(path: Path) -> str | None:
     """Return why ASDF cannot use a path, or None when it can."""
-    strange = [sign for sign in STRANGE if sign in str(path)]
+    strange = [sign for sign in WILD if sign in str(path)]
     if strange:
         return f"ASDF cannot use a path with {' or '.join(strange)} in it. Give it another name"
     try:
@@ -243,12 +245,12 @@ def why_unusable(path: Path) -> str | None:
 
 
 def _real(path: Path) -> Path:
-    """Return a path without links; unlike pathlib, one that leads in a circle is no error."""
+    """Return a path without links; unlike Path.resolve, a loop is no error."""
     return Path(os.path.realpath(path))
 
 
 def _is_file(path: Path) -> bool:
-    return os.path.isfile(path)  # noqa: PTH113 - what cannot be looked at is none
+    return os.path.isfile(path)  # noqa: PTH113 - EACCES is no error
 
 
 def _grant(found: Systems, path: Path) -> None:
@@ -257,7 +259,7 @@ def _grant(found: Systems, path: Path) -> None:
 
 
 def _grant_links(found: Systems, tree: Path) -> None:
-    """Let links be followed that the user has put into a directory of his own, as is common there."""
+    """Grant what links in a directory of the user lead to, as is common in local-projects."""
     if found.is_inside(tree) or tree.is_relative_to("/usr"):
         return
     try:
@@ -276,7 +278,7 @@ def _grant_links(found: Systems, tree: Path) -> None:
 
 
 def _shorten(found: Systems) -> None:
-    """Leave out what does not fit into a variable of the environment."""
+    """Drop the last sources until the registry fits into one variable."""
     count = len(found.sources)
     while len(found.registry().encode()) > LONGEST_REGISTRY:
         del found.sources[-max(1, len(found.sources) // 10) :]

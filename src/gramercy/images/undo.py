@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gramercy.errors import CheckpointError, ImageError
-from gramercy.images.checkpoints import depth, differences
+from gramercy.images.checkpoints import MOST_DIFFERENCES, depth, differences
 
 if TYPE_CHECKING:
     from gramercy.images.base import CheckpointInfo, Reply
     from gramercy.images.checkpoints import Checkpoint, Step
     from gramercy.images.lifecycle import Lifecycle
-
-MOST_DIFFERENCES = 10
 
 
 def keep_state(lifecycle: Lifecycle, name: str) -> CheckpointInfo:
@@ -31,7 +29,7 @@ def keep_state(lifecycle: Lifecycle, name: str) -> CheckpointInfo:
     if others:
         notes.append(f"{', '.join(others)} has this name too: go back by the ids.")
     if not name:
-        # Whoever keeps a state wants it to last; what has a name is not dropped for room.
+        # A state that was asked for shall last, and what has a name is not dropped for room.
         name = kept.label
     lifecycle.timeline.name(kept, name)
     return lifecycle.timeline.info(kept, notes=notes)
@@ -46,7 +44,7 @@ def _instead(lifecycle: Lifecycle) -> str:
 
 
 def go_back(lifecycle: Lifecycle, word: str) -> CheckpointInfo:
-    """Go to a state by its id or name; the one that is left is kept where it can be, and told where not."""
+    """Go to a state by its id or name; keep the one that is left, or say that it is lost."""
     lifecycle.surely_ready()
     checkpoint = lifecycle.timeline.get(word)
     notes = _left_behind(lifecycle, checkpoint)
@@ -55,7 +53,7 @@ def go_back(lifecycle: Lifecycle, word: str) -> CheckpointInfo:
 
 
 def _left_behind(lifecycle: Lifecycle, goal: Checkpoint) -> list[str]:
-    """Keep the state that is about to be left for the goal, or say what goes with it."""
+    """Keep the state that is about to be left for the goal, or say what is lost with it."""
     lost = lifecycle.unkept
     try:
         return _left_behind_or_raise(lifecycle, goal)
@@ -72,7 +70,7 @@ def _left_behind_or_raise(lifecycle: Lifecycle, goal: Checkpoint) -> list[str]:
 
 
 def undo_exactly(lifecycle: Lifecycle) -> CheckpointInfo:
-    """Go to the state before the last call; where only an earlier one is kept, only if nothing is lost."""
+    """Go to the state before the last call, or to an earlier one if nothing is lost by that; else raise."""
     checkpoint = lifecycle.target()
     count = depth(lifecycle.past) - depth(checkpoint.past)
     if count == 1:
@@ -90,7 +88,7 @@ def undo_exactly(lifecycle: Lifecycle) -> CheckpointInfo:
 
 def _taken_back(lifecycle: Lifecycle, checkpoint: Checkpoint) -> CheckpointInfo:
     left = lifecycle.timeline.standing()
-    # What was looked at later, after coming back here, was not seen yet when the call began.
+    # Looks that came after a return to this checkpoint were not there yet when the call began.
     looks = left.looks_before if left is not None and left.parent == checkpoint.id else None
     lifecycle.go_to(checkpoint, looks)
     return lifecycle.timeline.info(checkpoint, taken_back=1)
@@ -107,7 +105,7 @@ def _choices(checkpoint: Checkpoint, count: int, reason: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What is to be run again from a state that was gone back to, and what was said on the way there."""
+    """The steps to run again from a checkpoint, and the notes about the state that was left for it."""
 
     start: Checkpoint
     steps: list[Step]
@@ -115,10 +113,10 @@ class Replay:
 
 
 def prepare_replay(lifecycle: Lifecycle) -> Replay:
-    """Go to the newest kept state before the last call; return what is to be run again from there."""
+    """Go to the newest checkpoint before the last call; return what is to be run again from there."""
     checkpoint = lifecycle.target()
     steps = lifecycle.steps_from(checkpoint)
-    # What came after the last change only looked at it.
+    # The last change is the one to take back; the looks after it are not run again either.
     while steps.pop().look:
         continue
     notes = _left_behind(lifecycle, checkpoint)
@@ -127,7 +125,7 @@ def prepare_replay(lifecycle: Lifecycle) -> Replay:
 
 
 def told_of_replay(lifecycle: Lifecycle, replay: Replay, replies: list[Reply | None]) -> CheckpointInfo:
-    """Describe the state after a replay: what was run again, and what came out otherwise."""
+    """Describe the state after a replay: what was run again, and what went otherwise."""
     count, told = len(replay.steps), differences(replay.steps, replies)
     notes = [f"{_calls(count)} after {replay.start.shown()} ran again: their effects outside came twice."]
     if not count:
@@ -141,7 +139,7 @@ def told_of_replay(lifecycle: Lifecycle, replay: Replay, replies: list[Reply | N
 
 
 def told_of_definitions(lifecycle: Lifecycle, reply: Reply) -> CheckpointInfo:
-    """Describe what was put back, and what was not; raise where nothing could be."""
+    """Describe what was put back and what was not; raise where nothing could be."""
     if reply.error is not None:
         raise CheckpointError(reply.error.message)
     notes = [f"{change.kind} {change.name} {change.change}" for change in reply.changed]
@@ -149,7 +147,7 @@ def told_of_definitions(lifecycle: Lifecycle, reply: Reply) -> CheckpointInfo:
 
 
 def _standing(lifecycle: Lifecycle, notes: list[str], taken_back: int = 0) -> CheckpointInfo:
-    """Describe the newest kept state, which the image need not be in."""
+    """Describe the current checkpoint, which need not be the present state."""
     lifecycle.surely_ready()
     standing = lifecycle.timeline.standing()
     if standing is None:

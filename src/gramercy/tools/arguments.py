@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gramercy.errors import InvalidSchemaError
-from gramercy.gram.json_schema import compile_cached, compile_schema
+from gramercy.gram.json_schema import compile_schema
+from gramercy.tools.copiers import Copier
 from gramercy.tools.values import SCALARS, copy_json, copy_plain
 
 if TYPE_CHECKING:
@@ -15,24 +19,11 @@ if TYPE_CHECKING:
 
     from gramercy.gram.json_schema import Schema
 
-# Beyond these the thorough check counts digits. Constants, since negating per value would cost too much.
-SMALLEST, LARGEST = -(10**12), 10**12
-
 
 class ArgumentChecker:
     """The arguments of one tool: validation and defaults. The schema is compiled when first needed."""
 
-    __slots__ = (
-        "_closed",
-        "_defaults",
-        "_flat_defaults",
-        "_is_valid",
-        "_plain_types",
-        "_required",
-        "_validator",
-        "schema",
-        "tool",
-    )
+    __slots__ = ("_copy", "_defaults", "_fits", "_validator", "flat", "schema", "tool")
 
     def __init__(
         self, tool: str | None, schema: Schema, validator: Draft202012Validator | None = None
@@ -40,12 +31,11 @@ class ArgumentChecker:
         self.tool = tool
         self.schema = schema
         self._validator = validator
-        self._is_valid: Callable[[Any], bool] | None = None
-        self._closed = schema.get("additionalProperties") is False
         self._defaults = _defaults_of(schema)
-        self._plain_types = _plain_types_of(schema) if self._closed else None
-        self._required = frozenset(schema.get("required", ())) if self._plain_types else frozenset()
-        self._flat_defaults = all(type(default) in SCALARS for default in self._defaults.values())
+        self._copy: Callable[[Any], dict[str, Any] | None] | None = None
+        self._fits: Callable[[Any], bool] | None = None
+        # Whether what `check_quickly` returns has no inside, so that a shallow copy of it is a whole one.
+        self.flat = False
 
     @property
     def validator(self) -> Draft202012Validator:
@@ -57,64 +47,27 @@ class ArgumentChecker:
     def check(self, arguments: Any) -> dict[str, Any]:
         """Return a copy of the arguments with defaults filled in, or raise InvalidArgumentsError.
 
-        The copy is made first and shares nothing with the original: nobody can change what was checked.
+        The copy is made first and shares nothing with the original, which may change after the check.
         """
-        flat = self.check_flat(arguments)
-        return self.check_thoroughly(arguments) if flat is None else flat
+        quick = self.check_quickly(arguments)
+        return self.check_thoroughly(arguments) if quick is None else quick
 
-    def check_flat(self, arguments: Any) -> dict[str, Any] | None:  # noqa: C901, PLR0911 - every call pays
-        """Return the checked copy of arguments that are plain scalars and fit; None says nothing."""
-        if type(arguments) is not dict or not self._flat_defaults:
-            return None
-        copied = arguments.copy()
-        if self._plain_types is not None:
-            return self._check_types(copied, self._plain_types)
-        for value in copied.values():
-            kind = type(value)
-            if kind is str:
-                if not value.isascii():
-                    return None
-            elif kind is int:
-                if not SMALLEST < value < LARGEST:
-                    return None
-            elif kind is not bool:
-                return None
-        # Nothing here can hide a stray NaN, a cycle or a foreign object: the validator alone decides.
-        if not self._closed and not all(type(name) is str and name.isascii() for name in copied):
-            return None
-        try:
-            if not (self._is_valid or self._prepared())(copied):
-                return None
-        except (ValueError, InvalidSchemaError):  # a name that is not text, or a schema that is none
+    def check_quickly(self, arguments: Any) -> dict[str, Any] | None:
+        """Do the same for arguments of the usual shape; None says nothing about the others."""
+        copied = (self._copy or self._prepared())(arguments)
+        if copied is None or (self._fits is not None and not self._fits(copied)):
             return None
         for name, default in self._defaults.items():
-            copied.setdefault(name, default)
+            if name not in copied:
+                copied[name] = copy_json(default)
         return copied
 
-    def _check_types(self, copied: dict[str, Any], types: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the checked copy when every value is exactly of its plain type; None says nothing.
-
-        Most schemas ask for texts, whole numbers and flags and nothing more. For those, looking at the types
-        proves that the arguments fit, at half the price of the validator.
-        """
-        for name, value in copied.items():
-            kind = types.get(name)
-            if type(value) is not kind:
-                return None
-            if kind is str:
-                if not value.isascii():
-                    return None
-            elif kind is int and not SMALLEST < value < LARGEST:
-                return None
-        if len(copied) != len(types) and not self._required.issubset(copied):
-            return None
-        for name, default in self._defaults.items():
-            copied.setdefault(name, default)
-        return copied
-
-    def _prepared(self) -> Callable[[Any], bool]:
-        self._is_valid = self.validator.is_valid
-        return self._is_valid
+    def _prepared(self) -> Callable[[Any], dict[str, Any] | None]:
+        copier = Copier(self.schema)
+        self._fits = None if copier.decides else self.validator.is_valid
+        self.flat = copier.flat and all(type(default) in SCALARS for default in self._defaults.values())
+        self._copy = copier.compiled()
+        return self._copy
 
     def check_thoroughly(self, arguments: Any) -> dict[str, Any]:
         """Do the same for any arguments, whatever is in them."""
@@ -132,7 +85,7 @@ class ArgumentChecker:
 def whole_numbers(value: Any, schema: Any) -> Any:
     """Write whole numbers as Python does where a schema asks for them: for JSON 3.0 and 3 are the same.
 
-    Changes the value, which is nobody else's, and returns it.
+    Changes the value, which must be a copy of the caller's own, and returns it.
     """
     if type(value) is float:
         wanted = schema.get("type") if isinstance(schema, dict) else None
@@ -188,8 +141,21 @@ def _defaults_of(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def validate_tool_args(schema: Schema, arguments: Any) -> dict[str, Any]:
     """Return the arguments with defaults filled in, or raise InvalidArgumentsError naming every fault."""
-    validator = compile_cached(schema)  # equal schemas share the compiled form across calls
-    return ArgumentChecker(None, schema if isinstance(schema, dict) else {}, validator).check(arguments)
+    try:
+        text = msgspec.json.encode(schema) if isinstance(schema, dict) else None
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        text = None  # the compiler says what is wrong with it
+    if text is None:
+        described = schema if isinstance(schema, dict) else {}
+        return ArgumentChecker(None, described, compile_schema(schema)).check_thoroughly(arguments)
+    return _checker_of(text).check(arguments)
+
+
+@lru_cache(maxsize=1024)
+def _checker_of(text: bytes) -> ArgumentChecker:
+    """Return the checker of a schema that may come again; written alike, schemas share one."""
+    schema = msgspec.json.decode(text)
+    return ArgumentChecker(None, schema, compile_schema(schema))
 
 
 def check_definition(schema: Schema) -> list[str]:

@@ -26,6 +26,8 @@ HUGE = 10**4000
 # Names in paths and values in messages are cut here: enough to recognise, short enough for one line.
 LONGEST_STEP = 60
 LONGEST_SHOWN = 60
+# Integers of 64 bits need no count of their digits.
+LEAST_EXACT, MOST_EXACT = -(2**63), 2**63
 # What a copy can share with its original.
 SCALARS = frozenset({str, int, float, bool, type(None)})
 
@@ -60,11 +62,50 @@ def copy_plain(value: Any, *, deepest: int = DEEPEST, tuples: bool = False) -> P
 
 def copy_json(value: Any) -> Any:
     """Copy a value that is already known to be plain JSON."""
-    if type(value) is dict:
-        return {name: item if type(item) in SCALARS else copy_json(item) for name, item in value.items()}
-    if type(value) is list:
-        return [item if type(item) in SCALARS else copy_json(item) for item in value]
-    return value
+    if type(value) in SCALARS:
+        return value
+    copied = value.copy()
+    for place, item in copied.items() if type(copied) is dict else enumerate(copied):
+        if type(item) is dict or type(item) is list:
+            copied[place] = copy_json(item)
+    return copied
+
+
+def copy_exactly(value: Any, left: list[int], depth: int = 0) -> Any:
+    """Copy a value of exactly the types that JSON has, or raise ValueError, which says that it is unusual.
+
+    A faster `copy_plain` for what is usual. `left` holds how many more values may come. Floats that are whole
+    count as unusual, since a schema may want them as integers.
+    """
+    kind = type(value)
+    if kind is str:
+        if value.isascii() or is_unicode(value):
+            return value
+    elif kind is int:
+        if LEAST_EXACT < value < MOST_EXACT:
+            return value
+    elif kind is bool or value is None:
+        return value
+    elif kind is float:
+        if isfinite(value) and not value.is_integer():
+            return value
+    elif (kind is dict or kind is list) and depth < DEEPEST:
+        # The copy is looked at, since another thread may be changing the original.
+        copied = value.copy()
+        left[0] -= len(copied)
+        if left[0] >= 0:
+            return _copied_inside(copied, left, depth + 1)
+    raise ValueError("an unusual value")
+
+
+def _copied_inside(copied: Any, left: list[int], depth: int) -> Any:
+    if type(copied) is list:
+        return [copy_exactly(item, left, depth) for item in copied]
+    for name, item in copied.items():
+        if type(name) is not str or not (name.isascii() or is_unicode(name)):
+            raise ValueError("an unusual name")
+        copied[name] = copy_exactly(item, left, depth)
+    return copied
 
 
 def is_unicode(text: str) -> bool:

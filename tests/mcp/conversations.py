@@ -1,110 +1,16 @@
-"""A client that knows nothing but bytes on sockets, in both eras; and one on pipes that looks the same."""
+"""A client of either era with a person at it, on pipes and over HTTP: what it does is the same on both."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from itertools import count
-from pathlib import Path
-from typing import Any
 
-from tests.mcp import raw_client
-
-BOUND = raw_client.BOUND
+from gramercy.testing.clients import CLIENT, NAMED_BY, modern_meta, request_head
+from tests.support import BOUND, wire_to
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
-PREFIX = "io.modelcontextprotocol/"
-ABOUT = {"name": "raw", "version": "1"}
 ASKABLE: dict[str, object] = {"elicitation": {}}
-NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-
-
-def meta(capabilities):
-    """Return what every request of the newer era says about its client."""
-    about = {"protocolVersion": MODERN, "clientCapabilities": capabilities, "clientInfo": ABOUT}
-    return {f"{PREFIX}{key}": value for key, value in about.items()}
-
-
-def head(body, **headers):
-    """Return the head of a request; underscores stand for dashes, None leaves a header out."""
-    given = {
-        "host": "127.0.0.1",
-        "content-type": "application/json",
-        "accept": "application/json, text/event-stream",
-        "content-length": len(body),
-        **{name.replace("_", "-"): value for name, value in headers.items()},
-    }
-    lines = [f"{name}: {value}\r\n" for name, value in given.items() if value is not None]
-    return f"POST /mcp HTTP/1.1\r\n{''.join(lines)}\r\n".encode()
-
-
-class Response:
-    """An answer whose body is read message by message."""
-
-    def __init__(self, reader, status, headers):
-        self.status, self.headers, self._reader = status, headers, reader
-
-    @property
-    def is_stream(self):
-        return self.headers.get("content-type") == "text/event-stream"
-
-    async def body(self):
-        """Return the whole body."""
-        if self.headers.get("transfer-encoding") == "chunked":
-            return b"".join([chunk async for chunk in self._chunks()])
-        return await self._reader.readexactly(int(self.headers.get("content-length", 0)))
-
-    async def messages(self):
-        """Give the messages of the body, whether it is one of JSON or a stream of events."""
-        if not self.is_stream:
-            text = await self.body()
-            if text:
-                yield json.loads(text)
-            return
-        rest = b""
-        async for chunk in self._chunks():
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                if line.startswith(b"data: {"):
-                    yield json.loads(line[6:])
-
-    async def _chunks(self):
-        while size := int(await self._reader.readline(), 16):
-            yield await self._reader.readexactly(size)
-            await self._reader.readline()
-        await self._reader.readline()
-
-
-class Wire:
-    """One connection, for one request after the other."""
-
-    def __init__(self, port):
-        self._port = port
-        self.reader: Any = None
-        self.writer: Any = None
-
-    async def send(self, data):
-        """Send bytes as they are and return the head of the answer."""
-        if self.writer is None:
-            self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
-        self.writer.write(data)
-        await self.writer.drain()
-        return await self.read()
-
-    async def read(self):
-        """Return the head of the next answer."""
-        async with asyncio.timeout(BOUND):
-            text = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        first, *lines = text.strip().split("\r\n")
-        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-        return Response(self.reader, int(first.split()[1]), headers)
-
-    def close(self):
-        """Let go of the connection at once."""
-        if self.writer is not None:
-            self.writer.transport.abort()
-            self.writer = None
 
 
 class Conversation:
@@ -124,7 +30,7 @@ class Conversation:
     def message(self, method, params, number):
         """Return a request."""
         if self.is_modern:
-            params = {**params, "_meta": meta(self.capabilities)}
+            params = {**params, "_meta": modern_meta(self.capabilities)}
         return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
     async def ask(self, method, **params):
@@ -157,7 +63,7 @@ class Conversation:
     async def greet(self):
         """Begin a session of the older era; the newer one has none."""
         if not self.is_modern:
-            params = {"protocolVersion": self.era, "capabilities": self.capabilities, "clientInfo": ABOUT}
+            params = {"protocolVersion": self.era, "capabilities": self.capabilities, "clientInfo": CLIENT}
             assert "result" in await self.round("initialize", params)
             await self.tell("notifications/initialized")
 
@@ -205,7 +111,7 @@ class HttpConversation(Conversation):
 
     def __init__(self, port, era, *, token=None, **options):
         super().__init__(era, **options)
-        self.wire, self._aside = Wire(port), Wire(port)
+        self.wire, self._aside = wire_to(port), wire_to(port)
         self._session = {} if token is None else {"authorization": f"Bearer {token}"}
 
     def headers(self, message):
@@ -214,13 +120,13 @@ class HttpConversation(Conversation):
             return self._session
         method = message["method"]
         found = {**self._session, "mcp-protocol-version": MODERN, "mcp-method": method}
-        named = message["params"].get(NAMED.get(method, ""))
+        named = message["params"].get(NAMED_BY.get(method, ""))
         return found if named is None else {**found, "mcp-name": named}
 
     async def post(self, message, wire=None):
         """Post a message as it is and return the response."""
         body = json.dumps(message).encode()
-        return await (wire or self.wire).send(head(body, **self.headers(message)) + body)
+        return await (wire or self.wire).send(request_head(body, **self.headers(message)) + body)
 
     async def round(self, method, params):
         number = next(self._numbers)
@@ -245,24 +151,3 @@ class HttpConversation(Conversation):
     def close(self):
         self.wire.close()
         self._aside.close()
-
-
-def start_server(*options, cwd, **environment):
-    """Start `gramercy serve` and return its client on pipes."""
-    return raw_client.RawClient(
-        sys.executable, "-m", "gramercy", "serve", *options, cwd=cwd, NO_COLOR="1", **environment
-    )
-
-
-def port_of(server):
-    """Wait until a server listens and return its port."""
-    raw_client.until(lambda: server.process.poll() is not None or "serves MCP at " in server.errors())
-    said = server.errors()
-    assert "serves MCP at " in said, said
-    return int(said.partition("127.0.0.1:")[2].partition("/")[0])
-
-
-def memory(pid):
-    """Return the megabytes that a process has resident."""
-    status = Path(f"/proc/{pid}/status").read_text("utf-8")
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024

@@ -1,0 +1,66 @@
+"""What tests of several rooms need to start servers and to look at processes."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gramercy.testing.clients import HttpClient, StdioClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Longer than anything takes on a busy machine.
+BOUND = 20.0
+
+
+def start_server(*options: str, cwd: Path, **environment: str) -> StdioClient:
+    """Start `gramercy serve` without colours and return its client on pipes."""
+    return StdioClient.serve(*options, cwd=cwd, env={"NO_COLOR": "1", **environment})
+
+
+def port_of(server: StdioClient) -> int:
+    """Wait until a server listens on this machine and return its port."""
+    until(lambda: server.process.poll() is not None or "serves MCP at " in server.errors())
+    said = server.errors()
+    assert "serves MCP at " in said, said
+    return int(said.partition("127.0.0.1:")[2].partition("/")[0])
+
+
+def wire_to(port: int) -> HttpClient:
+    """Return a connection to the endpoint of a server of this machine, for bytes as they are."""
+    return HttpClient(f"http://127.0.0.1:{port}/mcp")
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for something that happens in another process."""
+    end = monotonic() + BOUND
+    while not condition():
+        assert monotonic() < end, "it never happened"
+        threading.Event().wait(0.005)
+
+
+def children_of(pid: int) -> set[int]:
+    """List the living processes below a process."""
+    parents = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = file.read_text("utf-8", "replace").rpartition(") ")[2].split()[:2]
+        except OSError:  # it ended meanwhile
+            continue
+        if state not in "ZX":
+            parents[int(file.parent.name)] = int(parent)
+    found: set[int] = set()
+    new = {pid}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new} - found
+        found |= new
+    return found
+
+
+def memory(pid: int) -> float:
+    """Return the megabytes that a process has resident."""
+    status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
