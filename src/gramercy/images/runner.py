@@ -20,7 +20,6 @@ import msgspec
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
 from gramercy.images.base import HistoryEntry, ImageFault, Reply
-from gramercy.images.deaths import with_memory_hint
 from gramercy.images.evaluations import Wait, with_output
 from gramercy.images.lifecycle import MEETING_SECONDS
 from gramercy.images.output import Printed
@@ -183,7 +182,7 @@ class Runner:
         if evaluation.wait is not None and evaluation.wait.is_late and fault.interrupted:
             return deaths.late(fault, evaluation.seconds)
         family = self._lifecycle.family
-        return fault if family is None else with_memory_hint(fault, family.program)
+        return fault if family is None else deaths.with_memory_hint(fault, family.program)
 
     def _untaken(self, reason: str) -> str:
         """Say that no state was kept, and which one an undo would go to."""
@@ -226,7 +225,7 @@ class Runner:
         if log.strip():
             notes.append(f"The last of its log: {log.strip()[-LOG_SHOWN:]}")
         fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
-        fault = with_memory_hint(fault, family.program)
+        fault = deaths.with_memory_hint(fault, family.program)
         reply = Reply(ok=False, error=fault, elapsed_ms=evaluation.elapsed_ms(), notes=notes, lost=lost)
         return with_output(reply, printed)
 
