@@ -86,7 +86,9 @@ _ALLOW, _ASK, _DENY = Action.ALLOW, Action.ASK, Action.DENY
 _PLAIN_RESULTS = SCALARS | {list, dict, tuple}
 _modules = sys.modules
 # Arguments that hold no containers are copied without looking inside.
-_copy_flat: Callable[[dict[str, Any]], dict[str, Any]] = dict.copy
+_copy_flat: Copying = dict.copy
+_copy_nested: Copying = copy_json
+Copying: TypeAlias = "Callable[[dict[str, Any]], dict[str, Any]]"
 Outcome: TypeAlias = "ToolResult | Coroutine[Any, Any, ToolResult]"
 
 
@@ -243,7 +245,7 @@ class Executor:
             if type(arguments) is not dict:
                 arguments = read_arguments(arguments)
             checker = tool.checker
-            checked, copied = checker.check_quickly(arguments), copy_json
+            checked, copied = checker.check_quickly(arguments), _copy_nested
             if checked is None:
                 checked = checker.check_thoroughly(arguments)
             elif checker.flat and not settings.transforms:
