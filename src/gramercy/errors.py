@@ -24,6 +24,9 @@ GramercyError
 │       └── ChangedError        a tool of it is no longer what a person accepted
 ├── ServingError                a server cannot be started as asked
 │   └── KeysUnavailableError    the keys of an authorization server cannot be read now
+├── ProtocolError               a request of a client is answered with a JSON-RPC error
+│   └── InvalidFrameError       what a client sent is no message
+│       └── SilentFrameError    nor is it a request, so that it must not be answered
 ├── HttpError                   the HTTP transport answers a request itself
 ├── WorkspaceError              a file of the project cannot be read or written
 ├── InvalidSettingError         a value in a configuration or an option cannot be used
@@ -237,6 +240,35 @@ class ServingError(GramercyError):
 
 class KeysUnavailableError(ServingError):
     """The keys of an authorization server cannot be read now, and none are left from before."""
+
+
+class ProtocolError(GramercyError):
+    """A request that is answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        self.code = code
+        self.message = message
+        self.data = data
+        super().__init__(message)
+
+
+class InvalidFrameError(ProtocolError):
+    """A frame that is no message. `id` is that of the request, if it can be told; `found` is its JSON."""
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        id: int | str | None = None,  # noqa: A002 - its wire name
+        found: object = None,
+    ) -> None:
+        super().__init__(code, message)
+        self.id = id
+        self.found = found
+
+
+class SilentFrameError(InvalidFrameError):
+    """A faulty notification or response: JSON-RPC forbids to answer these."""
 
 
 class HttpError(GramercyError):

@@ -7,29 +7,22 @@ answered at once; what must wait becomes a conversation.
 from __future__ import annotations
 
 import asyncio
-import logging
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET
 
+from gramercy.errors import InvalidFrameError, ProtocolError, SilentFrameError
 from gramercy.mcp import jsonrpc
 from gramercy.mcp.approval import ApprovalQueue, Approver
-from gramercy.mcp.clients import LEVELS, Clients
-from gramercy.mcp.conversation import Conversations
-from gramercy.mcp.jsonrpc import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    Message,
-    ProtocolError,
-    handle_batch,
-    is_batch,
-)
+from gramercy.mcp.clients import LEVELS, Clients, ServedCall
+from gramercy.mcp.conversation import AsTask, Conversations
+from gramercy.mcp.jsonrpc import Code, Message, invalid_params, read_frame
 from gramercy.mcp.listing import PAGE_SIZE, ToolListing, View
-from gramercy.mcp.resources import Offers
-from gramercy.mcp.subscriptions import Listeners
+from gramercy.mcp.resources import CatalogMethods
+from gramercy.mcp.subscriptions import Subscriptions
 from gramercy.mcp.tasks import Task, TaskMethods, TaskStore
-from gramercy.mcp.tool_calls import Calling
+from gramercy.mcp.tool_calls import ToolCalls
 from gramercy.mcp.versions import (
     DISCOVER_TTL_MS,
     LATEST_LEGACY,
@@ -39,7 +32,9 @@ from gramercy.mcp.versions import (
     Shaper,
     agree,
     read_request,
+    unexpected,
 )
+from gramercy.tools.context import enter_call, leave_call
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
@@ -48,10 +43,11 @@ if TYPE_CHECKING:
     from gramercy.execution.executor import Executor
     from gramercy.mcp.base import Answer, Channel, Peer, Preface
     from gramercy.mcp.catalogue import Catalog
+    from gramercy.mcp.jsonrpc import Received
 
     Method: TypeAlias = Callable[[Request], Any]
 
-log = logging.getLogger("gramercy.mcp")
+# Seconds in which a person answers who is near; a call that waits for longer holds memory for nothing.
 PATIENCE = 600.0
 # A client that understands tasks rather comes back than waits for longer than this.
 TASK_AFTER = 5.0
@@ -86,58 +82,68 @@ class Engine:
         executor = executor.with_approver(Approver(executor.approval_handler, approvals, patience))
         self._settings = executor.settings
         self._seen = (self._settings.registry.library(), self._settings.policy)
-        shaper = Shaper({"name": name, "version": version})
+        shaper = self._shaper = Shaper({"name": name, "version": version})
         self._clients = Clients()
-        self._listeners = Listeners(self._clients, shaper, catalog)
+        self._subscriptions = Subscriptions(self._clients, shaper, catalog)
         self._tasks = TaskStore(self._task_changed)
         self._task_methods = TaskMethods(self._tasks, self._clients, shaper, patience)
         view = View(Safety.parse(max_safety or Safety.DANGEROUS), categories, page_size)
         listing = ToolListing(executor, shaper, view)
-        self._calling = Calling(executor, listing, shaper, tasks=self._task_methods, strict=strict)
-        self._methods = Methods(listing, self._calling)
+        self._tool_calls = ToolCalls(executor, listing, shaper, strict=strict)
+        self._methods = Methods(listing, self._tool_calls)
         self._methods.add_greeting(
-            Greeting(shaper, instructions, clients=self._clients, listeners=self._listeners, catalog=catalog)
+            Greeting(
+                shaper,
+                instructions,
+                clients=self._clients,
+                subscriptions=self._subscriptions,
+                catalog=catalog,
+            )
         )
-        self._methods.add_listeners(self._listeners, resources=catalog is not None)
+        self._methods.add_subscriptions(self._subscriptions, resources=catalog is not None)
         self._methods.add_tasks(self._task_methods)
         if catalog is not None:
-            self._methods.add_offers(Offers(catalog, shaper, page_size))
+            self._methods.add_catalog(CatalogMethods(catalog, shaper, page_size))
         self._conversations = Conversations(
             self._clients,
             shaper,
             self._task_methods,
             patience=patience,
             task_after=task_after,
-            noticed=self.notice_changes,
+            changed=self.notice_changes,
         )
 
     def begin_with(self, preface: Preface) -> None:
         """Have something settled before the first call of each client, and told with its reply."""
-        self._calling.preface = preface
+        self._tool_calls.preface = preface
 
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
         """Take one frame and return its answer: bytes, None for what has no answer, or something to await."""
-        try:
-            message = jsonrpc.read_message(frame)
-        except jsonrpc.InvalidFrameError as error:
-            if is_batch(frame):
-                return handle_batch(frame, lambda part: self.handle(peer, part, channel))
-            return jsonrpc.failure(error, error.id)
-        except jsonrpc.SilentFrameError:
-            return None
-        return self._handle_message(peer, message, channel)
+        received = read_frame(frame)
+        if type(received) is Message:
+            return self._respond(peer, received, channel)
+        return self.take(peer, received, channel)
+
+    def take(self, peer: Peer, received: Received, channel: Channel | None = None) -> Answer:
+        """Answer what a transport has read itself."""
+        if type(received) is Message:
+            return self._respond(peer, received, channel)
+        if type(received) is list:
+            return jsonrpc.handle_batch(received, lambda part: self.take(peer, part, channel))
+        assert isinstance(received, InvalidFrameError)  # noqa: S101 - the third of three; this tells mypy
+        return None if isinstance(received, SilentFrameError) else jsonrpc.failure(received, received.id)
 
     def close(self, peer: Peer) -> None:
         """Forget a client: cancel its requests, drop its subscriptions. Its tasks and open questions stay."""
         self._clients.close(peer)
-        self._calling.forget(peer)
+        self._tool_calls.forget(peer)
 
     def shutdown(self) -> None:
-        """End everything of everybody; listen streams are closed in good order."""
-        self._listeners.close()
+        """End all requests of all clients; listen streams get their last answer."""
+        self._subscriptions.close()
         for client in self._clients.all():
             self._clients.close(client.peer)
-        self._conversations.parking.close()
+        self._conversations.close()
         self._tasks.close()
 
     def notice_changes(self) -> None:
@@ -145,27 +151,29 @@ class Engine:
         now = (self._settings.registry.library(), self._settings.policy)
         if now[0] is not self._seen[0] or now[1] is not self._seen[1]:
             self._seen = now
-            self._listeners.list_changed("tools")
+            self._subscriptions.list_changed("tools")
 
     def tool_schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the schema of a tool's arguments, for transports that carry some of them in headers."""
         tool = self._settings.registry.find(name)
         return None if tool is None else tool.schema
 
-    def _handle_message(self, peer: Peer, message: Message, channel: Channel | None) -> Answer:
+    def _respond(self, peer: Peer, message: Message, channel: Channel | None) -> Answer:
+        """Answer a request; this is the one broad catch of the server."""
         if message.method is UNSET or message.id is UNSET:
             self._told(peer, message)
             return None
         try:
-            return self._answer(read_request(peer, message, channel))
+            request = read_request(peer, message, channel)
+            method, may_wait = self._methods.find(request)
+            return self._converse(request, method) if may_wait else self._answer(request, method)
         except ProtocolError as error:
             return jsonrpc.failure(error, message.id)
-        except Exception:
-            log.exception("%s failed", message.method[:100])
-            return jsonrpc.failure(ProtocolError(INTERNAL_ERROR, "Internal error"), message.id)
+        except Exception as error:  # noqa: BLE001 - logged and told
+            return jsonrpc.failure(unexpected(message, error), message.id)
 
     def _told(self, peer: Peer, message: Message) -> None:
-        """Take a response or a notification; what is wrong with it is nobody's business."""
+        """Take a response or a notification; what is wrong with it is dropped, for it gets no answer."""
         client = self._clients.get(peer)
         if client is None:
             return
@@ -173,79 +181,90 @@ class Engine:
             client.answered(message)
         elif message.method == "notifications/cancelled" and message.params is not UNSET:
             named = message.params.get("requestId")
-            flight = client.flights.get(named) if isinstance(named, str | int) else None
-            if flight is not None:
-                flight.withdraw()
+            under_way = client.requests.get(named) if isinstance(named, str | int) else None
+            if under_way is not None:
+                under_way.cancel()
 
-    def _answer(self, request: Request) -> Answer:
-        methods = self._methods
-        handler = methods.waiting.get(request.method)
-        if handler is None and not request.modern:
-            handler = methods.legacy_waiting.get(request.method)
-        if handler is not None:
-            return self._conversations.converse(request, handler)
+    def _answer(self, request: Request, method: Method) -> Answer:
         self.notice_changes()
-        result = methods.find(request)(request)
-        # A stream is what a listener waits for, not a result.
-        if isinstance(result, asyncio.Future):
-            return result
-        return self._conversations.finished(request, result)
+        result = method(request)
+        # A listen stream: it is answered when it ends.
+        return result if isinstance(result, asyncio.Future) else self._shaper.written(request, result)
+
+    def _converse(self, request: Request, method: Method) -> Answer:
+        """Answer a request at once if its method does, else when that has ended or asks something."""
+        if request.modern and "requestState" in request.params:
+            return self._conversations.resume(request)
+        call = ServedCall(request, self._clients)
+        token = enter_call(call)
+        try:
+            reply = method(request)
+            if type(reply) is CoroutineType or type(reply) is AsTask:
+                return self._conversations.begin(call, reply)
+        finally:
+            leave_call(token)
+        self.notice_changes()
+        return self._shaper.written(request, reply)
 
     def _task_changed(self, task: Task) -> None:
         describe = self._task_methods.detailed
-        self._listeners.task_changed(task.id, task.principal, lambda: describe(task))
+        self._subscriptions.task_changed(task.id, task.principal, lambda: describe(task))
 
 
 class Methods:
-    """Finds methods by name. Those in `waiting` may report, ask and wait; the others answer at once."""
+    """The methods of both protocols by name, each with whether it may report, ask and wait."""
 
-    __slots__ = ("_legacy", "_modern", "legacy_waiting", "waiting")
+    __slots__ = ("_legacy", "_modern")
 
-    def __init__(self, listing: ToolListing, calling: Calling) -> None:
-        self.waiting: dict[str, Method] = {"tools/call": calling.call}
-        self.legacy_waiting: dict[str, Method] = {}
-        self._legacy: dict[str, Method] = {"tools/list": listing.page}
-        self._modern: dict[str, Method] = {"tools/list": listing.page}
+    def __init__(self, listing: ToolListing, tool_calls: ToolCalls) -> None:
+        self._legacy: dict[str, tuple[Method, bool]] = {}
+        self._modern: dict[str, tuple[Method, bool]] = {}
+        self._add("tools/list", listing.page)
+        self._add("tools/call", tool_calls.call, may_wait=True)
 
-    def find(self, request: Request) -> Method:
-        """Return the method that a request names; its era must have it."""
+    def find(self, request: Request) -> tuple[Method, bool]:
+        """Return the method that a request names; its protocol, legacy or modern, must have it."""
         found = (self._modern if request.modern else self._legacy).get(request.method)
         if found is None:
-            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method[:100]}")
+            raise ProtocolError(Code.METHOD_NOT_FOUND, f"Method not found: {request.method[:100]}")
         return found
+
+    def _add(self, name: str, method: Method, *, only: str = "", may_wait: bool = False) -> None:
+        if only != "modern":
+            self._legacy[name] = (method, may_wait)
+        if only != "legacy":
+            self._modern[name] = (method, may_wait)
 
     def add_greeting(self, greeting: Greeting) -> None:
         """Add how clients and server get to know each other."""
-        self._modern["server/discover"] = greeting.discover
-        self._legacy["initialize"] = greeting.initialize
-        self._legacy["ping"] = greeting.ping
-        self._legacy["logging/setLevel"] = greeting.set_level
+        self._add("server/discover", greeting.discover, only="modern")
+        self._add("initialize", greeting.initialize, only="legacy")
+        self._add("ping", greeting.ping, only="legacy")
+        self._add("logging/setLevel", greeting.set_level, only="legacy")
 
-    def add_listeners(self, listeners: Listeners, *, resources: bool) -> None:
+    def add_subscriptions(self, subscriptions: Subscriptions, *, resources: bool) -> None:
         """Add how clients hear of changes."""
-        self._modern["subscriptions/listen"] = listeners.listen
+        self._add("subscriptions/listen", subscriptions.listen, only="modern")
         if resources:
-            self._legacy["resources/subscribe"] = listeners.subscribe
-            self._legacy["resources/unsubscribe"] = listeners.unsubscribe
+            self._add("resources/subscribe", subscriptions.subscribe, only="legacy")
+            self._add("resources/unsubscribe", subscriptions.unsubscribe, only="legacy")
 
     def add_tasks(self, tasks: TaskMethods) -> None:
         """Add how clients come back for what took long."""
-        for table in (self._modern, self._legacy):
-            table["tasks/get"] = tasks.get
-            table["tasks/cancel"] = tasks.cancel
-        self._modern["tasks/update"] = tasks.update
-        self._legacy["tasks/list"] = tasks.list
-        self.legacy_waiting["tasks/result"] = tasks.result
+        self._add("tasks/get", tasks.get)
+        self._add("tasks/cancel", tasks.cancel)
+        self._add("tasks/update", tasks.update, only="modern")
+        self._add("tasks/list", tasks.list, only="legacy")
+        self._add("tasks/result", tasks.result, only="legacy", may_wait=True)
 
-    def add_offers(self, offers: Offers) -> None:
+    def add_catalog(self, catalog: CatalogMethods) -> None:
         """Add what there is beside tools."""
-        for table in (self._modern, self._legacy):
-            table["resources/list"] = offers.resources
-            table["resources/templates/list"] = offers.templates
-            table["prompts/list"] = offers.prompts
-        self.waiting["resources/read"] = offers.read
-        self.waiting["prompts/get"] = offers.get_prompt
-        self.waiting["completion/complete"] = offers.complete
+        self._add("resources/list", catalog.resources)
+        self._add("resources/templates/list", catalog.templates)
+        self._add("prompts/list", catalog.prompts)
+        self._add("resources/read", catalog.read, may_wait=True)
+        self._add("prompts/get", catalog.get_prompt, may_wait=True)
+        self._add("completion/complete", catalog.complete, may_wait=True)
 
 
 class Greeting:
@@ -257,23 +276,23 @@ class Greeting:
         instructions: str,
         *,
         clients: Clients,
-        listeners: Listeners,
+        subscriptions: Subscriptions,
         catalog: Catalog | None,
     ) -> None:
         self._instructions = {"instructions": instructions} if instructions else {}
         self._clients = clients
-        self._listeners = listeners
+        self._subscriptions = subscriptions
         self._shaper = shaper
         self._catalog = catalog
 
     def initialize(self, request: Request) -> dict[str, Any]:
-        """Begin a session of the older era."""
+        """Begin a legacy session."""
         peer = request.peer
         version = agree(request.text("protocolVersion"))
         capabilities, client = request.mapping("capabilities"), request.mapping("clientInfo")
         peer.version, peer.capabilities, peer.client = version, capabilities, client
         self._clients.of(peer).is_session = True
-        self._listeners.remember_loop()
+        self._subscriptions.remember_loop()
         return {
             "protocolVersion": version,
             "capabilities": self._legacy_capabilities(version),
@@ -282,7 +301,7 @@ class Greeting:
         }
 
     def discover(self, request: Request) -> dict[str, Any]:
-        """Tell a client of the newer era what there is."""
+        """Tell a modern client what there is."""
         extensions: dict[str, Any] = {"extensions": {TASKS: {}}}
         result = {
             "supportedVersions": list(SUPPORTED),
@@ -301,7 +320,7 @@ class Greeting:
         """Remember from which level on a client wants log lines."""
         level = request.text("level")
         if level not in LEVELS:
-            raise ProtocolError(INVALID_PARAMS, f"Invalid params: level must be one of {', '.join(LEVELS)}")
+            raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
         self._clients.of(request.peer).log_rank = LEVELS.index(level)
         return {}
 

@@ -1,4 +1,4 @@
-"""Who wants to hear of changes: sessions of the older era, and listen streams of the newer one."""
+"""Which clients are told of changes: legacy sessions, and the listen streams of modern clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from gramercy.mcp import jsonrpc
-from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError, notification
+from gramercy.mcp.jsonrpc import invalid_params, notification
 from gramercy.mcp.versions import SUBSCRIPTION_KEY, TASKS, Request, Shaper, missing_capability
 
 if TYPE_CHECKING:
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.clients import Clients
 
+# Kept for each client, and gone through at each change.
 MOST_URIS = 1_000
 _FIELDS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
 
-class Listener:
+class ListenStream:
     """One open subscriptions/listen request."""
 
     __slots__ = ("request", "turn", "wanted")
@@ -37,7 +38,7 @@ class Listener:
             meta = {SUBSCRIPTION_KEY: self.request.id}
             self.request.channel.send(notification(method, {**params, "_meta": meta}))
 
-    def withdraw(self) -> None:
+    def cancel(self) -> None:
         """Stop because the client wants no answer: it gets none."""
         if not self.turn.done():
             self.turn.set_result(None)
@@ -49,35 +50,35 @@ class Listener:
             self.turn.set_result(jsonrpc.success(self.request.id, result))
 
 
-class Listeners:
+class Subscriptions:
     """Brings changes to all who want to hear of them."""
 
     def __init__(self, clients: Clients, shaper: Shaper, catalog: Catalog | None) -> None:
         self._clients = clients
         self._shaper = shaper
         self._catalog = catalog
-        self._open: list[Listener] = []
+        self._open: list[ListenStream] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         if catalog is not None:
             catalog.watch(self._catalog_changed)
 
     def listen(self, request: Request) -> asyncio.Future[bytes | None]:
-        """Open a stream; it stays open until somebody ends it."""
+        """Open a stream; it stays open until client or server end it."""
         wanted = self._agreed(request)
         turn: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        listener = Listener(request, wanted, turn)
-        self._clients.depart(request.peer, request.id, listener)
+        stream = ListenStream(request, wanted, turn)
+        self._clients.begin_request(request.peer, request.id, stream)
         self.remember_loop()
-        self._open.append(listener)
-        turn.add_done_callback(lambda _: self._closed(listener))
-        listener.tell("notifications/subscriptions/acknowledged", {"notifications": wanted})
+        self._open.append(stream)
+        turn.add_done_callback(lambda _: self._closed(stream))
+        stream.tell("notifications/subscriptions/acknowledged", {"notifications": wanted})
         return turn
 
-    def _closed(self, listener: Listener) -> None:
-        if listener in self._open:
-            self._open.remove(listener)
-        self._clients.land(listener.request.peer, listener.request.id)
+    def _closed(self, stream: ListenStream) -> None:
+        if stream in self._open:
+            self._open.remove(stream)
+        self._clients.end_request(stream.request.peer, stream.request.id)
 
     def _agreed(self, request: Request) -> dict[str, Any]:
         """Return what the client wants to hear of and can."""
@@ -94,14 +95,12 @@ class Listeners:
         return agreed
 
     def subscribe(self, request: Request) -> dict[str, Any]:
-        """Watch a resource, in the older era."""
+        """Watch a resource (legacy)."""
         uri = request.text("uri")
         client = self._clients.of(request.peer)
         client.uris = client.uris or set()
         if len(client.uris) >= MOST_URIS:
-            raise ProtocolError(
-                INVALID_PARAMS, f"Invalid params: at most {MOST_URIS} resources can be watched"
-            )
+            raise invalid_params(f"at most {MOST_URIS} resources can be watched")
         client.uris.add(uri)
         if self._catalog is not None:
             self._catalog.subscribed()
@@ -109,7 +108,7 @@ class Listeners:
         return {}
 
     def unsubscribe(self, request: Request) -> dict[str, Any]:
-        """Watch a resource no longer, in the older era."""
+        """Watch a resource no longer (legacy)."""
         client = self._clients.get(request.peer)
         if client is not None and client.uris:
             client.uris.discard(request.text("uri"))
@@ -121,36 +120,36 @@ class Listeners:
             self._loop, self._thread = asyncio.get_running_loop(), get_ident()
 
     def list_changed(self, kind: str) -> None:
-        """Tell everybody who wants to know that a listing is another now."""
+        """Tell all clients that want to know that a listing has changed."""
         method = f"notifications/{kind}/list_changed"
-        for listener in self._open.copy():
-            if listener.wanted.get(_FIELDS[kind]):
-                listener.tell(method, {})
+        for stream in self._open.copy():
+            if stream.wanted.get(_FIELDS[kind]):
+                stream.tell(method, {})
         for client in self._clients.all():
             if client.is_session and client.peer.channel is not None:
                 client.peer.channel.send(notification(method))
 
     def resource_updated(self, uri: str) -> None:
-        """Tell everybody who watches a resource that it is another now."""
+        """Tell all clients that watch a resource that it has changed."""
         method, params = "notifications/resources/updated", {"uri": uri}
-        for listener in self._open.copy():
-            if uri in listener.wanted.get("resourceSubscriptions", ()):
-                listener.tell(method, params)
+        for stream in self._open.copy():
+            if uri in stream.wanted.get("resourceSubscriptions", ()):
+                stream.tell(method, params)
         for client in self._clients.all():
             if client.uris and uri in client.uris and client.peer.channel is not None:
                 client.peer.channel.send(notification(method, params))
 
     def task_changed(self, task_id: str, principal: str, describe: Callable[[], dict[str, Any]]) -> None:
         """Tell those who listen to a task, and may, how it stands."""
-        for listener in self._open.copy():
-            mine = listener.request.peer.principal == principal
-            if mine and task_id in listener.wanted.get("taskIds", ()):
-                listener.tell("notifications/tasks", describe())
+        for stream in self._open.copy():
+            mine = stream.request.peer.principal == principal
+            if mine and task_id in stream.wanted.get("taskIds", ()):
+                stream.tell("notifications/tasks", describe())
 
     def _catalog_changed(self, change: str, uri: str) -> None:
         loop = self._loop
         if loop is None or loop.is_closed():
-            return  # nobody has listened yet, or nobody does any more
+            return  # no client has listened yet, or the server is closed
         if self._thread == get_ident():
             self._catalog_changed_here(change, uri)
         else:
@@ -164,15 +163,14 @@ class Listeners:
 
     def close(self) -> None:
         """End all streams in good order."""
-        for listener in self._open.copy():
-            listener.end(self._shaper)
+        for stream in self._open.copy():
+            stream.end(self._shaper)
 
 
 def _texts(asked: dict[str, Any], name: str) -> list[str]:
     found = asked[name]
     if not isinstance(found, list) or len(found) > MOST_URIS or not all(type(t) is str for t in found):
-        raise ProtocolError(
-            INVALID_PARAMS,
-            f"Invalid params: notifications.{name} must be a list of at most {MOST_URIS} strings",
+        raise invalid_params(
+            f"notifications.{name} must be a list of at most {MOST_URIS} strings",
         )
     return found

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gramercy.errors import GramercyError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.base import Gallery
-from gramercy.mcp.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
+from gramercy.mcp.jsonrpc import Code
 from gramercy.mcp.tool_calls import without_controls
 from gramercy.tools.content import ToolOutput
 from gramercy.tools.context import current_call
@@ -44,11 +44,14 @@ AUDIT, TOOLS = "gramercy://audit", "gramercy://tools.gram"
 # Tools of these sets change an image, unless they are safe.
 CHANGING = frozenset({"session", "execution", "time-travel"})
 TEXT = "text/plain"
+# The latest evaluations, about as many as a model can use at once.
 TRANSCRIPT_LENGTH = 20
 NOT_STARTED = "The image {name} has not started yet: it starts when a tool first uses it."
+# A person is typing: later answers come too late, so an image that is busy has no names to offer.
 COMPLETION_SECONDS = 1.0
 # More than are shown, so that those that begin with what was typed are among them.
 MOST_NAMES = 1_000
+# Longer than any name; the text goes into a search of all symbols.
 LONGEST_TYPED = 200
 
 
@@ -211,7 +214,7 @@ def _looked(image: Image, tool: Tool, **arguments: Any) -> str:
         return NOT_STARTED.format(name=image.name)
     found = tool.handler({"image": image.name, **arguments})
     if isinstance(found, ToolOutput):
-        _refuse(str(found.error), INTERNAL_ERROR)
+        _refuse(str(found.error), Code.INTERNAL_ERROR)
     return without_controls(found)
 
 
@@ -265,5 +268,5 @@ def _specification(tool: Tool) -> str:
         return f"// {tool.name}: {' '.join(str(error).split())[:200]}"
 
 
-def _refuse(message: str, code: int = INVALID_PARAMS) -> NoReturn:
+def _refuse(message: str, code: int = Code.INVALID_PARAMS) -> NoReturn:
     current_call().fail(message[:2_000], code=code)
