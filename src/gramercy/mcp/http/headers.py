@@ -1,4 +1,4 @@
-"""The header rules for legacy and modern clients: what must be there, what must be acceptable, what must agree with the body.
+"""The header rules for legacy and modern clients: what must be there, be acceptable, agree with the body.
 
 Proxies between client and server route by headers; a request whose headers and body disagree is refused, so
 that it cannot pass a proxy as one thing and be served as another. Arguments of tools may be repeated in
