@@ -85,7 +85,17 @@ with ours, theirs:
 
 # Errors without a sample: those that are caught inside of gramercy, and those that need another server.
 UNSHOWN = frozenset(
-    {"ChangedError", "HandshakeError", "HttpError", "KeysUnavailableError", "RemoteError", "SessionLostError"}
+    {
+        "ChangedError",
+        "HandshakeError",
+        "HttpError",
+        "InvalidFrameError",
+        "KeysUnavailableError",
+        "ProtocolError",
+        "RemoteError",
+        "SessionLostError",
+        "SilentFrameError",
+    }
 )
 
 # For each lint code a text in which exactly this code is found.

@@ -32,10 +32,15 @@ if TYPE_CHECKING:
     from gramercy.mcp.foreign.definitions import Definition
     from gramercy.mcp.foreign.link import Hear, Outgoing
 
+# Seconds for TCP and TLS; the answer itself is bounded by the caller.
 CONNECTING = 10.0
+# Messages of one response before its answer; progress of a long call comes to a few thousand.
 MOST_UNASKED = 10_000
+# A server that ends a stream early for the sixth time will not answer.
 MOST_RESUMPTIONS = 5
+# Characters of a server's own words that are quoted in a message.
 LONGEST_REASON = 300
+# Notifications on their way at the same time; only answers to a server's own requests can be many.
 MOST_ERRANDS = 100
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 401, 403, 404
 
@@ -93,7 +98,7 @@ class WebLink:
         return found
 
     async def _resumed(self, outgoing: Outgoing, events: EventReader) -> Message | None:
-        """Ask for the rest of a stream that a server of the older era has ended early."""
+        """Ask for the rest of a stream that a legacy server has ended early."""
         await asyncio.sleep(events.retry_ms / 1000)
         headers = self._all_headers(outgoing.version, None)
         headers |= {"last-event-id": events.last_id or "", "accept": "text/event-stream"}
@@ -144,14 +149,15 @@ class WebLink:
             raise SessionLostError(f"{self._url} has forgotten the session")
         if status in (UNAUTHORIZED, FORBIDDEN):
             raise ForeignError(
-                f"{self._url} lets us not in (status {status}): give a header such as Authorization: Bearer …"
+                f"{self._url} does not let us in (status {status}): "
+                "give a header such as Authorization: Bearer …"
             )
         if response.is_redirect:
             target = reveal(response.headers.get("location", ""))[:LONGEST_REASON]
             raise ForeignError(f"{self._url} redirects to {target}, which is not followed: give that address")
 
     def _all_headers(self, version: str | None, method: str | None) -> dict[str, str]:
-        """Return the headers of one message; a method is named only in the era that wants it."""
+        """Return the headers of one message; only modern servers want the method named."""
         headers = self._headers | {
             "accept": "application/json, text/event-stream",
             "accept-encoding": "identity",
@@ -166,7 +172,7 @@ class WebLink:
         return headers
 
     def tell(self, frame: bytes, version: str | None = None) -> None:
-        """Post a notification or a response; nobody waits for what comes of it."""
+        """Post a notification or a response on a task of its own; a failure is ignored."""
         self._version = version or self._version
         if len(self._errands) >= MOST_ERRANDS:
             raise ServerGoneError("it makes us say more than it listens to")
@@ -189,7 +195,7 @@ class WebLink:
             return
 
     def forget(self, outgoing: Outgoing, cancellation: bytes) -> None:
-        """Tell a server with a session; in the newer era the end of the stream says it already."""
+        """Tell a server with a session; to a modern one the end of the stream says it already."""
         if self._session is not None and self._client is not None:
             with contextlib.suppress(ServerGoneError):
                 self.tell(cancellation, outgoing.version)
