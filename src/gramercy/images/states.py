@@ -1,4 +1,4 @@
-"""Ways back to an earlier state: keep one by name, rollback, undo by state, by replay or by definitions, files.
+"""Ways back to an earlier state: kept names, rollback, undo by state, replay or definitions, and files.
 
 A way that takes back more or less than was asked, or runs calls again, says so; one that would lose a state
 without being told to is refused. All of them work on a lifecycle that the caller has locked. In a file, a

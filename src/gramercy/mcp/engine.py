@@ -15,11 +15,11 @@ from msgspec import UNSET
 from gramercy.errors import InvalidFrameError, ProtocolError, SilentFrameError
 from gramercy.mcp import jsonrpc
 from gramercy.mcp.approval import ApprovalQueue, Approver
-from gramercy.mcp.catalogue import CatalogMethods
 from gramercy.mcp.clients import LEVELS, Clients, ServedCall
 from gramercy.mcp.conversation import AsTask, Conversations
 from gramercy.mcp.jsonrpc import Code, Message, invalid_params, read_frame
 from gramercy.mcp.listing import PAGE_SIZE, ToolListing, View
+from gramercy.mcp.resources import CatalogMethods
 from gramercy.mcp.subscriptions import Subscriptions
 from gramercy.mcp.tasks import Task, TaskMethods, TaskStore
 from gramercy.mcp.tool_calls import ToolCalls

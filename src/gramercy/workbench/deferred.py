@@ -1,4 +1,4 @@
-"""Images, workspaces and offers that cost nothing before they are used.
+"""Images and offers that cost nothing before they are used.
 
 Not a process is started for them, and what they need is not even imported.
 """
@@ -11,14 +11,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from gramercy.execution.executor import Executor
     from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, Image, Reply, UndoWay, Watcher
     from gramercy.mcp import catalogue
     from gramercy.mcp.catalogue import Catalog, Change
-    from gramercy.toolsets.workspace import Workspace
 
 
 class DeferredImage:
@@ -69,6 +67,17 @@ class DeferredImage:
     ) -> Coroutine[Any, Any, Reply]:
         """Evaluate without holding up the event loop."""
         return self._image().aevaluate(code, package=package, timeout=timeout, watch=watch)
+
+    def begin(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Reply | Awaitable[Reply]:
+        """Begin an evaluation on the event loop."""
+        return self._image().begin(code, package=package, timeout=timeout, watch=watch)
 
     def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Compile and load the code."""
@@ -144,31 +153,6 @@ class DeferredImage:
         if self._opened is not None:
             self._opened.interrupt()
             self._opened.close()
-
-
-class DeferredWorkspace:
-    """A workspace whose directory is not known before it is used."""
-
-    def __init__(self, find_root: Callable[[], Path]) -> None:
-        self._find_root = find_root
-        self._lock = threading.Lock()
-        self._workspace: Workspace | None = None
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(self._workspace or self._made(), attribute)
-
-    def _made(self) -> Workspace:
-        from gramercy.toolsets.workspace import Workspace
-
-        with self._lock:
-            if self._workspace is None:
-                self._workspace = Workspace(self._find_root())
-            return self._workspace
-
-
-def deferred_workspace(find_root: Callable[[], Path]) -> Workspace:
-    """Return a workspace that finds its directory when it is first used."""
-    return cast("Workspace", DeferredWorkspace(find_root))
 
 
 class DeferredCatalog:
