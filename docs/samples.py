@@ -78,7 +78,10 @@ with ours, theirs:
 }
 
 # Errors without a sample: those that are caught inside of gramercy, and those that need another server.
-UNSHOWN = frozenset({"ChangedError", "HttpError", "KeysUnavailableError", "RemoteError", "SessionLostError"})
+UNSHOWN = frozenset({
+    *("ChangedError", "HttpError", "KeysUnavailableError", "RemoteError", "SessionLostError"),
+    *("FileTooLargeError", "JsonTextError", "NotAFileError"),
+})  # fmt: skip
 
 # For each lint code a text in which exactly this code is found.
 GRAM = {
