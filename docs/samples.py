@@ -20,6 +20,9 @@ ERRORS = {
     "ForeignError": 'connect_server(name="notes")',
     "ServerGoneError": 'connect_server(["true"], name="notes")',
     "ServingError": 'HttpSettings(path="mcp")',
+    "InvalidSettingError": 'read_port("80:http")',
+    "ClientSettingsError": 'CLIENTS["cursor"].format.get("{\'mcpServers\': {}}", "gramercy")',
+    "UnreadableFileError": 'read_text("missing.gram")',
     "WorkspaceError": 'Workspace("examples").read("note.py")',
     "ImageError": 'open_image("pyton")',
     "ImageStartError": 'python_program(None, Environment(python="/no"), confinement=Confinement.NONE)',
@@ -45,6 +48,9 @@ from gramercy.images.checkpoints import Timeline
 from gramercy.mcp.foreign import connect_server
 from gramercy.mcp.http import HttpSettings
 from gramercy.toolsets.workspace import Workspace
+from gramercy.ui.cli.files import read_text
+from gramercy.ui.clients.known import CLIENTS
+from gramercy.workbench.settings import read_port
 from gramercy.workbench.sources import load_tools
 
 notes = load_tools("examples/notes.py")
@@ -79,7 +85,7 @@ with ours, theirs:
 
 # Errors without a sample: those that are caught inside of gramercy, and those that need another server.
 UNSHOWN = frozenset({
-    *("ChangedError", "HttpError", "KeysUnavailableError", "RemoteError", "SessionLostError"),
+    *("ChangedError", "HandshakeError", "HttpError", "KeysUnavailableError", "RemoteError", "SessionLostError"),
     *("FileTooLargeError", "JsonTextError", "NotAFileError"),
 })  # fmt: skip
 

@@ -1,8 +1,9 @@
-"""What tests of several rooms need to start servers and to look at processes."""
+"""What tests of several rooms need: servers to start, processes to look at, images to prepare."""
 
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING
 from gramercy.testing.clients import HttpClient, StdioClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from gramercy.images.base import Reply
 
 # Longer than anything takes on a busy machine.
 BOUND = 20.0
@@ -64,3 +67,8 @@ def memory(pid: int) -> float:
     """Return the megabytes that a process has resident."""
     status = Path(f"/proc/{pid}/status").read_text("utf-8")
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def saying(reply: Reply) -> Mapping[str, Reply]:
+    """Return the replies of an image in memory that answers everything alike."""
+    return defaultdict(lambda: reply)

@@ -24,11 +24,18 @@ GramercyError
 │       └── ChangedError        a tool of it is no longer what a person accepted
 ├── ServingError                a server cannot be started as asked
 │   └── KeysUnavailableError    the keys of an authorization server cannot be read now
+├── ProtocolError               a request of a client is answered with a JSON-RPC error
+│   └── InvalidFrameError       what a client sent is no message
+│       └── SilentFrameError    nor is it a request, so that it must not be answered
 ├── HttpError                   the HTTP transport answers a request itself
 ├── JsonTextError               a text is not strict JSON
 ├── WorkspaceError              a file of the project cannot be read or written
 │   ├── NotAFileError           the name belongs to a directory, a pipe, a device or a socket
 │   └── FileTooLargeError       it has more bytes than are read
+├── InvalidSettingError         a value in a configuration or an option cannot be used
+├── ClientSettingsError         the settings of an MCP client cannot be read or changed
+├── UnreadableFileError         a file that a command names cannot be read or written
+├── HandshakeError              a server did not do what its client needs
 └── ImageError                  a live image cannot be used
     ├── ImageStartError         its processes do not come up
     ├── ImageGoneError          a process of it has ended or does not answer
@@ -254,6 +261,35 @@ class KeysUnavailableError(ServingError):
     """The keys of an authorization server cannot be read now, and none are left from before."""
 
 
+class ProtocolError(GramercyError):
+    """A request that is answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        self.code = code
+        self.message = message
+        self.data = data
+        super().__init__(message)
+
+
+class InvalidFrameError(ProtocolError):
+    """A frame that is no message. `id` is that of the request, if it can be told; `found` is its JSON."""
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        id: int | str | None = None,  # noqa: A002 - its wire name
+        found: object = None,
+    ) -> None:
+        super().__init__(code, message)
+        self.id = id
+        self.found = found
+
+
+class SilentFrameError(InvalidFrameError):
+    """A faulty notification or response: JSON-RPC forbids to answer these."""
+
+
 class HttpError(GramercyError):
     """The HTTP transport answers a request itself: a status, a JSON-RPC error and headers."""
 
@@ -284,6 +320,28 @@ class NotAFileError(WorkspaceError):
 
 class FileTooLargeError(WorkspaceError):
     """The file has more bytes than are read."""
+
+
+class InvalidSettingError(GramercyError):
+    """A value in a configuration file or an option cannot be used; the text says what was expected."""
+
+
+class ClientSettingsError(GramercyError):
+    """The settings of an MCP client cannot be read or changed; nothing was written."""
+
+    @classmethod
+    def at(cls, reason: str, text: str, offset: int) -> ClientSettingsError:
+        """Point at a place in a text."""
+        place = TextPosition.at(text, offset)
+        return cls(f"line {place.line}, column {place.column}: {reason}\n{place.caret()}")
+
+
+class UnreadableFileError(GramercyError):
+    """A file that a command names cannot be read or written; the message is one line that names it."""
+
+
+class HandshakeError(GramercyError):
+    """A server did not do what its client needs."""
 
 
 class ImageError(GramercyError):

@@ -80,36 +80,62 @@ class Member:
     def _exactly(self, size):
         parts = []
         while size:
-            part = self.plug.recv(size)
+            try:
+                part = self.plug.recv(min(size, 1 << 20))
+            except ConnectionResetError:
+                part = b""
             if not part:
                 raise EOFError
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
 
-    def receive(self):
-        return completed(json.loads(self._exactly(struct.unpack(">I", self._exactly(4))[0])))
+    def receive(self, seconds=PATIENCE):
+        """Return the next reply; raise EOFError at the end, TimeoutError where none comes in time."""
+        self.plug.settimeout(seconds)
+        head = self._exactly(4)
+        self.plug.settimeout(PATIENCE)
+        body = self._exactly(struct.unpack(">I", head)[0])
+        return completed(json.loads(body.decode("utf-8", "strict"), parse_constant=_refuse))
+
+    def send_bytes(self, body):
+        self.plug.sendall(struct.pack(">I", len(body)) + body)
 
     def send(self, op, **fields):
         self.count += 1
         request = {"op": op, "id": self.count, **fields}
-        body = (json.dumps(request) if self.family.language == "python" else datum(request)).encode()
-        self.plug.sendall(struct.pack(">I", len(body)) + body)
+        self.send_bytes(
+            (json.dumps(request) if self.family.language == "python" else datum(request)).encode()
+        )
 
-    def ask(self, op, **fields):
+    def ask(self, op, seconds=PATIENCE, **fields):
         self.send(op, **fields)
-        return self.receive()
+        reply = self.receive(seconds)
+        assert reply["id"] == self.count
+        return reply
 
     def eval(self, code, **fields):
         return self.ask("eval", code=code, **fields)
 
-    def value(self, code):
-        reply = self.eval(code)
+    def value(self, code, **fields):
+        reply = self.eval(code, **fields)
         assert reply["ok"], reply
         return reply["forms"][-1]["values"][0]
 
-    def fork(self, role):
-        reply = self.ask("fork", role=role, tag="t")
+    def eval_interrupted(self, code):
+        """Evaluate, interrupt what goes on, once more where that is not enough, and return the reply."""
+        post = Signpost(self.family)
+        self.send("eval", code=f"{post.code(self.family.language)}\n{code}")
+        post.wait()
+        for seconds in (0.05, 0.5):
+            try:
+                return self.receive(seconds)
+            except TimeoutError:
+                os.kill(self.pid, signal.SIGINT)
+        return self.receive()
+
+    def fork(self, role, tag="t"):
+        reply = self.ask("fork", role=role, tag=tag)
         assert reply["ok"], reply
         return self.family.accept()
 
@@ -127,14 +153,50 @@ class Member:
         return True
 
     def kill(self, number=signal.SIGKILL):
-        signal.pidfd_send_signal(self.handle, number)
+        """Send a signal, to a process that may have ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.handle, number)
 
     def is_ended(self):
         """Wait for the end of the process; tell whether it came."""
         return bool(select.select([self.handle], [], [], PATIENCE)[0])
 
+    def has_hung_up(self):
+        """Wait for a reply or EOF; tell whether EOF came."""
+        try:
+            self.receive()
+        except EOFError:
+            return True
+        return False
+
+    def children(self):
+        """Return the pids of the children of the process, zombies among them."""
+        return list(map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()))
+
     def close(self):
         self.plug.close()
+        os.close(self.handle)
+
+
+class Signpost:
+    """A named pipe in which evaluated code says how far it has come."""
+
+    def __init__(self, family):
+        family.posts += 1
+        self.path = family.home / f"post-{family.posts}"
+        os.mkfifo(self.path)
+        self.handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def code(self, language):
+        """Return the form that says so."""
+        if language == "python":
+            return f"__import__('pathlib').Path({str(self.path)!r}).write_text('here') and None"
+        place = f'"{self.path}" :direction :output :if-exists :append'
+        return f'(with-open-file (s {place}) (write-string "here" s))'
+
+    def wait(self):
+        assert select.select([self.handle], [], [], PATIENCE)[0], "the code never came here"
+        assert os.read(self.handle, 10) == b"here"
         os.close(self.handle)
 
 
@@ -142,6 +204,8 @@ class Family:
     """A zygote and the processes below it."""
 
     def __init__(self, home, language, *options, keep=(), command=None):
+        self.home = home
+        self.posts = 0
         self.language = language
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(home / "socket"))
@@ -150,9 +214,9 @@ class Family:
         self.log = home / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                # Some end by signals that would leave a core behind.
-                ["/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh", *(command or program(language)),
-                 str(home / "socket"), "token", *options],
+                # Some end by signals that would leave a core, some close all descriptors up to the limit.
+                ["/bin/sh", "-c", 'ulimit -c 0; ulimit -S -n 1024; exec "$@"', "sh",
+                 *(command or program(language)), str(home / "socket"), "token", *options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=keep,
             )  # fmt: skip
         self.members = []
@@ -172,8 +236,7 @@ class Family:
 
     def close(self):
         for member in self.members:
-            with contextlib.suppress(ProcessLookupError):
-                member.kill()
+            member.kill()
             member.close()
         self.process.kill()
         self.process.wait(PATIENCE)
@@ -190,12 +253,20 @@ def completed(reply):
     return full
 
 
+def _refuse(text):
+    raise AssertionError(f"{text} is not JSON")
+
+
 def datum(value):
     """Write a value as the SBCL program reads it."""
     if isinstance(value, dict):
         return f"({' '.join(f':{key} {datum(item)}' for key, item in value.items())})"
+    if isinstance(value, list):
+        return f"({' '.join(map(datum, value))})"
     if value is True:
         return "T"
+    if value is None or value is False:
+        return "NIL"
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return str(value)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Event
 
 import pytest
 
-from gramercy.errors import CheckpointError
+from gramercy.errors import CheckpointError, ImageGoneError
 from gramercy.images.lifecycle import Thrift
+from gramercy.images.processes import Family
 
 
 @dataclass(frozen=True)
@@ -330,3 +332,71 @@ def test_keeping_the_state_that_is_left_does_not_drop_the_one_that_is_gone_to(im
     assert (gone.id, gone.is_current) == (oldest.id, True)
     assert "is kept as" in gone.notes[0]
     assert value(image, words) == "4"
+
+
+@pytest.fixture
+def unmet(monkeypatch):
+    """Let no checkpoint connect before something has to wait for it, as on a machine that is busy."""
+    monkeypatch.setattr(Family, "met", lambda _family, _tag: None)
+    monkeypatch.setattr(Family, "wait_for_child", lambda _family, seconds: Event().wait(seconds))
+
+
+@pytest.mark.usefixtures("unmet")
+def test_calls_do_not_wait_for_checkpoints_and_lose_none(image, words):
+    """Cold call: a call may come before the last checkpoint has connected; each is kept all the same."""
+    image.evaluate(words.define)
+    for number in (6, 7, 8):
+        image.evaluate(words.change.format(number))
+    assert value(image, words) == "8"
+    for expected in ("7", "6", "41"):
+        assert image.undo().taken_back == 1
+        assert value(image, words) == expected
+
+
+@pytest.mark.usefixtures("unmet")
+def test_a_death_falls_back_to_a_checkpoint_that_had_not_connected(image, words):
+    """Cold call: the state after the last change is back, although nothing had waited for its copy."""
+    image.evaluate(words.define)
+    image.evaluate(words.change.format(7))
+    reply = image.evaluate(words.kill_self)
+    assert reply.lost == 0
+    assert any("The state before is back" in note for note in reply.notes)
+    assert value(image, words) == "7"
+
+
+@pytest.mark.usefixtures("unmet")
+def test_a_look_before_the_checkpoint_has_connected_is_remembered(image, words):
+    """Cold call: values that were looked at in the state of a late checkpoint are there after going back."""
+    image.evaluate(words.define)
+    image.evaluate(words.change.format(7))
+    assert value(image, words) == "7"
+    image.evaluate(words.kill_self)
+    assert image.evaluate({"sbcl": "*", "python": "_"}[words.language]).values == ["7"]
+
+
+@pytest.mark.usefixtures("unmet")
+def test_a_checkpoint_that_never_came_is_told(image, words, monkeypatch):
+    """A state that was to be kept and is not is told with a later reply, and never gone back to."""
+    image.evaluate(words.define)
+    image.checkpoints()
+    meet = Family.meet
+    missing: list[str] = []
+
+    def lose_first(family, tag, seconds, *, parent=None):
+        connection = meet(family, tag, seconds, parent=parent)
+        if missing:
+            return connection
+        missing.append(tag)
+        connection.close()
+        raise ImageGoneError("it did not connect")
+
+    monkeypatch.setattr(Family, "meet", lose_first)
+    image.evaluate(words.change.format(7))
+    image.evaluate(words.change.format(8))
+    assert len(image.checkpoints()) == len(missing) + 2
+    notes = image.evaluate(words.change.format(9)).notes
+    assert any("No state was kept after an earlier call (" in note for note in notes), notes
+    image.undo()
+    assert value(image, words) == "8"
+    assert "That takes back the last 2 calls" in " ".join(image.undo().notes)
+    assert value(image, words) == "41"

@@ -14,6 +14,7 @@ from time import monotonic
 
 import pytest
 
+from gramercy.mcp.jsonrpc import Code
 from gramercy.testing.clients import StdioClient, frame
 from tests.support import until
 
@@ -170,7 +171,7 @@ def test_too_many_requests_at_once_are_refused_but_responses_pass(client):
     waiting = [frame({"id": number, "method": "wait", "params": 60}) for number in range(256)]
     client.send(*waiting, frame({"id": "more", "method": "echo"}))
     refusal = client.message()
-    assert (refusal["id"], refusal["error"]["code"]) == ("more", -32000)
+    assert (refusal["id"], refusal["error"]["code"]) == ("more", Code.BUSY)
     client.send(frame({"method": "tell", "params": "still here"}))
     assert client.message() == {"told": "still here"}
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from gramercy.errors import ImageError
 from gramercy.execution.executor import Executor
-from gramercy.images.base import Answer, HistoryEntry, Reply
+from gramercy.images.base import Reply
 from gramercy.images.environment import Environment
 from gramercy.images.opening import open_image
+from gramercy.testing.image import MemoryImage
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.core import register_core_tools, register_session_tools
 from gramercy.toolsets.workspace import Workspace
+from tests.support import saying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,43 +80,10 @@ class Desk:
         return lisp if self.language == "sbcl" else python
 
 
-@dataclass
-class PaperImage:
-    """An image that is not there: it gives prepared answers."""
-
-    name: str = "paper"
-    language: str = "sbcl"
-    reply: Reply = field(default_factory=lambda: Reply(ok=True))
-    answer: Answer = field(default_factory=lambda: Answer(ok=True))
-    refusal: str = "the copy cannot be confined"
-    entries: list[HistoryEntry] = field(default_factory=list)
-
-    def evaluate(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
-        del code, package, timeout
-        return self.reply
-
-    compile = evaluate
-
-    def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
-        del system, timeout
-        return self.reply
-
-    def preview(self, code: str, *, package: str | None = None) -> Reply:
-        del code, package
-        raise ImageError(self.refusal)
-
-    def ask(self, question: str, **details: Any) -> Answer:
-        del question, details
-        return self.answer
-
-    def history(self) -> list[HistoryEntry]:
-        return self.entries
-
-
 @pytest.fixture
-def paper() -> PaperImage:
-    """Return an image that gives prepared answers."""
-    return PaperImage()
+def paper() -> MemoryImage:
+    """Return an image that gives prepared answers, the same to everything."""
+    return MemoryImage("sbcl", name="paper", replies=saying(Reply(ok=True)), capabilities=frozenset())
 
 
 @pytest.fixture
@@ -133,7 +101,7 @@ def workspace(project: Path) -> Workspace:
 
 
 @pytest.fixture
-def paper_desk(paper: PaperImage, workspace: Workspace) -> Desk:
+def paper_desk(paper: MemoryImage, workspace: Workspace) -> Desk:
     """Return a desk with the paper image."""
     return Desk(paper, workspace)
 

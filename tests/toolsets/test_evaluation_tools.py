@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gramercy.images.base import Form, HistoryEntry, ImageFault, Notice, Reply
+from gramercy.images.base import Form, ImageFault, Notice, Reply
 from gramercy.toolsets.rendering import evaluation_text
+from tests.support import saying
 
 
 @pytest.mark.contract("000.purpose.in-the-image")
@@ -121,7 +122,9 @@ def test_without_a_past_both_tools_say_so(paper_desk):
 def test_a_long_history_stays_below_the_limit_of_results(paper_desk, paper):
     """A result that is cut in the middle would lose the latest evaluations."""
     long = Reply(ok=True, forms=[Form(["v" * 20_000])], stdout="o" * 100_000)
-    paper.entries += [HistoryEntry("c" * 5000, long, 0.0)] * 50
+    paper.replies = saying(long)
+    for _ in range(50):
+        paper.evaluate("c" * 5000)
     text = paper_desk.text("get_repl_history", limit=50)
     assert len(text) < 100_000
     assert text.count("\n> ") == 49
@@ -130,12 +133,14 @@ def test_a_long_history_stays_below_the_limit_of_results(paper_desk, paper):
 @pytest.mark.contract("decision.09.values")
 def test_values_survive_however_much_was_printed(paper_desk, paper):
     """Decision 9: values are never suppressed."""
-    paper.reply = Reply(
-        ok=True,
-        forms=[Form(["42"])],
-        stdout="x" * 100_000,
-        stderr="y" * 100_000,
-        truncated={"stdout": 5_000_000},
+    paper.replies = saying(
+        Reply(
+            ok=True,
+            forms=[Form(["42"])],
+            stdout="x" * 100_000,
+            stderr="y" * 100_000,
+            truncated={"stdout": 5_000_000},
+        )
     )
     text = paper_desk.text("eval_form", form="1")
     assert text.endswith("=> 42")
@@ -145,7 +150,7 @@ def test_values_survive_however_much_was_printed(paper_desk, paper):
 
 def test_output_that_fits_is_not_said_to_be_cut(paper_desk, paper):
     """What is announced must be true."""
-    paper.reply = Reply(ok=True, forms=[Form(["1"])], stdout="all\n")
+    paper.replies = saying(Reply(ok=True, forms=[Form(["1"])], stdout="all\n"))
     assert paper_desk.text("eval_form", form="1") == "[stdout]\nall\n\n=> 1"
 
 
@@ -160,7 +165,7 @@ def test_endless_values_and_warnings_are_bounded_and_announced():
 def test_a_backtrace_is_bounded(paper_desk, paper):
     """Decision 9: bounded frames."""
     frames = [f"{n}: (F)" for n in range(200)]
-    paper.reply = Reply(ok=False, error=ImageFault("E", "m" * 50_000, backtrace=frames))
+    paper.replies = saying(Reply(ok=False, error=ImageFault("E", "m" * 50_000, backtrace=frames)))
     text = paper_desk.failure("eval_form", form="1")
     assert "19: (F)\n… 180 more frames" in text
     assert len(text) < 10_000
@@ -168,7 +173,7 @@ def test_a_backtrace_is_bounded(paper_desk, paper):
 
 def test_what_the_keeper_has_to_say_is_shown(paper_desk, paper):
     """After a death the caller is told what was lost."""
-    paper.reply = Reply(ok=True, forms=[Form(["1"])], notes=["The state before this call is back."])
+    paper.replies = saying(Reply(ok=True, forms=[Form(["1"])], notes=["The state before this call is back."]))
     assert paper_desk.text("eval_form", form="1").endswith("=> 1\n\nThe state before this call is back.")
     assert "without warnings.\n\nThe state" in paper_desk.text("compile_form", form="1")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gramercy.images.base import Gallery, ImageFault, Reply
+from tests.support import saying
 
 
 @pytest.mark.contract("003.evaluate-lisp.values")
@@ -232,7 +233,7 @@ def test_a_missing_python_package_is_named(python_desk):
 @pytest.mark.contract("003.load-system.loading", "003.load-system.loaded")
 def test_a_loaded_system_is_confirmed_with_its_version(paper_desk, paper):
     """Seed 003, load-system, to the letter."""
-    paper.reply = Reply(ok=True, system="alexandria", version="1.0.0")
+    paper.replies = saying(Reply(ok=True, system="alexandria", version="1.0.0"))
     expected = "Loading system: alexandria\nLoaded: alexandria (version 1.0.0)"
     assert paper_desk.text("load-system", system="alexandria") == expected
 
@@ -240,7 +241,7 @@ def test_a_loaded_system_is_confirmed_with_its_version(paper_desk, paper):
 def test_a_system_that_fails_while_loading_shows_why(paper_desk, paper):
     """A failure other than a missing system keeps its frames and output."""
     fault = ImageFault("COMPILE-FILE-ERROR", "broken", backtrace=["0: (LOAD)"])
-    paper.reply = Reply(ok=False, error=fault, stdout="half way")
+    paper.replies = saying(Reply(ok=False, error=fault, stdout="half way"))
     text = paper_desk.failure("load-system", system="broken")
     assert text == "[ERROR] COMPILE-FILE-ERROR\nbroken\n\n[Backtrace]\n0: (LOAD)\n\n[stdout]\nhalf way"
 

@@ -48,7 +48,10 @@ def test_a_preview_of_code_that_ends_the_image_leaves_it_alive(desk):
 def test_without_confinement_there_is_no_preview(paper_desk):
     """Preview is safe only because the copy is confined; where it cannot be, nothing is evaluated."""
     text = paper_desk.failure("preview_form", form="1")
-    assert text == "No preview, and nothing was evaluated: the copy cannot be confined"
+    assert text == (
+        "No preview, and nothing was evaluated: a preview is not possible: "
+        "this image has no capability 'preview'"
+    )
 
 
 def test_the_last_evaluation_is_taken_back(desk):

@@ -7,7 +7,8 @@ from time import monotonic
 
 import pytest
 
-from gramercy.ui.doctor.handshake import ERAS, Conversation, HandshakeError, converse
+from gramercy.errors import HandshakeError
+from gramercy.ui.doctor.handshake import ERAS, Conversation, converse
 
 CALL = ("evaluate-python", {"code": "6 * 7"})
 BOUND = 10

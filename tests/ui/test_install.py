@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from gramercy import __version__
+from gramercy.errors import ClientSettingsError
 from gramercy.images.caches import cache_directory
 from gramercy.testing.clients import StdioClient
 from gramercy.ui.cli.files import write_settings
 from gramercy.ui.cli.serve import serve
-from gramercy.ui.clients.base import Machine, SettingsError, is_fleeting
+from gramercy.ui.clients.base import Machine, is_fleeting
 from gramercy.ui.clients.known import CLIENTS
 
 FILES = {
@@ -375,7 +376,7 @@ def test_settings_that_change_meanwhile_are_not_overwritten(tmp_path):
     """A running client writes its settings too."""
     path = tmp_path / "settings.json"
     path.write_text('{"new": true}')
-    with pytest.raises(SettingsError, match="somebody else has just changed it"):
+    with pytest.raises(ClientSettingsError, match="another program has just changed it"):
         write_settings(path, "{}", '{"mcpServers": {}}')
     assert path.read_text() == '{"new": true}'
     assert list(tmp_path.iterdir()) == [path]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gramercy.ui.clients.base import SettingsError
+from gramercy.errors import ClientSettingsError
 from gramercy.ui.clients.json_settings import JsonSettings, JsonText
 from gramercy.ui.clients.toml_settings import TomlSettings
 
@@ -121,7 +121,7 @@ def test_no_text_is_too_odd(text):
     """Bad input is refused, or changed into something that is still readable."""
     try:
         changed = LOOSE.put(text, "g", ENTRY)
-    except SettingsError:
+    except ClientSettingsError:
         return
     assert LOOSE.get(changed, "g") == ENTRY
     assert LOOSE.get(LOOSE.drop(changed, "g"), "g") is None
@@ -137,7 +137,7 @@ def test_a_large_file_is_no_matter():
 
 def test_places_are_those_of_the_real_text():
     """Comments are blanked, not cut."""
-    with pytest.raises(SettingsError, match="line 3, column 8: expecting value"):
+    with pytest.raises(ClientSettingsError, match="line 3, column 8: expecting value"):
         JsonText('{ /* a\n b */\n  "a": ?\n}', frozenset({"comments"}))
 
 
@@ -201,7 +201,7 @@ def test_a_table_goes_with_those_below_it(before, after):
 def test_a_form_that_cannot_be_changed_safely_is_left_to_the_person(text):
     """Rather no change than a wrong one."""
     tomllib.loads(text)
-    with pytest.raises(SettingsError, match=r"by hand|is not a table"):
+    with pytest.raises(ClientSettingsError, match=r"by hand|is not a table"):
         TOML.put(text, "g", ENTRY)
 
 

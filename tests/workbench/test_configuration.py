@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gramercy.errors import InvalidSettingError
 from gramercy.images.environment import Network, PublishedPort
 from gramercy.workbench.configuration import read_configuration, user_file
-from gramercy.workbench.settings import InvalidSettingError, Settings, read_port, read_variable
+from gramercy.workbench.settings import Settings, read_port, read_variable
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
 from gramercy.images.base import Reply
 from gramercy.images.checkpoints import (
+    MOST_LOOKS,
     Checkpoint,
     Step,
     Timeline,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 # A checkpoint forks after the reply and connects within milliseconds; this is for a loaded machine.
 MEETING_SECONDS = 2.0
+# Forks that a call does not wait for: calls may come faster than the machine forks, and each is a process.
+MOST_PROMISED = 2
 # A look has been answered before, and was brief.
 LOOK_SECONDS = 5.0
 # Of the calls that a death loses, the latest are listed.
@@ -58,6 +61,24 @@ class Restored:
     notes: list[str]
 
 
+@dataclass(slots=True)
+class Promised:
+    """A checkpoint that the live process forks after its reply, until that has connected.
+
+    `past` led to it; `looks` are later calls that were answered in the same state.
+    """
+
+    tag: str
+    label: str
+    past: Past | None
+    parent: Connection | None
+    looks: tuple[Step, ...] = ()
+
+    def looked(self, step: Step) -> None:
+        """Remember a call that changed nothing, for the checkpoint."""
+        self.looks = (*self.looks[1 - MOST_LOOKS :], step)
+
+
 class Lifecycle:
     """The live process of one image and its checkpoints. Not thread-safe: callers hold the runner's lock."""
 
@@ -69,7 +90,8 @@ class Lifecycle:
         self._first_program = self._program = program
         self._breaker = Breaker()
         self.is_closed = False
-        self._pending: tuple[str, str] | None = None
+        # In the order of their calls; the live process forks each before it reads the next request.
+        self.promised: deque[Promised] = deque()
         self.timeline = Timeline()
         self.family: Family | None = None
         self.live: Connection | None = None
@@ -102,16 +124,21 @@ class Lifecycle:
 
     def ready(self) -> tuple[Family, Connection]:
         """Return the family and the live process, started if needed, with the last checkpoint accepted."""
-        if self._pending is None and self.live is not None and self.family is not None:
+        if not self.promised and self.live is not None and self.family is not None:
             return self.family, self.live
         family = self.started()
-        if self._pending is not None:
-            self.settle()
+        self.settle()
         if self.live is None:
             self.live = self._come_alive(family, family.zygote)
             self.notes += self.live.hello.notes if self.live.hello else []
             self._keep_start(family, self.live)
         return family, self.live
+
+    def ready_to_run(self) -> tuple[Family, Connection]:
+        """Return the same for a call, which need not wait until the latest checkpoints have connected."""
+        if self.live is None or self.family is None or len(self.promised) > MOST_PROMISED:
+            return self.ready()
+        return self.family, self.live
 
     def _keep_start(self, family: Family, live: Connection) -> None:
         """Make the checkpoint of a fresh image; not possible where the init file has left threads running."""
@@ -166,9 +193,9 @@ class Lifecycle:
     def looked(self, evaluation: Evaluation) -> None:
         """Note a call that changed nothing: the tag of its checkpoint was not used."""
         self._spare_tag = evaluation.tag
-        standing = self.timeline.standing()
-        if standing is not None and standing.past is self.past and evaluation.op == "eval":
-            standing.looked(Step(evaluation.op, evaluation.code, evaluation.package))
+        newest = self.promised[-1] if self.promised else self.timeline.standing()
+        if newest is not None and newest.past is self.past and evaluation.op == "eval":
+            newest.looked(Step(evaluation.op, evaluation.code, evaluation.package))
 
     def changed(self, evaluation: Evaluation, reply: Reply) -> str | None:
         """Note a call that may have changed something; return why no state is kept after it, if none is."""
@@ -185,40 +212,47 @@ class Lifecycle:
         else:
             self.unkept_reason = ""
             self._kept_at = monotonic()
-            self._pending = (
-                evaluation.tag,
-                first_words(evaluation.code),
-            )
+            label = first_words(evaluation.code)
+            self.promised.append(Promised(evaluation.tag, label, self.past, self.live))
             return None
         return self.unkept_reason
 
-    def settle(self) -> None:
-        """Accept the connection of the checkpoint that the last call has made."""
-        if self._pending is None or self.family is None:
-            return
-        (tag, label), self._pending = self._pending, None
-        try:
-            self._keep(self.family.meet(tag, MEETING_SECONDS, parent=self.live), label)
-        except ImageError:
-            self.unkept_reason = "its process made no copy"
-            self.notes.append(f"No state was kept after the last call ({label}): {self.unkept_reason}.")
+    def settle(self, seconds: float = MEETING_SECONDS) -> None:
+        """Accept the checkpoints that the latest calls have made; wait for each at most so long."""
+        while self.promised and self.family is not None:
+            promised = self.promised.popleft()
+            try:
+                self._take(promised, self.family.meet(promised.tag, seconds, parent=promised.parent))
+            except ImageError:
+                self._miss(promised)
 
-    def is_ready_at_once(self) -> bool:
-        """Tell whether a call can begin without waiting for a process to start or to fork."""
-        if self.live is None or self.family is None:
-            return False
-        if self._pending is not None:
-            tag, label = self._pending
-            checkpoint = self.family.met(tag)
-            if checkpoint is None:
+    def collect(self) -> bool:
+        """Accept the checkpoints that have connected, without waiting; tell whether none is missing."""
+        while self.promised and self.family is not None:
+            connection = self.family.met(self.promised[0].tag)
+            if connection is None:
                 return False
-            self._pending = None
-            self._keep(checkpoint, label)
+            self._take(self.promised.popleft(), connection)
         return True
 
-    def _keep(self, checkpoint: Connection, label: str, goal: Checkpoint | None = None) -> Checkpoint:
-        checkpoint.parent = self.live
-        return self.timeline.add(checkpoint, label, self.past, goal=goal)
+    def is_ready_at_once(self) -> bool:
+        """Tell whether a call can begin without waiting for a process to start or to connect."""
+        if self.live is None or self.family is None:
+            return False
+        return self.collect() or len(self.promised) <= MOST_PROMISED
+
+    def _take(self, promised: Promised, connection: Connection) -> None:
+        connection.parent = promised.parent
+        self.timeline.add(connection, promised.label, promised.past).looks = promised.looks
+
+    def _miss(self, promised: Promised) -> None:
+        """Say with the next reply that there is no checkpoint, although one was to be."""
+        reason = "its process made no copy"
+        is_last = promised.past is self.past
+        if is_last:
+            self.unkept_reason = reason
+        call = "the last call" if is_last else "an earlier call"
+        self.notes.append(f"No state was kept after {call} ({promised.label}): {reason}.")
 
     def keep_now(self, goal: Checkpoint | None = None) -> Checkpoint:
         """Return the checkpoint of the present state, made now where there is none; raise if it cannot be."""
@@ -227,7 +261,7 @@ class Lifecycle:
         if standing is not None and self.unkept == 0:
             return standing
         code = self.past.step.shown() if self.past is not None else "start"
-        kept = self._keep(family.fork(live, "checkpoint"), code, goal)
+        kept = self.timeline.add(family.fork(live, "checkpoint"), code, self.past, goal=goal)
         self._kept_at = monotonic()
         return kept
 
@@ -236,7 +270,7 @@ class Lifecycle:
 
         Without any the image begins again, and with a new zygote where that has died too.
         """
-        self._pending = None
+        self.settle()
         reached = self.past
         for checkpoint in self.timeline.newest_first():
             try:
@@ -291,7 +325,8 @@ class Lifecycle:
         self.timeline.current = checkpoint.id
 
     def _begin_again(self) -> None:
-        self.live = self.past = self._pending = None
+        self.live = self.past = None
+        self.promised.clear()
         self.unkept_reason = ""
         self._heap_bytes = 0
         self.timeline.clear()
@@ -322,6 +357,7 @@ class Lifecycle:
         if self._program is not self._first_program:
             self.close()
             self._program = self._first_program
+        self.settle()
         if self.live is not None and self.family is not None:
             self.family.kill(self.live)
         self._begin_again()

@@ -223,6 +223,13 @@ class Family:
             self._accept(TURN_SECONDS)
         return self._waiting.pop(tag, None)
 
+    def wait_for_child(self, seconds: float) -> None:
+        """Wait until a child connects, on any thread; accepting it is left to `met`."""
+        poll = select.poll()
+        with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+            poll.register(self._listener, select.POLLIN)
+            poll.poll(seconds * 1000)
+
     def _accept(self, seconds: float) -> None:
         # Short turns, so that a zygote that dies without connecting is noticed soon.
         self._listener.settimeout(min(seconds, TURN_SECONDS) or 0.001)

@@ -12,7 +12,7 @@ from collections import deque
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -20,9 +20,10 @@ import msgspec
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
 from gramercy.images.base import HistoryEntry, ImageFault, Reply
-from gramercy.images.deaths import with_memory_hint
 from gramercy.images.evaluations import Wait, with_output
+from gramercy.images.lifecycle import MEETING_SECONDS
 from gramercy.images.output import Printed
+from gramercy.images.processes import TURN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,10 @@ T = TypeVar("T")
 
 # How long the event loop may block for a reply: most come within it, and a thread would cost more.
 MOMENT = 0.001
+# The same for a call that follows a change at once: its process forks first, which takes 1 to 2 ms.
+FORK_MOMENT = 0.004
+# How long after a reply its checkpoint is accepted: the client has read it by then, and the copy connected.
+SETTLE_SECONDS = 0.005
 # The history is shown to people and models: what is longer is not read.
 MOST_HISTORY = 50
 LONGEST_CODE = 100_000
@@ -66,6 +71,9 @@ class Runner:
             if reply is not None or evaluation.wait is None:
                 self.lock.release()
         if reply is not None:
+            if self._lifecycle.promised:
+                loop = asyncio.get_running_loop()
+                loop.call_later(SETTLE_SECONDS, background.later, self._settle)
             return reply
         rest = (
             partial(self.run, evaluation)
@@ -79,7 +87,10 @@ class Runner:
         with self.lock:
             if evaluation.is_cancelled:
                 return Reply(ok=False, error=ImageFault("CANCELLED", "The call was taken back."))
-            return self._begin(evaluation) or self._finish(evaluation)
+            reply = self._begin(evaluation) or self._finish(evaluation)
+        if self._lifecycle.promised:
+            background.later(self._settle)
+        return reply
 
     def _briefly(self, evaluation: Evaluation) -> Reply | None:
         """Send an evaluation; return its reply if that comes within a moment."""
@@ -87,23 +98,27 @@ class Runner:
         if refused is not None or evaluation.wait is None:
             return refused
         try:
-            reply = evaluation.wait.for_a_moment(Reply, MOMENT)
+            seconds = FORK_MOMENT if self._lifecycle.promised else MOMENT
+            reply = evaluation.wait.for_a_moment(Reply, seconds)
         except ImageError:
             return None  # restoring takes longer: `_finish`, on a thread, gets the same error again
         return None if reply is None else self._finished(evaluation, reply)
 
     def _finish_and_release(self, evaluation: Evaluation) -> Reply:
         try:
-            return self._finish(evaluation)
+            reply = self._finish(evaluation)
         finally:
             self.lock.release()
+        if self._lifecycle.promised:
+            background.later(self._settle)
+        return reply
 
     def _begin(self, evaluation: Evaluation) -> Reply | None:
         """Send an evaluation; return a reply only where that is not possible."""
         lifecycle = self._lifecycle
         for _attempt in range(2):
             try:
-                family, live = lifecycle.ready()
+                family, live = lifecycle.ready_to_run()
                 evaluation.tag = lifecycle.new_tag(family)
                 live.post(evaluation.fields())
             except ImageGoneError:
@@ -150,9 +165,9 @@ class Runner:
             lifecycle.looked(evaluation)
         else:
             unkept = lifecycle.changed(evaluation, reply)
-            if unkept is None:
-                background.later(self._settle)
-            else:
+            if unkept is not None:
+                # What is said of the newest state must count those that have not connected yet.
+                lifecycle.settle()
                 more["unkept"] = unkept
                 more["notes"] = [*more.get("notes", reply.notes), self._untaken(unkept)]
             self._add_log(more, reply)
@@ -167,7 +182,7 @@ class Runner:
         if evaluation.wait is not None and evaluation.wait.is_late and fault.interrupted:
             return deaths.late(fault, evaluation.seconds)
         family = self._lifecycle.family
-        return fault if family is None else with_memory_hint(fault, family.program)
+        return fault if family is None else deaths.with_memory_hint(fault, family.program)
 
     def _untaken(self, reason: str) -> str:
         """Say that no state was kept, and which one an undo would go to."""
@@ -210,14 +225,25 @@ class Runner:
         if log.strip():
             notes.append(f"The last of its log: {log.strip()[-LOG_SHOWN:]}")
         fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
-        fault = with_memory_hint(fault, family.program)
+        fault = deaths.with_memory_hint(fault, family.program)
         reply = Reply(ok=False, error=fault, elapsed_ms=evaluation.elapsed_ms(), notes=notes, lost=lost)
         return with_output(reply, printed)
 
     def _settle(self) -> None:
-        """Accept the checkpoint of the last call before the next one comes."""
-        with self.lock:
-            self._lifecycle.settle()
+        """Accept the checkpoints of the latest calls, unless a call runs: that sees to it when it ends."""
+        deadline = monotonic() + MEETING_SECONDS
+        while self.lock.acquire(blocking=False):
+            try:
+                lifecycle = self._lifecycle
+                if lifecycle.collect():
+                    return
+                family = lifecycle.family
+                if family is None or monotonic() > deadline:
+                    lifecycle.settle(0.0)
+                    return
+            finally:
+                self.lock.release()
+            family.wait_for_child(TURN_SECONDS)
 
 
 # One entry for each thread at work: append and pop are atomic, += on a number is not.

@@ -94,18 +94,13 @@ def sbcl_program(
         environment=libraries.variables,
         memory_mb=heap_mb + BESIDE_HEAP_MB,
     )
-    command = [*_command(sbcl, core, heap_mb), *libraries.options]
-
-    def again(core: Path) -> Program:
-        return sbcl_program(project, environment, confinement=confinement, saved=core)
-
     return Program(
         "sbcl",
-        command,
+        [*_command(sbcl, core, heap_mb), *libraries.options],
         as_plist,
         grants,
         confinement,
-        again,
+        saved=lambda core: sbcl_program(project, environment, confinement=confinement, saved=core),
         memory_mb=heap_mb,
         notes=libraries.notes,
         start_seconds=INIT_SECONDS if "--init" in libraries.options else FORK_SECONDS,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gramercy.execution.approval import ApprovalHandler, ApprovalRequest
     from gramercy.toolsets.hunks import Hunk
 
+# More questions than a person at a console will work off; the rest is denied rather than left waiting.
 MOST_PENDING = 100
 
 
@@ -42,7 +43,7 @@ class PendingApproval:
 
 
 class ApprovalQueue:
-    """Approvals that wait for somebody in this process: a console, a web page, a test."""
+    """Approvals that wait for a decision in this process: at a console, on a web page, in a test."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -103,9 +104,9 @@ class Approver:
         self._patience = patience
 
     async def __call__(self, tool: Any, arguments: dict[str, Any], request: ApprovalRequest) -> Any:
-        """Ask whoever can be asked."""
+        """Ask the person at the client; else the queue; else the handler that was there before."""
         call = current_call()
-        if isinstance(call, ServedCall) and call.work is not None and call.can("elicitation"):
+        if isinstance(call, ServedCall) and call.conversation is not None and call.can("elicitation"):
             return await self._elicit(call, request)
         if self._queue is not None:
             return await self._queue.ask(request, self._patience)
@@ -123,12 +124,12 @@ class Approver:
 
     @staticmethod
     async def _elicit(call: ServedCall, request: ApprovalRequest) -> Decision:
-        assert call.work is not None  # noqa: S101 - asked only with work; this tells mypy
+        assert call.conversation is not None  # noqa: S101 - asked only with one; this tells mypy
         question = ApprovalQuestion(request)
         params = form(question.text, question.schema, call.version)
         try:
             # Anew: an approval must answer the question that was shown, so it cannot come before it.
-            answer = await call.work.ask("elicitation/create", params, anew=True)
+            answer = await call.conversation.ask("elicitation/create", params, anew=True)
             answer = checked_form(answer, question.schema)
         except ExecutionError as error:
             return Denied(str(error))
@@ -139,9 +140,10 @@ class Approver:
         return question.decide(answer["content"], call.principal)
 
 
+# A dialog of a client shows some screens of text: arguments on two, what the call would do on six.
 LONGEST_SHOWN = 4_000
 LONGEST_EFFECT = 12_000
-# More switches than this nobody goes through; then the edit is decided as a whole.
+# A person goes through no more switches than this; beyond, the edit is decided as a whole.
 MOST_HUNKS = 20
 DECISION = {
     "type": "string",
@@ -176,7 +178,7 @@ class ApprovalQuestion:
         chosen = {
             hunk.number
             for hunk in self._hunks
-            # What was not shown is applied only when somebody says so.
+            # A hunk that was not shown is applied only when the person says so.
             if content.get(_switch(hunk), hunk.number not in self._unseen)
         }
         if len(chosen) == len(self._hunks):

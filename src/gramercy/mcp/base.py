@@ -13,6 +13,8 @@ from gramercy.tools.safety import Safety
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from gramercy.mcp.jsonrpc import Received
+
 Answer: TypeAlias = "bytes | Awaitable[bytes | None] | None"
 
 
@@ -28,9 +30,9 @@ class Channel(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Peer:
-    """One client: a connection on stdio, a session over HTTP in the older era, a single request in the newer.
+    """One client: a connection on stdio, a legacy session over HTTP, or a single modern request.
 
-    `channel` takes what belongs to no request; None means that nobody listens. The transport sets
+    `channel` takes what belongs to no request; None means that no stream is open. The transport sets
     `principal` and `ceiling` from what it knows of the caller; the engine sets the rest.
     """
 
@@ -63,6 +65,16 @@ class Receiver(Protocol):
         Never raises and never blocks for longer than a moment: whatever is wrong with the frame is an
         answer. What is awaited may be cancelled at any time, which cancels the request.
         """
+
+    def close(self, peer: Peer) -> None:
+        """Forget a client: cancel its requests, drop its subscriptions."""
+
+
+class MessageReceiver(Protocol):
+    """The engine as a transport sees it that reads frames itself, because headers repeat what they say."""
+
+    def take(self, peer: Peer, received: Received, channel: Channel | None = None) -> Answer:
+        """Answer what was read from a frame, as `handle` does."""
 
     def close(self, peer: Peer) -> None:
         """Forget a client: cancel its requests, drop its subscriptions."""

@@ -94,11 +94,11 @@ class Catalog:
         self._on_subscription: list[Callable[[], object]] = []
 
     def when_subscribed(self, begin: Callable[[], object]) -> None:
-        """Have `begin` called once, when somebody first wants to know that a resource has changed."""
+        """Have `begin` called once, when a client first wants to be told that a resource has changed."""
         self._on_subscription.append(begin)
 
     def subscribed(self) -> None:
-        """Note that somebody wants to know that a resource has changed."""
+        """Note that a client wants to be told when a resource changes."""
         waiting, self._on_subscription = self._on_subscription, []
         for begin in waiting:
             begin()

@@ -10,21 +10,12 @@ from itertools import count
 from math import isfinite
 from threading import get_ident
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from msgspec import UNSET
 
-from gramercy.errors import ExecutionError, ToolError
-from gramercy.mcp.jsonrpc import (
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    Id,
-    Message,
-    ProtocolError,
-    encode,
-    notification,
-    request,
-)
+from gramercy.errors import ExecutionError, ProtocolError, ToolError
+from gramercy.mcp.jsonrpc import Code, Id, Message, encode, notification, request
 from gramercy.mcp.versions import LOG_LEVEL_KEY, Request, missing_capability
 from gramercy.tools.arguments import validate_tool_args
 from gramercy.tools.context import Call
@@ -33,22 +24,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gramercy.mcp.base import Channel, Peer
-    from gramercy.mcp.conversation import Flight, Question, Work
+    from gramercy.mcp.conversation import Conversation, Question
     from gramercy.tools.context import LogLevel
 
 _numbers = count(1)
-MOST_FLIGHTS = 1_000
+# Each holds a task of the event loop; clients have a handful.
+MOST_REQUESTS = 1_000
+
+
+class Cancellable(Protocol):
+    """A request under way."""
+
+    def cancel(self) -> None:
+        """Stop because the client wants no answer: it gets none."""
 
 
 class Client:
-    """One peer: its requests under way and, in the older era, what it has set for the whole session."""
+    """One peer: its requests under way and, if legacy, what it has set for the whole session."""
 
-    __slots__ = ("_questions", "flights", "is_session", "log_rank", "peer", "uris")
+    __slots__ = ("_questions", "is_session", "log_rank", "peer", "requests", "uris")
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.is_session = False
-        self.flights: dict[Id, Flight] = {}
+        self.requests: dict[Id, Cancellable] = {}
         self.log_rank = 0
         self.uris: set[str] | None = None
         self._questions: dict[str, Question] | None = None
@@ -56,7 +55,7 @@ class Client:
     @property
     def is_idle(self) -> bool:
         """Whether nothing would be lost by forgetting this client."""
-        return not (self.is_session or self.flights or self._questions)
+        return not (self.is_session or self.requests or self._questions)
 
     def ask(self, channel: Channel, question: Question, patience: float) -> None:
         """Send a question as a request of our own; it is given up when no answer comes in time."""
@@ -89,8 +88,8 @@ class Client:
 
     def close(self) -> None:
         """End everything that this client waits for or is waited for."""
-        for flight in list(self.flights.values()):
-            flight.withdraw()
+        for under_way in list(self.requests.values()):
+            under_way.cancel()
         for question in list((self._questions or {}).values()):
             question.give_up("the client has gone away")
 
@@ -115,27 +114,27 @@ class Clients:
         return client
 
     def all(self) -> list[Client]:
-        """List everybody."""
+        """List all clients."""
         return list(self._known.values())
 
-    def depart(self, peer: Peer, id: Id, flight: Flight) -> None:  # noqa: A002 - its wire name
+    def begin_request(self, peer: Peer, id: Id, under_way: Cancellable) -> None:  # noqa: A002 - its wire name
         """Note a request that is under way, so that its client can call it off."""
         client = self.of(peer)
-        if id in client.flights or len(client.flights) >= MOST_FLIGHTS:
-            problem = "this id is already under way" if id in client.flights else "too many are under way"
+        if id in client.requests or len(client.requests) >= MOST_REQUESTS:
+            problem = "this id is already under way" if id in client.requests else "too many are under way"
             self.forget_if_idle(client)
-            raise ProtocolError(INVALID_REQUEST, f"Invalid request: {problem}")
-        client.flights[id] = flight
+            raise ProtocolError(Code.INVALID_REQUEST, f"Invalid request: {problem}")
+        client.requests[id] = under_way
 
-    def land(self, peer: Peer, id: Id) -> None:  # noqa: A002 - its wire name
+    def end_request(self, peer: Peer, id: Id) -> None:  # noqa: A002 - its wire name
         """Note that a request is over."""
         client = self._known.get(peer)
         if client is not None:
-            client.flights.pop(id, None)
+            client.requests.pop(id, None)
             self.forget_if_idle(client)
 
     def forget_if_idle(self, client: Client) -> None:
-        """Drop what nobody would miss."""
+        """Drop a client about which nothing has to be remembered."""
         if client.is_idle:
             self._known.pop(client.peer, None)
 
@@ -148,6 +147,7 @@ class Clients:
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _RANKS = {level: rank for rank, level in enumerate(LEVELS)}
+# The first hundred reports are all sent; then at most twenty a second, which is what an eye can follow.
 FREE_REPORTS = 100
 REPORT_SECONDS = 0.05
 MESSAGES_SINCE = "2025-03-26"
@@ -156,32 +156,32 @@ METHODS = {"elicitation": "elicitation/create", "sampling": "sampling/createMess
 
 
 class ServedCall(Call):
-    """The conversation about one request. `work` is there once the handler waits for something."""
+    """One request as its handler sees it. `conversation` is there once the handler has to be waited for.
+
+    `cancelled` and `is_silent` are facts that only the conversation writes, as it moves.
+    """
 
     __slots__ = (
-        "_client",
+        "_clients",
         "_progress",
         "_reported_at",
         "_reports",
         "_thread",
-        "as_task",
         "cancelled",
-        "detacher",
+        "conversation",
         "fault",
-        "muted",
+        "is_silent",
         "request",
         "stops",
-        "work",
     )
 
-    def __init__(self, request: Request, client: Client | None) -> None:
+    def __init__(self, request: Request, clients: Clients) -> None:
         self.request = request
-        self.work: Work | None = None
-        self.cancelled = self.muted = self.as_task = False
+        self.conversation: Conversation | None = None
+        self.cancelled = self.is_silent = False
         self.fault: ProtocolError | None = None
         self.stops: list[Callable[[], object]] | None = None
-        self.detacher: Callable[[Work], bool] | None = None
-        self._client = client
+        self._clients = clients
         self._progress: float | None = None
         self._reports = 0
         self._thread = get_ident()
@@ -189,7 +189,7 @@ class ServedCall(Call):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the result any more."""
+        """Whether the call was cancelled: its result goes nowhere."""
         return self.cancelled
 
     @property
@@ -210,7 +210,7 @@ class ServedCall(Call):
     def can(self, capability: str) -> bool:
         """Tell whether the client has declared that it can be asked this."""
         found = self.request.capabilities.get(capability)
-        # In the older era a question is a message of its own, which needs a way to the client.
+        # A question to a legacy client is a message of its own, which needs a channel.
         if not isinstance(found, dict) or not (self.request.modern or self.request.channel):
             return False
         # Declaring nothing about the mode means forms, the only mode there was at first.
@@ -252,26 +252,27 @@ class ServedCall(Call):
         self._send("notifications/message", params if logger is None else {**params, "logger": logger})
 
     def _wanted_rank(self) -> int:
-        """Return the least level to send; in the newer era nobody gets lines without asking for them."""
+        """Return the least level to send; modern clients get lines only if they ask for them."""
         if self.request.modern:
             wanted = self.request.meta.get(LOG_LEVEL_KEY)
             return _RANKS.get(wanted, len(LEVELS)) if isinstance(wanted, str) else len(LEVELS)
-        return 0 if self._client is None else self._client.log_rank
+        client = self._clients.get(self.request.peer)
+        return 0 if client is None else client.log_rank
 
     def _send(self, method: str, params: dict[str, Any]) -> None:
         channel = self.request.channel
-        if channel is None or self.cancelled or self.muted:
+        if channel is None or self.is_silent:
             return
         message = notification(method, params)
         self._on_loop(lambda: channel.send(message))
 
     def _on_loop(self, action: Callable[[], object]) -> None:
         """Do it on the thread of the event loop, where everything but plain handlers runs."""
-        work = self.work
+        conversation = self.conversation
         if self._thread == get_ident():
             action()
-        elif work is not None and not work.loop.is_closed():
-            work.loop.call_soon_threadsafe(action)
+        elif conversation is not None and not conversation.loop.is_closed():
+            conversation.loop.call_soon_threadsafe(action)
 
     def on_cancel(self, stop: Callable[[], object]) -> None:
         """Have `stop` called when the call is cancelled while the handler runs; it must not block."""
@@ -289,9 +290,9 @@ class ServedCall(Call):
 
     async def detach(self) -> bool:
         """Make a task of the rest, for a client that understands tasks."""
-        return self.work is not None and self.detacher is not None and self.detacher(self.work)
+        return self.conversation is not None and self.conversation.detach()
 
-    def fail(self, message: str, *, code: int = INTERNAL_ERROR, data: Any = None) -> NoReturn:
+    def fail(self, message: str, *, code: int = Code.INTERNAL_ERROR, data: Any = None) -> NoReturn:
         """End the request with a JSON-RPC error instead of a result."""
         self.fault = ProtocolError(code, message, UNSET if data is None else data)
         raise self.fault
@@ -311,13 +312,13 @@ class ServedCall(Call):
         return found if isinstance(found, list) else []
 
     async def _ask(self, capability: str, params: dict[str, Any], key: str | None) -> dict[str, Any]:
-        if not self.can(capability) or self.work is None:
+        if not self.can(capability) or self.conversation is None:
             text = f"this needs a client that declares the capability {capability!r}, and yours does not"
             if self.request.modern:
                 self.fault = missing_capability({capability: {}})
             raise ExecutionError(text)
         encode(params)  # what cannot be sent must fail here, where the handler sees it
-        return await self.work.ask(METHODS[capability], params, key)
+        return await self.conversation.ask(METHODS[capability], params, key)
 
 
 def form(message: str, schema: Mapping[str, Any], version: str) -> dict[str, Any]:

@@ -1,35 +1,83 @@
-"""Requests whose handlers may report, ask and wait: begin them, resume parked ones, answer at the end."""
+"""A request that cannot be answered at once: who answers it, and when.
+
+Its handler gets a task of the event loop. From then on one state says who waits for the outcome:
+
+                       ask             park            patience over
+    begin ──► RUNNING ─────► ASKING ─────────► PARKED ───────────────► EXPIRED
+               │   ▲ ◄────── │   ▲               │ │
+               │   │ answered│   └───────────────┘ │  resume, some questions answered
+               │   └─────────┼─────────────────────┘  resume, all answered
+               │             │
+               └─► TASK ◄────┘  detach                each of these ──► DONE or CANCELLED
+
+    RUNNING    The handler works and the request waits.
+    ASKING     The handler waits for the client's answers, and the request still waits. A legacy client is
+               sent each question as a request of ours; a modern one gets them in a result and is PARKED.
+    PARKED     The request was answered with the questions. The client comes back with the answers in a new
+               request, which is the one that waits from then on.
+    EXPIRED    The client did not come back: the handler is told, and there is no request to answer.
+    TASK       The request was answered with a task, which takes the questions and the outcome.
+    DONE       The handler has ended. The request that waits got the outcome, or the task did; when it ended
+               while it was PARKED, the outcome is kept for the client that comes back.
+    CANCELLED  The client called the request off or hung up, or the server stops: there is no answer.
+
+Nothing here knows what a method does.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from inspect import CORO_CREATED, getcoroutinestate
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import ExecutionError
-from gramercy.mcp import jsonrpc
-from gramercy.mcp.clients import ServedCall
-from gramercy.mcp.jsonrpc import INTERNAL_ERROR, ProtocolError
-from gramercy.mcp.parked import Parking, input_responses
-from gramercy.tools.context import enter_call, leave_call
+from gramercy.errors import ExecutionError, ProtocolError
+from gramercy.mcp.jsonrpc import Code, success
+from gramercy.mcp.parked import ParkedCalls, input_responses
+from gramercy.mcp.versions import unexpected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from gramercy.mcp.base import Answer
-    from gramercy.mcp.clients import Clients
-    from gramercy.mcp.tasks import TaskMethods
+    from gramercy.mcp.clients import Clients, ServedCall
+    from gramercy.mcp.tasks import Task, TaskMethods
     from gramercy.mcp.versions import Request, Shaper
 
+# A handler that asks in a loop must not keep a person busy for ever.
 MOST_QUESTIONS = 100
 
 
+class State(Enum):
+    """Where a conversation is."""
+
+    RUNNING = "running"
+    ASKING = "asking"
+    PARKED = "parked"
+    EXPIRED = "expired"
+    TASK = "task"
+    DONE = "done"
+    CANCELLED = "cancelled"
+
+
+_ENDS = frozenset({State.DONE, State.CANCELLED})
+MOVES: dict[State, frozenset[State]] = {
+    State.RUNNING: _ENDS | {State.ASKING, State.TASK},
+    State.ASKING: _ENDS | {State.RUNNING, State.PARKED, State.TASK},
+    State.PARKED: _ENDS | {State.RUNNING, State.ASKING, State.EXPIRED},
+    State.EXPIRED: _ENDS,
+    State.TASK: _ENDS,
+    State.DONE: frozenset(),
+    State.CANCELLED: frozenset(),
+}
+# Those in which a request waits for an answer.
+WAITED_FOR = frozenset({State.RUNNING, State.ASKING})
+
+
 class Turn(asyncio.Future[bytes | None]):
-    """The answer to one request, still to come. Whoever waits for it may cancel it, which ends the work."""
+    """The answer to one request, still to come. A transport that cancels it ends the conversation."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, abandoned: Callable[[Turn], None]) -> None:
         super().__init__(loop=loop)
@@ -53,7 +101,7 @@ class Question:
     answer: asyncio.Future[dict[str, Any]] = field(repr=False)
 
     def as_input_request(self) -> dict[str, Any]:
-        """Return the question as the newer era writes it into a result."""
+        """Return the question as a modern result carries it."""
         return {"method": self.method, "params": self.params}
 
     def take(self, answer: Mapping[str, Any]) -> None:
@@ -67,113 +115,122 @@ class Question:
             self.answer.set_exception(ExecutionError(reason))
 
 
-class Manner(Protocol):
-    """How questions reach the client: at once, with the result of the request, or through a task."""
+@dataclass(frozen=True, slots=True)
+class AsTask:
+    """What a method returns whose call is to be a task from the start."""
 
-    def asked(self, work: Work, question: Question) -> None:
-        """See to it that the question is answered or given up, sooner or later."""
-
-
-class Flight(Protocol):
-    """Something under way that a client can call off."""
-
-    def withdraw(self) -> None:
-        """Stop because the client wants no answer: it gets none."""
+    coroutine: Coroutine[Any, Any, Any]
 
 
-class Work:
-    """A handler under way. Whoever waits for it holds its `turn`; cancelling that cancels the work.
-
-    `ended` is called on the handler's own task: another callback of the loop would cost as much as the rest.
-    """
+class Conversation:
+    """One handler under way, the request that waits for it now, and the questions that are open."""
 
     __slots__ = (
         "_asked",
         "_coroutine",
+        "_shared",
+        "_turn",
         "call",
-        "ended",
-        "error",
-        "is_over",
-        "landed",
         "loop",
-        "manner",
+        "outcome",
         "questions",
-        "result",
+        "server_task",
+        "state",
         "supplied",
         "task",
-        "turn",
     )
 
-    def __init__(
-        self,
-        call: ServedCall,
-        manner: Manner,
-        *,
-        ended: Callable[[Work], None],
-        landed: Callable[[Request], None],
-    ) -> None:
+    def __init__(self, shared: Conversations, call: ServedCall, coroutine: Coroutine[Any, Any, Any]) -> None:
         self.call = call
-        self.manner = manner
-        self.ended = ended
-        self.landed = landed
+        self.state = State.RUNNING
         self.loop = asyncio.get_running_loop()
-        self.turn: Turn | None = None
         self.questions: dict[str, Question] = {}
         # Answers that came with the request itself, before anything was asked.
         self.supplied: dict[str, Any] = {}
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.is_over = False
+        # The result or the ProtocolError, once the handler has ended.
+        self.outcome: Any = None
+        self.server_task: Task | None = None
+        self._shared = shared
         self._asked = 0
-        call.work = self
-
-    def begin(self, coroutine: Coroutine[Any, Any, Any]) -> Turn:
-        """Start; return what will be the answer to the request."""
+        self._turn: Turn | None = None
         self._coroutine = coroutine
-        self.task: asyncio.Task[Any] = self.loop.create_task(self._run(coroutine))
-        return self.take_turn()
+        call.conversation = self
 
-    async def _run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+    @property
+    def request(self) -> Request:
+        """The request that waits, or the last one that did."""
+        return self.call.request
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the handler has ended, or has been told to."""
+        return self.state in _ENDS
+
+    def _move(self, state: State) -> None:
+        if state not in MOVES[self.state]:
+            raise ExecutionError(f"a conversation cannot go from {self.state.value} to {state.value}")
+        self.state = state
+        # Nothing may follow the answer of a modern request, and a task is one.
+        if state is State.CANCELLED or (state is State.TASK and self.request.modern):
+            self.call.is_silent = True
+
+    def begin(self) -> Turn:
+        """Start the handler; return what will be the answer to the request."""
+        self.task: asyncio.Task[None] = self.loop.create_task(self._run())
+        return self._take_turn()
+
+    async def _run(self) -> None:
+        """Run the handler. Its end is handled here: a callback of the loop would cost as much as the rest."""
         try:
-            self.result = await coroutine
-        except Exception as error:  # noqa: BLE001 - told to whoever waits
-            self.error = error
-        except BaseException as error:
-            self.error = error
+            result = await self._coroutine
+        except Exception as error:  # noqa: BLE001 - becomes the answer
+            self._end(error if isinstance(error, ProtocolError) else unexpected(self.request, error))
+        except BaseException:
+            self._call_off()
             raise
+        else:
+            self._end(result)
         finally:
-            self.is_over = True
-            # What the handler left behind must not wait for answers that nobody will bring.
+            # What the handler left behind must not wait for answers that cannot come any more.
             for question in self.questions.values():
                 question.answer.cancel()
-            self.ended(self)
             # The task's context holds the call: without this every call would be left to the collector.
-            self.call.work = None
+            self.call.conversation = None
 
-    def take_turn(self) -> Turn:
-        """Return a new answer to wait for; the one before has been given."""
-        self.turn = Turn(self.loop, self._abandoned)
-        return self.turn
+    def _end(self, outcome: Any) -> None:
+        if self.state is State.CANCELLED:
+            return
+        is_waited_for = self.state in WAITED_FOR
+        self._move(State.DONE)
+        self.outcome = outcome
+        self._shared.changed()
+        if self.server_task is not None:
+            self.server_task.finish(outcome)
+        elif is_waited_for:
+            self._give(self._shared.shaper.written(self.request, outcome))
 
-    def give(self, answer: bytes | None) -> bool:
-        """Answer the request that waits now, if there is one."""
-        turn, self.turn = self.turn, None
+    def _take_turn(self) -> Turn:
+        self._turn = Turn(self.loop, self._abandoned)
+        return self._turn
+
+    def _abandoned(self, turn: Turn) -> None:
+        if turn is self._turn:
+            self.cancel()
+
+    def _give(self, answer: bytes | None) -> None:
+        """Answer the request that waits, if one does."""
+        turn, self._turn = self._turn, None
         if turn is None:
-            return False
-        self.landed(self.call.request)
-        if turn.done():
-            return False
-        turn.set_result(answer)
-        return True
+            return
+        self._shared.clients.end_request(self.request.peer, self.request.id)
+        if not turn.done():
+            turn.set_result(answer)
 
     async def ask(
         self, method: str, params: dict[str, Any], key: str | None = None, *, anew: bool = False
     ) -> dict[str, Any]:
         """Ask the client; with `anew`, an answer that came before the question does not count."""
-        if self.call.cancelled:
-            raise ExecutionError("nobody can be asked: the call is cancelled")
-        if self._asked >= MOST_QUESTIONS:
-            raise ExecutionError(f"one call may ask at most {MOST_QUESTIONS} questions")
+        self._check_askable()
         self._asked += 1
         name = key or f"{method.partition('/')[0]}-{self._asked}"
         if name in self.questions:
@@ -182,17 +239,73 @@ class Work:
         if isinstance(found, dict):
             return found
         question = self.questions[name] = Question(name, method, params, self.loop.create_future())
+        if self.state is State.RUNNING:
+            self._move(State.ASKING)
         try:
-            self.manner.asked(self, question)
+            self._shared.send(self, question)
             return await question.answer
         finally:
             self.questions.pop(name, None)
+            if self.state is State.ASKING and not self.questions:
+                self._move(State.RUNNING)
+
+    def _check_askable(self) -> None:
+        if self.state is State.CANCELLED:
+            raise ExecutionError("nobody can be asked: the call is cancelled")
+        if self.state is State.EXPIRED:
+            raise ExecutionError("nobody can be asked: the client did not come back in time")
+        if self._asked >= MOST_QUESTIONS:
+            raise ExecutionError(f"one call may ask at most {MOST_QUESTIONS} questions")
+
+    def take_answers(self, answers: Mapping[str, Any]) -> None:
+        """Close the questions that are answered; answers to nothing are dropped."""
+        for key, question in list(self.questions.items()):
+            if isinstance(answers.get(key), dict):
+                del self.questions[key]
+                question.take(answers[key])
+
+    def park(self, answer: bytes) -> None:
+        """Answer the request with the questions; the handler waits for another one."""
+        self._move(State.PARKED)
+        self._give(answer)
+
+    def resume(self, request: Request, answers: Mapping[str, Any]) -> Turn:
+        """Go on with the answers that a new request has brought, which waits from now on."""
+        self.call.request = request
+        turn = self._take_turn()
+        self.take_answers(answers)
+        if self.state is State.PARKED:
+            self._move(State.ASKING if self.questions else State.RUNNING)
+        else:  # it ended meanwhile
+            self._give(
+                None if self.state is State.CANCELLED else self._shared.shaper.written(request, self.outcome)
+            )
+        return turn
+
+    def expire(self, reason: str) -> None:
+        """Let the handler know that the client has not come back."""
+        if self.state is State.PARKED:
+            self._move(State.EXPIRED)
+            for question in list(self.questions.values()):
+                question.give_up(reason)
+
+    def detach(self) -> bool:
+        """Answer the request with a task, if its client understands tasks; tell whether that was done."""
+        if self.state not in WAITED_FOR:
+            return False
+        task = self._shared.tasks.create(self)
+        if task is None:
+            return False
+        self.server_task = task
+        self._move(State.TASK)
+        self._give(success(self.request.id, self._shared.tasks.created(task, self.request)))
+        return True
 
     def cancel(self) -> None:
-        """Stop the handler: its task is cancelled, and whoever it told to be stopped is stopped."""
-        if self.is_over or self.call.cancelled:
+        """Stop the handler and what it wants stopped with it; there will be no answer."""
+        if self.is_over:
             return
-        self.call.cancelled = True
+        self._call_off()
         for stop in self.call.stops or ():
             with suppress(Exception):
                 stop()
@@ -200,21 +313,21 @@ class Work:
         if getcoroutinestate(self._coroutine) == CORO_CREATED:
             self._coroutine.close()  # it will never be awaited
 
-    def withdraw(self) -> None:
-        """Stop because the client wants no answer: it gets none."""
-        self.cancel()
-        self.give(None)
-
-    def _abandoned(self, turn: Turn) -> None:
-        if turn is self.turn:
-            self.withdraw()
-
-
-log = logging.getLogger("gramercy.mcp")
+    def _call_off(self) -> None:
+        if self.is_over:
+            return
+        self._move(State.CANCELLED)
+        self.call.cancelled = True
+        if self.server_task is not None:
+            self.server_task.note_cancelled()
+        self._give(None)
 
 
 class Conversations:
-    """Runs handlers for the engine. `noticed` is called after each, for it may have changed something."""
+    """Begins and resumes conversations, and has what they share.
+
+    `changed` is called when a handler has ended, for it may have changed what the server offers.
+    """
 
     def __init__(  # noqa: PLR0913 - the parts of a conversation are its arguments
         self,
@@ -224,108 +337,77 @@ class Conversations:
         *,
         patience: float,
         task_after: float,
-        noticed: Callable[[], None],
+        changed: Callable[[], None],
     ) -> None:
-        self.parking = Parking(shaper, patience)
-        self._clients = clients
-        self._shaper = shaper
-        self._tasks = tasks
-        self._direct = DirectManner(clients, patience)
+        self.clients = clients
+        self.tasks = tasks
+        self.changed = changed
+        self.parked = ParkedCalls(patience)
+        self.shaper = shaper
+        self._patience = patience
         self._task_after = task_after
-        self._noticed = noticed
 
-    def converse(self, request: Request, handler: Callable[[Request], Any]) -> Answer:
-        """Answer a request at once if its handler does, else when it has ended or asks something."""
-        if request.modern and "requestState" in request.params:
-            return self._resume(request)
-        call = ServedCall(request, self._clients.get(request.peer))
-        token = enter_call(call)
-        try:
-            reply = handler(request)
-            if type(reply) is CoroutineType:
-                return self._begin(call, reply)
-        finally:
-            leave_call(token)
-        self._noticed()
-        return self.finished(request, reply)
-
-    def finished(self, request: Request, result: Any) -> bytes:
-        """Write a result."""
-        if type(result) is dict:
-            result = self._shaper.shaped(request, result)
-        return jsonrpc.success(request.id, result)
-
-    def _begin(self, call: ServedCall, coroutine: Coroutine[Any, Any, Any]) -> Answer:
+    def begin(self, call: ServedCall, handler: Coroutine[Any, Any, Any] | AsTask) -> Answer:
+        """Run a handler; return what will be the answer to its request."""
+        coroutine = handler.coroutine if isinstance(handler, AsTask) else handler
         request = call.request
         try:
-            work = self._departed(call)
+            conversation = Conversation(self, call, coroutine)
+            if request.modern and "inputResponses" in request.params:
+                conversation.supplied = dict(input_responses(request))
+            self.clients.begin_request(request.peer, request.id, conversation)
         except BaseException:
             coroutine.close()
             raise
-        call.detacher = self._tasks.detach
-        turn = work.begin(coroutine)
-        if call.as_task:
-            if self._tasks.detach(work):
+        turn = conversation.begin()
+        if isinstance(handler, AsTask):
+            if conversation.detach():
                 return turn.result()
-            work.withdraw()
-            raise ProtocolError(INTERNAL_ERROR, "there are too many tasks: wait for some to end or expire")
+            conversation.cancel()
+            text = "there are too many tasks: wait for some to end or expire"
+            raise ProtocolError(Code.INTERNAL_ERROR, text)
         if request.declares_tasks and request.method == "tools/call":
-            timer = work.loop.call_later(self._task_after, self._tasks.detach, work)
-            work.task.add_done_callback(lambda _: timer.cancel())
+            timer = conversation.loop.call_later(self._task_after, conversation.detach)
+            conversation.task.add_done_callback(lambda _: timer.cancel())
         return turn
 
-    def _departed(self, call: ServedCall) -> Work:
-        request = call.request
-        manner: Manner = self.parking if request.modern else self._direct
-        work = Work(call, manner, ended=self._ended, landed=self._landed)
-        if request.modern and "inputResponses" in request.params:
-            work.supplied = dict(input_responses(request))
-        self._clients.depart(request.peer, request.id, work)
-        return work
-
-    def _resume(self, request: Request) -> Answer:
-        work = self.parking.resume(request)
-        self._clients.depart(request.peer, request.id, work)
-        work.call.request = request
-        turn = work.take_turn()
-        if work.is_over:
-            self._ended(work)
-        return turn
-
-    def _landed(self, request: Request) -> None:
-        self._clients.land(request.peer, request.id)
-
-    def _ended(self, work: Work) -> None:
-        """Answer whoever waits for a handler that has ended."""
-        self._noticed()
-        work.give(self._outcome(work))
-
-    def _outcome(self, work: Work) -> bytes | None:
-        request, error = work.call.request, work.error
-        if isinstance(error, asyncio.CancelledError):
-            return None
-        if error is None:
-            try:
-                return self.finished(request, work.result)
-            except Exception as problem:  # noqa: BLE001 - a result that cannot be written
-                error = problem
-        if isinstance(error, ProtocolError):
-            return jsonrpc.failure(error, request.id)
-        log.error("%s failed", request.method, exc_info=error)
-        return jsonrpc.failure(ProtocolError(INTERNAL_ERROR, "Internal error"), request.id)
-
-
-class DirectManner:
-    """Questions of the older era: a request of ours to the client, on the channel of its own request."""
-
-    def __init__(self, clients: Clients, patience: float) -> None:
-        self._clients = clients
-        self._patience = patience
-
-    def asked(self, work: Work, question: Question) -> None:
-        """Send the question."""
-        request = work.call.request
-        if request.channel is None:
+    def send(self, conversation: Conversation, question: Question) -> None:
+        """See to it that a question is answered or given up, sooner or later."""
+        request = conversation.request
+        if conversation.server_task is not None:
+            conversation.server_task.asked(question)
+        elif request.modern:
+            self.parked.check_room(request.peer.principal)
+            # Not at once, so that all questions that are asked together go into one result.
+            conversation.loop.call_soon(self._park, conversation)
+        elif request.channel is None:
             question.give_up("the client cannot be asked: nothing leads to it")
+        else:
+            self.clients.of(request.peer).ask(request.channel, question, self._patience)
+
+    def _park(self, conversation: Conversation) -> None:
+        if conversation.state is not State.ASKING:
             return
-        self._clients.of(request.peer).ask(request.channel, question, self._patience)
+        questions = conversation.questions.items()
+        result = {
+            "resultType": "input_required",
+            "inputRequests": {key: question.as_input_request() for key, question in questions},
+            "requestState": self.parked.keep(conversation),
+            "_meta": self.shaper.meta,
+        }
+        conversation.park(success(conversation.request.id, result))
+
+    def resume(self, request: Request) -> Answer:
+        """Go on with the parked conversation that a request names; raise ProtocolError when there is none."""
+        answers = input_responses(request)
+        name, conversation = self.parked.find(request)
+        self.clients.begin_request(request.peer, request.id, conversation)
+        self.parked.release(name)
+        turn = conversation.resume(request, answers)
+        # What was not answered is asked again, once the handler had time to ask for more.
+        conversation.loop.call_soon(self._park, conversation)
+        return turn
+
+    def close(self) -> None:
+        """Cancel those that no client waits for."""
+        self.parked.close()

@@ -7,24 +7,17 @@ answered at once; what must wait becomes a conversation.
 from __future__ import annotations
 
 import asyncio
-import logging
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET
 
+from gramercy.errors import InvalidFrameError, ProtocolError, SilentFrameError
 from gramercy.mcp import jsonrpc
 from gramercy.mcp.approval import ApprovalQueue, Approver
-from gramercy.mcp.clients import LEVELS, Clients
-from gramercy.mcp.conversation import Conversations
-from gramercy.mcp.jsonrpc import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    Message,
-    ProtocolError,
-    handle_batch,
-    is_batch,
-)
+from gramercy.mcp.clients import LEVELS, Clients, ServedCall
+from gramercy.mcp.conversation import AsTask, Conversations
+from gramercy.mcp.jsonrpc import Code, Message, invalid_params, read_frame
 from gramercy.mcp.listing import PAGE_SIZE, ToolListing, View
 from gramercy.mcp.resources import Offers
 from gramercy.mcp.subscriptions import Listeners
@@ -39,7 +32,9 @@ from gramercy.mcp.versions import (
     Shaper,
     agree,
     read_request,
+    unexpected,
 )
+from gramercy.tools.context import enter_call, leave_call
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
@@ -48,10 +43,11 @@ if TYPE_CHECKING:
     from gramercy.execution.executor import Executor
     from gramercy.mcp.base import Answer, Channel, Peer, Preface
     from gramercy.mcp.catalogue import Catalog
+    from gramercy.mcp.jsonrpc import Received
 
     Method: TypeAlias = Callable[[Request], Any]
 
-log = logging.getLogger("gramercy.mcp")
+# Seconds in which a person answers who is near; a call that waits for longer holds memory for nothing.
 PATIENCE = 600.0
 # A client that understands tasks rather comes back than waits for longer than this.
 TASK_AFTER = 5.0
@@ -86,14 +82,14 @@ class Engine:
         executor = executor.with_approver(Approver(executor.approval_handler, approvals, patience))
         self._settings = executor.settings
         self._seen = (self._settings.registry.library(), self._settings.policy)
-        shaper = Shaper({"name": name, "version": version})
+        shaper = self._shaper = Shaper({"name": name, "version": version})
         self._clients = Clients()
         self._listeners = Listeners(self._clients, shaper, catalog)
         self._tasks = TaskStore(self._task_changed)
         self._task_methods = TaskMethods(self._tasks, self._clients, shaper, patience)
         view = View(Safety.parse(max_safety or Safety.DANGEROUS), categories, page_size)
         listing = ToolListing(executor, shaper, view)
-        self._calling = Calling(executor, listing, shaper, tasks=self._task_methods, strict=strict)
+        self._calling = Calling(executor, listing, shaper, strict=strict)
         self._methods = Methods(listing, self._calling)
         self._methods.add_greeting(
             Greeting(shaper, instructions, clients=self._clients, listeners=self._listeners, catalog=catalog)
@@ -108,7 +104,7 @@ class Engine:
             self._task_methods,
             patience=patience,
             task_after=task_after,
-            noticed=self.notice_changes,
+            changed=self.notice_changes,
         )
 
     def begin_with(self, preface: Preface) -> None:
@@ -117,15 +113,19 @@ class Engine:
 
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
         """Take one frame and return its answer: bytes, None for what has no answer, or something to await."""
-        try:
-            message = jsonrpc.read_message(frame)
-        except jsonrpc.InvalidFrameError as error:
-            if is_batch(frame):
-                return handle_batch(frame, lambda part: self.handle(peer, part, channel))
-            return jsonrpc.failure(error, error.id)
-        except jsonrpc.SilentFrameError:
-            return None
-        return self._handle_message(peer, message, channel)
+        received = read_frame(frame)
+        if type(received) is Message:
+            return self._respond(peer, received, channel)
+        return self.take(peer, received, channel)
+
+    def take(self, peer: Peer, received: Received, channel: Channel | None = None) -> Answer:
+        """Answer what a transport has read itself."""
+        if type(received) is Message:
+            return self._respond(peer, received, channel)
+        if type(received) is list:
+            return jsonrpc.handle_batch(received, lambda part: self.take(peer, part, channel))
+        assert isinstance(received, InvalidFrameError)  # noqa: S101 - the third of three; this tells mypy
+        return None if isinstance(received, SilentFrameError) else jsonrpc.failure(received, received.id)
 
     def close(self, peer: Peer) -> None:
         """Forget a client: cancel its requests, drop its subscriptions. Its tasks and open questions stay."""
@@ -133,11 +133,11 @@ class Engine:
         self._calling.forget(peer)
 
     def shutdown(self) -> None:
-        """End everything of everybody; listen streams are closed in good order."""
+        """End all requests of all clients; listen streams get their last answer."""
         self._listeners.close()
         for client in self._clients.all():
             self._clients.close(client.peer)
-        self._conversations.parking.close()
+        self._conversations.close()
         self._tasks.close()
 
     def notice_changes(self) -> None:
@@ -152,20 +152,22 @@ class Engine:
         tool = self._settings.registry.find(name)
         return None if tool is None else tool.schema
 
-    def _handle_message(self, peer: Peer, message: Message, channel: Channel | None) -> Answer:
+    def _respond(self, peer: Peer, message: Message, channel: Channel | None) -> Answer:
+        """Answer a request; this is the one broad catch of the server."""
         if message.method is UNSET or message.id is UNSET:
             self._told(peer, message)
             return None
         try:
-            return self._answer(read_request(peer, message, channel))
+            request = read_request(peer, message, channel)
+            method, may_wait = self._methods.find(request)
+            return self._converse(request, method) if may_wait else self._answer(request, method)
         except ProtocolError as error:
             return jsonrpc.failure(error, message.id)
-        except Exception:
-            log.exception("%s failed", message.method[:100])
-            return jsonrpc.failure(ProtocolError(INTERNAL_ERROR, "Internal error"), message.id)
+        except Exception as error:  # noqa: BLE001 - logged and told
+            return jsonrpc.failure(unexpected(message, error), message.id)
 
     def _told(self, peer: Peer, message: Message) -> None:
-        """Take a response or a notification; what is wrong with it is nobody's business."""
+        """Take a response or a notification; what is wrong with it is dropped, for it gets no answer."""
         client = self._clients.get(peer)
         if client is None:
             return
@@ -173,23 +175,30 @@ class Engine:
             client.answered(message)
         elif message.method == "notifications/cancelled" and message.params is not UNSET:
             named = message.params.get("requestId")
-            flight = client.flights.get(named) if isinstance(named, str | int) else None
-            if flight is not None:
-                flight.withdraw()
+            under_way = client.requests.get(named) if isinstance(named, str | int) else None
+            if under_way is not None:
+                under_way.cancel()
 
-    def _answer(self, request: Request) -> Answer:
-        methods = self._methods
-        handler = methods.waiting.get(request.method)
-        if handler is None and not request.modern:
-            handler = methods.legacy_waiting.get(request.method)
-        if handler is not None:
-            return self._conversations.converse(request, handler)
+    def _answer(self, request: Request, method: Method) -> Answer:
         self.notice_changes()
-        result = methods.find(request)(request)
+        result = method(request)
         # A stream is what a listener waits for, not a result.
-        if isinstance(result, asyncio.Future):
-            return result
-        return self._conversations.finished(request, result)
+        return result if isinstance(result, asyncio.Future) else self._shaper.written(request, result)
+
+    def _converse(self, request: Request, method: Method) -> Answer:
+        """Answer a request at once if its method does, else when that has ended or asks something."""
+        if request.modern and "requestState" in request.params:
+            return self._conversations.resume(request)
+        call = ServedCall(request, self._clients)
+        token = enter_call(call)
+        try:
+            reply = method(request)
+            if type(reply) is CoroutineType or type(reply) is AsTask:
+                return self._conversations.begin(call, reply)
+        finally:
+            leave_call(token)
+        self.notice_changes()
+        return self._shaper.written(request, reply)
 
     def _task_changed(self, task: Task) -> None:
         describe = self._task_methods.detailed
@@ -197,55 +206,59 @@ class Engine:
 
 
 class Methods:
-    """Finds methods by name. Those in `waiting` may report, ask and wait; the others answer at once."""
+    """The methods of both protocols by name, each with whether it may report, ask and wait."""
 
-    __slots__ = ("_legacy", "_modern", "legacy_waiting", "waiting")
+    __slots__ = ("_legacy", "_modern")
 
     def __init__(self, listing: ToolListing, calling: Calling) -> None:
-        self.waiting: dict[str, Method] = {"tools/call": calling.call}
-        self.legacy_waiting: dict[str, Method] = {}
-        self._legacy: dict[str, Method] = {"tools/list": listing.page}
-        self._modern: dict[str, Method] = {"tools/list": listing.page}
+        self._legacy: dict[str, tuple[Method, bool]] = {}
+        self._modern: dict[str, tuple[Method, bool]] = {}
+        self._add("tools/list", listing.page)
+        self._add("tools/call", calling.call, may_wait=True)
 
-    def find(self, request: Request) -> Method:
-        """Return the method that a request names; its era must have it."""
+    def find(self, request: Request) -> tuple[Method, bool]:
+        """Return the method that a request names; its protocol, legacy or modern, must have it."""
         found = (self._modern if request.modern else self._legacy).get(request.method)
         if found is None:
-            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method[:100]}")
+            raise ProtocolError(Code.METHOD_NOT_FOUND, f"Method not found: {request.method[:100]}")
         return found
+
+    def _add(self, name: str, method: Method, *, only: str = "", may_wait: bool = False) -> None:
+        if only != "modern":
+            self._legacy[name] = (method, may_wait)
+        if only != "legacy":
+            self._modern[name] = (method, may_wait)
 
     def add_greeting(self, greeting: Greeting) -> None:
         """Add how clients and server get to know each other."""
-        self._modern["server/discover"] = greeting.discover
-        self._legacy["initialize"] = greeting.initialize
-        self._legacy["ping"] = greeting.ping
-        self._legacy["logging/setLevel"] = greeting.set_level
+        self._add("server/discover", greeting.discover, only="modern")
+        self._add("initialize", greeting.initialize, only="legacy")
+        self._add("ping", greeting.ping, only="legacy")
+        self._add("logging/setLevel", greeting.set_level, only="legacy")
 
     def add_listeners(self, listeners: Listeners, *, resources: bool) -> None:
         """Add how clients hear of changes."""
-        self._modern["subscriptions/listen"] = listeners.listen
+        self._add("subscriptions/listen", listeners.listen, only="modern")
         if resources:
-            self._legacy["resources/subscribe"] = listeners.subscribe
-            self._legacy["resources/unsubscribe"] = listeners.unsubscribe
+            self._add("resources/subscribe", listeners.subscribe, only="legacy")
+            self._add("resources/unsubscribe", listeners.unsubscribe, only="legacy")
 
     def add_tasks(self, tasks: TaskMethods) -> None:
         """Add how clients come back for what took long."""
-        for table in (self._modern, self._legacy):
-            table["tasks/get"] = tasks.get
-            table["tasks/cancel"] = tasks.cancel
-        self._modern["tasks/update"] = tasks.update
-        self._legacy["tasks/list"] = tasks.list
-        self.legacy_waiting["tasks/result"] = tasks.result
+        self._add("tasks/get", tasks.get)
+        self._add("tasks/cancel", tasks.cancel)
+        self._add("tasks/update", tasks.update, only="modern")
+        self._add("tasks/list", tasks.list, only="legacy")
+        self._add("tasks/result", tasks.result, only="legacy", may_wait=True)
 
     def add_offers(self, offers: Offers) -> None:
         """Add what there is beside tools."""
-        for table in (self._modern, self._legacy):
-            table["resources/list"] = offers.resources
-            table["resources/templates/list"] = offers.templates
-            table["prompts/list"] = offers.prompts
-        self.waiting["resources/read"] = offers.read
-        self.waiting["prompts/get"] = offers.get_prompt
-        self.waiting["completion/complete"] = offers.complete
+        self._add("resources/list", offers.resources)
+        self._add("resources/templates/list", offers.templates)
+        self._add("prompts/list", offers.prompts)
+        self._add("resources/read", offers.read, may_wait=True)
+        self._add("prompts/get", offers.get_prompt, may_wait=True)
+        self._add("completion/complete", offers.complete, may_wait=True)
 
 
 class Greeting:
@@ -267,7 +280,7 @@ class Greeting:
         self._catalog = catalog
 
     def initialize(self, request: Request) -> dict[str, Any]:
-        """Begin a session of the older era."""
+        """Begin a legacy session."""
         peer = request.peer
         version = agree(request.text("protocolVersion"))
         capabilities, client = request.mapping("capabilities"), request.mapping("clientInfo")
@@ -282,7 +295,7 @@ class Greeting:
         }
 
     def discover(self, request: Request) -> dict[str, Any]:
-        """Tell a client of the newer era what there is."""
+        """Tell a modern client what there is."""
         extensions: dict[str, Any] = {"extensions": {TASKS: {}}}
         result = {
             "supportedVersions": list(SUPPORTED),
@@ -301,7 +314,7 @@ class Greeting:
         """Remember from which level on a client wants log lines."""
         level = request.text("level")
         if level not in LEVELS:
-            raise ProtocolError(INVALID_PARAMS, f"Invalid params: level must be one of {', '.join(LEVELS)}")
+            raise invalid_params(f"level must be one of {', '.join(LEVELS)}")
         self._clients.of(request.peer).log_rank = LEVELS.index(level)
         return {}
 

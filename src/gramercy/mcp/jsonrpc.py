@@ -1,4 +1,4 @@
-"""JSON-RPC as bytes: read a frame or a batch, say what is wrong with it, and write what goes out.
+"""JSON-RPC as bytes: read a frame once, say what is wrong with it, and write what goes out.
 
 Nothing here knows what a method means. Frames carry no newline: the transport adds its framing.
 """
@@ -6,55 +6,44 @@ Nothing here knows what a method means. Frames carry no newline: the transport a
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from gramercy.errors import GramercyError
+from gramercy.errors import InvalidFrameError, ProtocolError, SilentFrameError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.mcp.base import Answer
 
-PARSE_ERROR: Final = -32700
-INVALID_REQUEST: Final = -32600
-METHOD_NOT_FOUND: Final = -32601
-INVALID_PARAMS: Final = -32602
-INTERNAL_ERROR: Final = -32603
-RESOURCE_NOT_FOUND: Final = -32002  # until 2025-11-25; later it is INVALID_PARAMS
-HEADER_MISMATCH: Final = -32020
-MISSING_CAPABILITY: Final = -32021
-UNSUPPORTED_VERSION: Final = -32022
-
-LONGEST_ID = 1_000
-MOST_IN_BATCH = 100
-
 Id: TypeAlias = int | str
 Params: TypeAlias = dict[str, Any]
 
-
-class ProtocolError(GramercyError):
-    """A request that is answered with a JSON-RPC error."""
-
-    def __init__(self, code: int, message: str, data: Any = UNSET) -> None:
-        self.code = code
-        self.message = message
-        self.data = data
-        super().__init__(message)
+# An id is kept as long as its request runs, and sent back; those of clients have a few dozen characters.
+LONGEST_ID = 1_000
+# All messages of a batch are begun at once, so this bounds what one frame can set going.
+MOST_IN_BATCH = 100
 
 
-class InvalidFrameError(ProtocolError):
-    """A frame that is no message; `id` is what it could be told by, if anything."""
+class Code(IntEnum):
+    """What an error means, the same on every transport."""
 
-    def __init__(self, code: int, message: str, id: Id | UnsetType = UNSET) -> None:  # noqa: A002 - its wire name
-        super().__init__(code, message)
-        self.id = id
-
-
-class SilentFrameError(Exception):
-    """A faulty notification or response: JSON-RPC forbids to answer these."""
+    PARSE_ERROR = -32700
+    INVALID_REQUEST = -32600
+    METHOD_NOT_FOUND = -32601
+    INVALID_PARAMS = -32602
+    INTERNAL_ERROR = -32603
+    # Codes of the Model Context Protocol.
+    RESOURCE_NOT_FOUND = -32002  # until 2025-11-25; later it is INVALID_PARAMS
+    HEADER_MISMATCH = -32020
+    MISSING_CAPABILITY = -32021
+    UNSUPPORTED_VERSION = -32022
+    # Our own, where the protocol has none: -32000 to -32099 are free for servers.
+    DENIED = -32000  # the caller may not
+    BUSY = -32001  # not now: try again later
 
 
 class Message(msgspec.Struct):
@@ -66,6 +55,110 @@ class Message(msgspec.Struct):
     params: dict[str, Any] | UnsetType = UNSET
     result: Any = UNSET
     error: Any = UNSET
+
+
+# What a frame turned out to be: a message, the parts of a batch, or what is wrong with it.
+Received: TypeAlias = "Message | list[Message | InvalidFrameError] | InvalidFrameError"
+
+_decode = msgspec.json.Decoder(Message).decode
+_decode_any = msgspec.json.Decoder().decode
+_decode_batch = msgspec.json.Decoder(list[Raw]).decode
+# Not only msgspec's own error: bytes that are no UTF-8 are Python's.
+_UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError)
+
+
+def read_frame(frame: bytes) -> Received:
+    """Read whatever came; what is wrong with it is returned, for it is answered like a message."""
+    try:
+        return read_message(frame)
+    except InvalidFrameError as error:
+        return _read_batch(frame) if frame.lstrip()[:1] == b"[" else error
+
+
+def read_message(frame: bytes) -> Message:
+    """Return the message of a frame; raise InvalidFrameError when there is none."""
+    try:
+        message = _decode(frame)
+    except _UNREADABLE:
+        raise _problem(frame) from None
+    if type(message.id) is str and len(message.id) > LONGEST_ID:
+        raise _invalid(f"the id is longer than {LONGEST_ID} characters", found=msgspec.to_builtins(message))
+    if message.method is UNSET and (message.result is UNSET) is (message.error is UNSET):
+        known = None if message.id is UNSET else message.id
+        found = msgspec.to_builtins(message)
+        raise _invalid("a message has a method, or a result, or an error", known, found)
+    return message
+
+
+def _invalid(problem: str, known: Id | None = None, found: object = None) -> InvalidFrameError:
+    return InvalidFrameError(Code.INVALID_REQUEST, f"Invalid request: {problem}", known, found)
+
+
+def _problem(frame: bytes) -> InvalidFrameError:
+    """Say what is wrong with a frame that is no message; only faulty frames pay for a second look."""
+    try:
+        found = _decode_any(frame)
+    except RecursionError:
+        return InvalidFrameError(Code.PARSE_ERROR, "Parse error: the JSON is nested too deeply")
+    except _UNREADABLE as error:
+        return InvalidFrameError(Code.PARSE_ERROR, f"Parse error: {str(error)[:200]}")
+    return _problem_in(found) if isinstance(found, dict) else _invalid("expected an object", found=found)
+
+
+def _problem_in(found: dict[str, Any]) -> InvalidFrameError:
+    named = found.get("id", UNSET)
+    is_known = (type(named) is int or type(named) is str) and len(str(named)) <= LONGEST_ID
+    known = named if is_known else None
+    has_method = isinstance(found.get("method"), str)
+    if ("method" not in found and ("result" in found or "error" in found)) or (named is UNSET and has_method):
+        return SilentFrameError(Code.INVALID_REQUEST, "Invalid request: no request", None, found)
+    if found.get("jsonrpc") != "2.0":
+        return _invalid('jsonrpc must be "2.0"', known, found)
+    if not is_known:
+        return _invalid("the id must be a string or an integer", None, found)
+    if not has_method:
+        return _invalid("the method must be a string", known, found)
+    return InvalidFrameError(Code.INVALID_PARAMS, "Invalid params: params must be an object", known, found)
+
+
+def _read_batch(frame: bytes) -> list[Message | InvalidFrameError] | InvalidFrameError:
+    """Read an array of messages, as 2025-03-26 had them; an array in an array is no message."""
+    try:
+        parts = _decode_batch(frame)
+    except _UNREADABLE:
+        return _problem(frame)
+    if not parts or len(parts) > MOST_IN_BATCH:
+        return _invalid(f"a batch has 1 to {MOST_IN_BATCH} messages, not {len(parts)}", found=[])
+    return [_read_part(bytes(part)) for part in parts]
+
+
+def _read_part(frame: bytes) -> Message | InvalidFrameError:
+    try:
+        return read_message(frame)
+    except InvalidFrameError as error:
+        return error
+
+
+def handle_batch(parts: list[Message | InvalidFrameError], handle: Callable[[Any], Answer]) -> Answer:
+    """Handle the messages of a batch one by one; those that wait do so side by side."""
+    answers = [handle(part) for part in parts]
+    if any(isinstance(answer, asyncio.Future) for answer in answers):
+        return _gathered(answers)
+    return _joined(answers)
+
+
+async def _gathered(answers: list[Any]) -> bytes | None:
+    try:
+        return _joined([await a if isinstance(a, asyncio.Future) else a for a in answers])
+    finally:
+        for answer in answers:
+            if isinstance(answer, asyncio.Future):
+                answer.cancel()
+
+
+def _joined(answers: list[Any]) -> bytes | None:
+    present = [answer for answer in answers if answer is not None]
+    return b"[" + b",".join(present) + b"]" if present else None
 
 
 class _Success(msgspec.Struct):
@@ -98,94 +191,30 @@ class _ErrorOnly(msgspec.Struct):
     error: _Error | UnsetType = UNSET
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Message).decode
-_decode_any = msgspec.json.Decoder().decode
-_decode_batch = msgspec.json.Decoder(list[Raw]).decode
+encode = msgspec.json.Encoder().encode
 _decode_error = msgspec.json.Decoder(_ErrorOnly).decode
 _FAILURE_HEAD = b'{"jsonrpc":"2.0","error"'
-_UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError)
-
-encode = _encode
-
-
-def read_message(frame: bytes) -> Message:
-    """Return the message of a frame; raise InvalidFrameError or SilentFrameError when there is none."""
-    try:
-        message = _decode(frame)
-    except _UNREADABLE:
-        _explain(frame)
-    if type(message.id) is str and len(message.id) > LONGEST_ID:
-        raise InvalidFrameError(
-            INVALID_REQUEST, f"Invalid request: the id is longer than {LONGEST_ID} characters"
-        )
-    if message.method is UNSET and (message.result is UNSET) is (message.error is UNSET):
-        raise InvalidFrameError(
-            INVALID_REQUEST, "Invalid request: a message has a method, or a result, or an error", message.id
-        )
-    return message
-
-
-def _explain(frame: bytes) -> NoReturn:
-    """Say what is wrong with a frame that is no message; only faulty frames pay for this."""
-    try:
-        found = _decode_any(frame)
-    except RecursionError:
-        raise InvalidFrameError(PARSE_ERROR, "Parse error: the JSON is nested too deeply") from None
-    except _UNREADABLE as error:
-        raise InvalidFrameError(PARSE_ERROR, f"Parse error: {str(error)[:200]}") from None
-    if not isinstance(found, dict):
-        raise InvalidFrameError(INVALID_REQUEST, "Invalid request: expected an object")
-    named: Any = found.get("id", UNSET)
-    known: Id | UnsetType = UNSET
-    if (type(named) is int or type(named) is str) and len(str(named)) <= LONGEST_ID:
-        known = named
-    if "method" not in found and ("result" in found or "error" in found):
-        raise SilentFrameError
-    if named is UNSET and isinstance(found.get("method"), str):
-        raise SilentFrameError
-    if found.get("jsonrpc") != "2.0":
-        problem = 'jsonrpc must be "2.0"'
-    elif known is UNSET:
-        problem = "the id must be a string or an integer"
-    elif not isinstance(found.get("method"), str):
-        problem = "the method must be a string"
-    else:
-        raise InvalidFrameError(INVALID_PARAMS, "Invalid params: params must be an object", known)
-    raise InvalidFrameError(INVALID_REQUEST, f"Invalid request: {problem}", known)
-
-
-def read_batch(frame: bytes) -> list[Raw]:
-    """Return the frames of a JSON array; raise InvalidFrameError when it cannot be used."""
-    try:
-        parts = _decode_batch(frame)
-    except _UNREADABLE:
-        _explain(frame)
-    if not parts or len(parts) > MOST_IN_BATCH:
-        raise InvalidFrameError(
-            INVALID_REQUEST, f"Invalid request: a batch has 1 to {MOST_IN_BATCH} messages, not {len(parts)}"
-        )
-    return parts
 
 
 def success(id: Id, result: Any) -> bytes:  # noqa: A002 - its wire name
     """Write the answer to a request."""
-    return _encode(_Success("2.0", id, result))
+    return encode(_Success("2.0", id, result))
 
 
-def failure(error: ProtocolError, id: Id | UnsetType = UNSET) -> bytes:  # noqa: A002 - its wire name
+def failure(error: ProtocolError, id: Id | None = None) -> bytes:  # noqa: A002 - its wire name
     """Write an error; without an id when that could not be read."""
-    return _encode(_Failure("2.0", _Error(error.code, error.message, error.data), id))
+    data = UNSET if error.data is None else error.data
+    return encode(_Failure("2.0", _Error(error.code, error.message, data), UNSET if id is None else id))
 
 
 def notification(method: str, params: Any = UNSET) -> bytes:
     """Write a notification."""
-    return _encode(_Outgoing("2.0", method, params))
+    return encode(_Outgoing("2.0", method, params))
 
 
 def request(id: Id, method: str, params: Any = UNSET) -> bytes:  # noqa: A002 - its wire name
     """Write a request of our own."""
-    return _encode(_Outgoing("2.0", method, params, id))
+    return encode(_Outgoing("2.0", method, params, id))
 
 
 def error_code(answer: bytes) -> int | None:
@@ -196,47 +225,14 @@ def error_code(answer: bytes) -> int | None:
     return None if error is UNSET else error.code
 
 
-def is_batch(frame: bytes) -> bool:
-    """Tell whether a frame is an array."""
-    return frame.lstrip()[:1] == b"["
+def invalid_params(problem: str, data: object = None) -> ProtocolError:
+    """Return the error for parameters that cannot be used."""
+    return ProtocolError(Code.INVALID_PARAMS, f"Invalid params: {problem}", data)
 
 
-def handle_batch(frame: bytes, handle: Callable[[bytes], Answer]) -> Answer:
-    """Handle the messages of a batch one by one; those that wait do so side by side."""
-    try:
-        parts = read_batch(frame)
-    except InvalidFrameError as error:
-        return failure(error, error.id)
-    except SilentFrameError:
-        return None
-    answers = [_handle_part(bytes(part), handle) for part in parts]
-    if any(isinstance(answer, asyncio.Future) for answer in answers):
-        return _gathered(answers)
-    return _joined(answers)
-
-
-def _handle_part(frame: bytes, handle: Callable[[bytes], Answer]) -> Answer:
-    # An array in an array is no message, so nobody can nest them to exhaust the stack.
-    if not is_batch(frame):
-        return handle(frame)
-    return failure(ProtocolError(INVALID_REQUEST, "Invalid request: expected an object"))
-
-
-def _joined(answers: list[Any]) -> bytes | None:
-    present = [answer for answer in answers if answer is not None]
-    return b"[" + b",".join(present) + b"]" if present else None
-
-
-async def _gathered(answers: list[Any]) -> bytes | None:
-    try:
-        return _joined([await a if isinstance(a, asyncio.Future) else a for a in answers])
-    finally:
-        for answer in answers:
-            if isinstance(answer, asyncio.Future):
-                answer.cancel()
-
-
-BUSY: Final = -32000
+def too_long(limit: int) -> bytes:
+    """Answer a frame that was thrown away; its id went with it."""
+    return failure(_invalid(f"a message has at most {limit:,} bytes; send less at a time"))
 
 
 class _Envelope(msgspec.Struct):
@@ -249,25 +245,17 @@ class _Envelope(msgspec.Struct):
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
-def too_long(limit: int) -> bytes:
-    """Answer a frame that was thrown away; its id went with it."""
-    text = f"Invalid request: a message has at most {limit:,} bytes; send less at a time"
-    return failure(ProtocolError(INVALID_REQUEST, text))
-
-
 def busy(frame: bytes, most: int) -> bytes | None:
     """Answer a request that cannot be begun; what is no request must be let through and gives None.
 
     A cancellation or the answer that a call waits for is what makes a busy server less so.
     """
     text = f"Server busy: {most} requests are under way; wait for one of them or cancel it, then try again"
-    error = ProtocolError(BUSY, text)
+    error = ProtocolError(Code.BUSY, text)
     if frame.startswith(b"["):
         return failure(error)
     try:
         envelope = _decode_envelope(frame)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except _UNREADABLE:
         return None
-    if envelope.id is None or envelope.method is None:
-        return None
-    return failure(error, envelope.id)
+    return None if envelope.id is None or envelope.method is None else failure(error, envelope.id)

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError, encode
+from gramercy.mcp.jsonrpc import encode, invalid_params
 from gramercy.mcp.versions import LATEST_LEGACY, LIST_TTL_MS, Request, Shaper
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gramercy.errors import ProtocolError
     from gramercy.execution.executor import Executor
     from gramercy.execution.policy import Policy
     from gramercy.tools.library import ToolLibrary
     from gramercy.tools.safety import Safety
     from gramercy.tools.tool import Tool
 
+# Clients load all pages anyway, and nearly all servers have fewer tools: one request instead of many.
 PAGE_SIZE = 1_000
+# By ceiling, revision and cursor; more are only made by clients that try cursors.
 MOST_PAGES_KEPT = 64
 # A tool says by its categories that it is a long one: a task where the client can, or nothing else.
 AS_TASK, ONLY_AS_TASK = "task", "task-required"
@@ -50,8 +53,9 @@ def _read_cursor(cursor: Any) -> int:
 
 
 def _bad_cursor() -> ProtocolError:
-    return ProtocolError(
-        INVALID_PARAMS, "Invalid params: unknown cursor; start again without one", {"parameter": "cursor"}
+    return invalid_params(
+        "unknown cursor; start again without one",
+        {"parameter": "cursor"},
     )
 
 
@@ -110,7 +114,6 @@ class ToolListing:
         self._library: ToolLibrary | None = None
         self._policy: Policy | None = None
         self._pages: dict[tuple[Any, ...], Raw] = {}
-        self._shown: dict[Safety, frozenset[Tool]] = {}
 
     def page(self, request: Request) -> Raw:
         """Return the page that a tools/list asks for."""
@@ -119,14 +122,6 @@ class ToolListing:
         key = (request.peer.ceiling, request.version, cursor if isinstance(cursor, str) else None)
         found = self._pages.get(key)
         return self._encoded(request, key) if found is None else found
-
-    def shows(self, tool: Tool, ceiling: Safety) -> bool:
-        """Tell whether a client with this ceiling may see and call the tool."""
-        self._refresh()
-        shown = self._shown.get(ceiling)
-        if shown is None:
-            shown = self._shown[ceiling] = frozenset(self.visible(ceiling))
-        return tool in shown
 
     def visible(self, ceiling: Safety) -> list[Tool]:
         """List the tools that a client with this ceiling may see, in alphabetical order."""
@@ -149,7 +144,6 @@ class ToolListing:
         if library is not self._library or policy is not self._policy:
             self._library, self._policy = library, policy
             self._pages.clear()
-            self._shown.clear()
 
     def _encoded(self, request: Request, key: tuple[Any, ...]) -> Raw:
         tools = self.visible(request.peer.ceiling)

@@ -1,7 +1,7 @@
-"""Questions of the newer era: the request is answered with them, and the handler waits, parked, for a retry.
+"""Modern calls that wait for a person: the client got their questions as a result, and must come back.
 
-What the client gets to bring back names the parked call and nothing else. It is signed, works once, and only
-for the same request of the same principal.
+What it brings back names the parked call and nothing else. It is signed, works once, and only for the same
+request of the same principal.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ExecutionError
 from gramercy.execution.seal import canonical_text
-from gramercy.mcp import jsonrpc
-from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError
+from gramercy.mcp.jsonrpc import invalid_params
 
 if TYPE_CHECKING:
     import asyncio
 
-    from gramercy.mcp.conversation import Question, Work
-    from gramercy.mcp.versions import Request, Shaper
+    from gramercy.mcp.conversation import Conversation
+    from gramercy.mcp.versions import Request
 
+# Each has a task of the event loop and what its handler holds, some kilobytes, until a person decides.
 MOST_PARKED = 1_000
+# One principal must leave room for others.
 MOST_PARKED_OF_ONE = 200
 # What a retry may have that its first try had not.
 _CHANGING = frozenset({"_meta", "inputResponses", "requestState"})
@@ -32,17 +33,16 @@ _CHANGING = frozenset({"_meta", "inputResponses", "requestState"})
 
 @dataclass(frozen=True, slots=True)
 class _Parked:
-    work: Work
+    conversation: Conversation
     digest: str
     principal: str
     timer: asyncio.TimerHandle
 
 
-class Parking:
-    """The calls that wait for the answers of a person or a model at the client."""
+class ParkedCalls:
+    """The conversations that wait for another request; each is given up when its time is over."""
 
-    def __init__(self, shaper: Shaper, patience: float) -> None:
-        self._shaper = shaper
+    def __init__(self, patience: float) -> None:
         self._patience = patience
         self._key = token_bytes(32)
         self._parked: dict[str, _Parked] = {}
@@ -51,87 +51,62 @@ class Parking:
     def __len__(self) -> int:
         return len(self._parked)
 
-    def asked(self, work: Work, question: Question) -> None:
-        """Answer the request with this question, and with all others that are asked at the same time."""
-        if len(self._parked) >= MOST_PARKED or self._owned[work.call.principal] >= MOST_PARKED_OF_ONE:
+    def check_room(self, principal: str) -> None:
+        """Raise ExecutionError when no more calls can be parked."""
+        if len(self._parked) >= MOST_PARKED or self._owned[principal] >= MOST_PARKED_OF_ONE:
             raise ExecutionError("too many calls already wait for an answer: try again later")
-        del question  # it is among the work's
-        work.loop.call_soon(self._flush, work)
 
-    def _flush(self, work: Work) -> None:
-        if work.turn is None or not work.questions or work.is_over:
-            return
-        request = work.call.request
-        result = {
-            "resultType": "input_required",
-            "inputRequests": {key: asked.as_input_request() for key, asked in work.questions.items()},
-            "requestState": self._park(work, request),
-            "_meta": self._shaper.meta,
-        }
-        work.give(jsonrpc.success(request.id, result))
-
-    def _park(self, work: Work, request: Request) -> str:
+    def keep(self, conversation: Conversation) -> str:
+        """Keep a conversation; return what names it to the client."""
         name = token_urlsafe(16)
-        timer = work.loop.call_later(self._patience, self._expire, name)
-        self._parked[name] = _Parked(work, digest_of(request), request.peer.principal, timer)
-        self._owned[request.peer.principal] += 1
+        request = conversation.request
+        principal = request.peer.principal
+        timer = conversation.loop.call_later(self._patience, self._expire, name)
+        self._parked[name] = _Parked(conversation, digest_of(request), principal, timer)
+        self._owned[principal] += 1
         return f"{name}.{self._signature(name)}"
 
-    def _expire(self, name: str) -> None:
-        parked = self._unpark(name)
-        if parked is not None:
-            for question in list(parked.work.questions.values()):
-                question.give_up(f"nobody answered within {self._patience:g} s")
+    def find(self, request: Request) -> tuple[str, Conversation]:
+        """Return the conversation that a request goes on with, by its name; raise ProtocolError if none."""
+        name, _, signature = request.text("requestState").partition(".")
+        if not hmac.compare_digest(signature.encode(), self._signature(name).encode()):
+            raise invalid_params("requestState was not made by this server")
+        parked = self._parked.get(name)
+        if parked is None:
+            raise invalid_params("requestState was used before or has expired; send the request without it")
+        if parked.principal != request.peer.principal or parked.digest != digest_of(request):
+            raise invalid_params("requestState belongs to another request")
+        return name, parked.conversation
 
-    def _unpark(self, name: str) -> _Parked | None:
+    def release(self, name: str) -> Conversation | None:
+        """Keep a conversation no longer; its name works only once."""
         parked = self._parked.pop(name, None)
-        if parked is not None:
-            parked.timer.cancel()
-            self._owned[parked.principal] -= 1
-            if not self._owned[parked.principal]:
-                del self._owned[parked.principal]
-        return parked
+        if parked is None:
+            return None
+        parked.timer.cancel()
+        self._owned[parked.principal] -= 1
+        if not self._owned[parked.principal]:
+            del self._owned[parked.principal]
+        return parked.conversation
+
+    def _expire(self, name: str) -> None:
+        conversation = self.release(name)
+        if conversation is not None:
+            conversation.expire(f"nobody answered within {self._patience:g} s")
 
     def _signature(self, name: str) -> str:
         return hmac.digest(self._key, name.encode(), "sha256").hex()
 
-    def resume(self, request: Request) -> Work:
-        """Return the parked call that a request goes on with, its answers taken; raise when there is none."""
-        state = request.text("requestState")
-        answers = input_responses(request)
-        name, _, signature = state.partition(".")
-        if not hmac.compare_digest(signature.encode(), self._signature(name).encode()):
-            raise ProtocolError(INVALID_PARAMS, "Invalid params: requestState was not made by this server")
-        parked = self._parked.get(name)
-        if parked is None:
-            raise ProtocolError(
-                INVALID_PARAMS,
-                "Invalid params: requestState was used before or has expired; send the request without it",
-            )
-        if parked.principal != request.peer.principal or parked.digest != digest_of(request):
-            raise ProtocolError(INVALID_PARAMS, "Invalid params: requestState belongs to another request")
-        self._unpark(name)
-        self._take(parked.work, answers)
-        return parked.work
-
-    def _take(self, work: Work, answers: dict[str, Any]) -> None:
-        for key, question in list(work.questions.items()):
-            if key in answers:
-                del work.questions[key]
-                question.take(answers[key])
-        # What was not answered is asked again, once the handler had time to ask for more.
-        if work.questions:
-            work.loop.call_soon(self._flush, work)
-
     def close(self) -> None:
-        """Give up everything."""
-        for name, parked in list(self._parked.items()):
-            self._unpark(name)
-            parked.work.cancel()
+        """Cancel all."""
+        for name in list(self._parked):
+            conversation = self.release(name)
+            if conversation is not None:
+                conversation.cancel()
 
 
 def digest_of(request: Request) -> str:
-    """Identify what a request wants, whoever sends it and however often."""
+    """Identify what a request wants, the same for every client and every retry."""
     wanted = {name: value for name, value in request.params.items() if name not in _CHANGING}
     return hashlib.sha256(canonical_text([request.method, wanted]).encode()).hexdigest()
 
@@ -141,7 +116,5 @@ def input_responses(request: Request) -> dict[str, Any]:
     answers = request.mapping("inputResponses")
     for key, answer in answers.items():
         if type(answer) is not dict:
-            raise ProtocolError(
-                INVALID_PARAMS, f"Invalid params: inputResponses.{key[:100]} must be an object"
-            )
+            raise invalid_params(f"inputResponses.{key[:100]} must be an object")
     return answers

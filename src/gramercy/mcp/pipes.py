@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CHUNK = 1 << 16
-# How often a paused box looks whether there is still somebody at the other end.
+CHUNK = 1 << 16  # what a pipe of Linux holds
+# How often a paused reader polls for POLLRDHUP: EOF cannot be read while it is paused.
 LOOK_SECONDS = 0.2
 
 
@@ -86,6 +86,7 @@ class Inbox:
         self._on_chunk(chunk)
 
 
+# A file that a tool writes, or a picture in base64, fits; a stream without newlines must not fill the memory.
 LARGEST_FRAME = 10 * 1024 * 1024
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -93,7 +94,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class Splitter:
     """Collects chunks and gives the frames that are complete.
 
-    Empty lines, a carriage return before the newline and a byte order mark are nobody's fault and left out. A
+    Empty lines, a carriage return before the newline and a byte order mark are left out. A
     line longer than the limit is given as None once, and thrown away up to its end without being kept.
     """
 
@@ -123,7 +124,7 @@ class Splitter:
         return self._take()
 
     def _add(self, part: bytes) -> list[bytes | None]:
-        """Keep a part of a line; one that makes it too long is told at once, so that nobody waits."""
+        """Keep a part of a line; one that makes it too long is told at once, before its end has come."""
         if self._is_skipping or not part:
             return []
         self._begun += part
@@ -147,7 +148,8 @@ def _cleaned(line: bytes) -> list[bytes | None]:
     return [frame] if frame else []
 
 
-# Beyond the first nothing more should be asked for; beyond the second, what nobody waits for is dropped.
+# High-water mark: above it no more frames are read (backpressure). Above the second, which only messages
+# beside the answers can reach, these are dropped.
 FULL = 1 << 20
 OVERFULL = 64 << 20
 
@@ -155,7 +157,7 @@ OVERFULL = 64 << 20
 class Outbox:
     """Writes frames at once where there is room, and the rest when there is.
 
-    `on_room` is called when a full box has room again, `on_broken` once when nobody can read any more.
+    `on_room` is called when a full box has room again, `on_broken` once on EPIPE or another error.
     """
 
     def __init__(
@@ -169,7 +171,7 @@ class Outbox:
         self._emptied = asyncio.Event()
         self._is_broken = False
         self._size = 0
-        # Whoever shares an open file or a terminal would be surprised; a pipe has one writer.
+        # Not a file or terminal: O_NONBLOCK belongs to the open file, which other processes may share.
         if waits_for_reader(descriptor):
             os.set_blocking(descriptor, False)
 
@@ -184,7 +186,7 @@ class Outbox:
         return self._size > OVERFULL
 
     def write(self, frames: bytes) -> None:
-        """Write, or keep for later; what nobody can read is dropped."""
+        """Write, or keep for later; dropped when the pipe is broken."""
         written = 0 if self._size or self._is_broken else self._write_some(frames)
         if written == len(frames) or self._is_broken:
             return
@@ -236,6 +238,6 @@ class Outbox:
 
 
 def waits_for_reader(descriptor: int) -> bool:
-    """Tell whether writing waits until somebody reads: that of pipes and sockets does."""
+    """Tell whether a full descriptor blocks its writer: those of pipes and sockets do."""
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import GramercyError
+from gramercy.errors import GramercyError, ProtocolError
 from gramercy.execution.callers import LOOP, Limit, is_async
-from gramercy.mcp.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, ProtocolError
+from gramercy.mcp.jsonrpc import Code, invalid_params
 from gramercy.mcp.listing import page_of
 from gramercy.mcp.tool_calls import as_content, resource_content
 from gramercy.tools.content import ResourceBlock, TextBlock
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from gramercy.mcp.catalogue import Catalog, Prompt, Resource, Template
     from gramercy.mcp.versions import Request, Shaper
 
-LONGEST_URI = 4_000
-MOST_COMPLETIONS = 100
+LONGEST_URI = 4_000  # browsers and servers stop at 2,000 to 8,000
+MOST_COMPLETIONS = 100  # the most that the protocol allows
 # A reader that takes longer is broken; what takes long is a tool.
 READ_SECONDS = 60.0
 
@@ -69,9 +69,7 @@ class Offers:
         """Return the address that a request names; it must not be endless."""
         uri = request.text("uri")
         if len(uri) > LONGEST_URI:
-            raise ProtocolError(
-                INVALID_PARAMS, f"Invalid params: uri is longer than {LONGEST_URI} characters"
-            )
+            raise invalid_params(f"uri is longer than {LONGEST_URI} characters")
         return uri
 
     def get_prompt(self, request: Request) -> Coroutine[Any, Any, dict[str, Any]]:
@@ -79,13 +77,13 @@ class Offers:
         name = request.text("name")
         prompt = self._catalog.prompts.get(name)
         if prompt is None:
-            raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {name[:100]}")
+            raise ProtocolError(Code.INVALID_PARAMS, f"Unknown prompt: {name[:100]}")
         arguments = request.mapping("arguments")
         if not all(type(value) is str for value in arguments.values()):
-            raise ProtocolError(INVALID_PARAMS, "Invalid params: the arguments of a prompt are strings")
+            raise invalid_params("the arguments of a prompt are strings")
         missing = [a.name for a in prompt.arguments if a.required and a.name not in arguments]
         if missing:
-            raise ProtocolError(INVALID_PARAMS, f"Invalid params: {name} needs {', '.join(missing)}")
+            raise invalid_params(f"{name} needs {', '.join(missing)}")
         return self._prompt(request, prompt, arguments)
 
     async def _prompt(self, request: Request, prompt: Prompt, arguments: dict[str, str]) -> dict[str, Any]:
@@ -100,13 +98,12 @@ class Offers:
         field = {"ref/prompt": "name", "ref/resource": "uri"}.get(str(reference.get("type")))
         typed, name = argument.get("value"), argument.get("name")
         if field is None or type(reference.get(field)) is not str or type(typed) is not str:
-            raise ProtocolError(
-                INVALID_PARAMS,
-                "Invalid params: expected ref {type: ref/prompt, name} or {type: ref/resource, uri} "
+            raise invalid_params(
+                "expected ref {type: ref/prompt, name} or {type: ref/resource, uri} "
                 "and argument {name, value}",
             )
         if reference[field] not in (self._catalog.prompts if field == "name" else self._catalog.templates):
-            raise ProtocolError(INVALID_PARAMS, f"Unknown {field}: {reference[field][:100]}")
+            raise ProtocolError(Code.INVALID_PARAMS, f"Unknown {field}: {reference[field][:100]}")
         values = self._catalog.completions.get((reference[field], str(name)))
         known = request.mapping("context").get("arguments")
         return _completed(values, typed, known if isinstance(known, dict) else {})
@@ -120,7 +117,7 @@ async def _completed(values: Callable[..., Any] | None, typed: str, known: dict[
 
 
 async def _called(function: Callable[..., Any], given: tuple[Any, ...], what: str, *, inline: bool) -> Any:
-    """Call a stranger's function within bounds; its own errors are told, others are not."""
+    """Call a function of the catalogue within bounds; only errors of our own tree are told to the client."""
     limit = Limit(what[:200], None if inline or is_async(function) else READ_SECONDS)
     try:
         return await LOOP.call(function, *given, limit=limit, inline=inline)
@@ -128,7 +125,7 @@ async def _called(function: Callable[..., Any], given: tuple[Any, ...], what: st
         fault = getattr(current_call(), "fault", None) or (
             error if isinstance(error, ProtocolError) else None
         )
-        raise fault or ProtocolError(INTERNAL_ERROR, str(error)[:2_000]) from None
+        raise fault or ProtocolError(Code.INTERNAL_ERROR, str(error)[:2_000]) from None
 
 
 def _described(entry: Resource | Template) -> dict[str, Any]:
@@ -167,5 +164,5 @@ def _as_message(part: Any, version: str) -> dict[str, Any]:
 
 
 def _not_found(request: Request, uri: str) -> ProtocolError:
-    code = INVALID_PARAMS if request.modern else RESOURCE_NOT_FOUND
+    code = Code.INVALID_PARAMS if request.modern else Code.RESOURCE_NOT_FOUND
     return ProtocolError(code, "Resource not found", {"uri": uri})

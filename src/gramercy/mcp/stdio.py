@@ -18,13 +18,15 @@ from fcntl import F_DUPFD_CLOEXEC, fcntl
 from typing import TYPE_CHECKING
 
 from gramercy.mcp.base import Peer
+from gramercy.mcp.jsonrpc import busy, too_long
 from gramercy.mcp.pipes import LARGEST_FRAME, Inbox, Outbox, Splitter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from gramercy.mcp.base import Receiver
+    from gramercy.mcp.base import Answer, Receiver
 
+# Each has a task and maybe a thread; a client that has more under way does not wait for answers.
 MOST_RUNNING = 256
 # After the end of the input: for calls to finish, for cancelled ones to notice, for the rest to be written.
 # Together with what closes the images this must stay below a second.
@@ -67,7 +69,7 @@ async def _end_tasks() -> None:
 
 async def serve_stdio(receiver: Receiver, wire: Descriptors) -> None:
     """Serve until the client leaves or a signal comes; requests under way are cancelled then."""
-    client = StdioClient(receiver, wire)
+    client = StdioConnection(receiver, wire)
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, client.hang_up)
@@ -78,8 +80,8 @@ async def serve_stdio(receiver: Receiver, wire: Descriptors) -> None:
             loop.remove_signal_handler(number)
 
 
-class StdioClient:
-    """The client at the other end of a wire: its frames, its answers, and the channel of its requests."""
+class StdioConnection:
+    """The client at the other end: its frames, its answers, and the channel of its requests."""
 
     def __init__(self, receiver: Receiver, wire: Descriptors) -> None:
         self._receiver = receiver
@@ -134,17 +136,24 @@ class StdioClient:
         if chunk:
             self._frames += self._splitter.feed(chunk)
         else:
-            # Somebody who pipes a few requests in wants to see their answers.
+            # `printf ... | gramercy serve` sends EOF at once and still wants its answers.
             self._frames += self._splitter.finish()
             self._linger = LINGER_SECONDS
             self._is_over.set()
         self._answer()
 
     def _answer(self) -> None:
-        """Answer what has come, as long as the answers are read; whoever does not read is not read from."""
+        """Answer what has come; a client that does not read its answers is not read from (backpressure)."""
         frames, outbox = self._frames, self._outbox
         while frames and not outbox.is_full:
-            answer = self._answer_to(frames.popleft())
+            frame = frames.popleft()
+            answer: Answer = None
+            if frame is None:
+                answer = too_long(LARGEST_FRAME)
+            elif len(self._running) >= MOST_RUNNING:
+                answer = busy(frame, MOST_RUNNING)
+            if frame is not None and answer is None:
+                answer = self._receiver.handle(self._peer, frame, self)
             if type(answer) is bytes:
                 outbox.write(answer + b"\n")
             elif answer is not None:
@@ -153,15 +162,6 @@ class StdioClient:
             self._inbox.pause()
         else:
             self._inbox.resume()
-
-    def _answer_to(self, frame: bytes | None) -> bytes | Awaitable[bytes | None] | None:
-        if frame is None or len(self._running) >= MOST_RUNNING:
-            from gramercy.mcp.jsonrpc import busy, too_long
-
-            refusal = too_long(LARGEST_FRAME) if frame is None else busy(frame, MOST_RUNNING)
-            if refusal is not None or frame is None:
-                return refusal
-        return self._receiver.handle(self._peer, frame, self)
 
     def _await(self, answer: Awaitable[bytes | None]) -> None:
         future = asyncio.ensure_future(answer)
@@ -182,10 +182,11 @@ class StdioClient:
 
 
 def _complain(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # there need not be anybody who reads it
+    with contextlib.suppress(OSError, ValueError):  # stderr may be closed
         sys.stderr.write(f"gramercy: {text}\n")
 
 
+# Below are stdin, stdout and stderr.
 FIRST_PRIVATE = 3
 
 
@@ -205,7 +206,7 @@ def claim_descriptors() -> Descriptors:
     if sys.stdout is not None:
         sys.stdout.flush()
     for public in (0, 1, 2):
-        # A process may be started without any of the three; their places must not go to somebody else.
+        # A process may be started without any of the three; the next open() must not get their numbers.
         if not _is_open(public):
             os.dup2(nowhere, public)
     wire = Descriptors(_copy(0), _copy(1))

@@ -1,4 +1,4 @@
-"""Who wants to hear of changes: sessions of the older era, and listen streams of the newer one."""
+"""Which clients are told of changes: legacy sessions, and the listen streams of modern clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from gramercy.mcp import jsonrpc
-from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError, notification
+from gramercy.mcp.jsonrpc import invalid_params, notification
 from gramercy.mcp.versions import SUBSCRIPTION_KEY, TASKS, Request, Shaper, missing_capability
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.clients import Clients
 
+# Kept for each client, and gone through at each change.
 MOST_URIS = 1_000
 _FIELDS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
@@ -37,7 +38,7 @@ class Listener:
             meta = {SUBSCRIPTION_KEY: self.request.id}
             self.request.channel.send(notification(method, {**params, "_meta": meta}))
 
-    def withdraw(self) -> None:
+    def cancel(self) -> None:
         """Stop because the client wants no answer: it gets none."""
         if not self.turn.done():
             self.turn.set_result(None)
@@ -63,11 +64,11 @@ class Listeners:
             catalog.watch(self._catalog_changed)
 
     def listen(self, request: Request) -> asyncio.Future[bytes | None]:
-        """Open a stream; it stays open until somebody ends it."""
+        """Open a stream; it stays open until client or server end it."""
         wanted = self._agreed(request)
         turn: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         listener = Listener(request, wanted, turn)
-        self._clients.depart(request.peer, request.id, listener)
+        self._clients.begin_request(request.peer, request.id, listener)
         self.remember_loop()
         self._open.append(listener)
         turn.add_done_callback(lambda _: self._closed(listener))
@@ -77,7 +78,7 @@ class Listeners:
     def _closed(self, listener: Listener) -> None:
         if listener in self._open:
             self._open.remove(listener)
-        self._clients.land(listener.request.peer, listener.request.id)
+        self._clients.end_request(listener.request.peer, listener.request.id)
 
     def _agreed(self, request: Request) -> dict[str, Any]:
         """Return what the client wants to hear of and can."""
@@ -94,14 +95,12 @@ class Listeners:
         return agreed
 
     def subscribe(self, request: Request) -> dict[str, Any]:
-        """Watch a resource, in the older era."""
+        """Watch a resource (legacy)."""
         uri = request.text("uri")
         client = self._clients.of(request.peer)
         client.uris = client.uris or set()
         if len(client.uris) >= MOST_URIS:
-            raise ProtocolError(
-                INVALID_PARAMS, f"Invalid params: at most {MOST_URIS} resources can be watched"
-            )
+            raise invalid_params(f"at most {MOST_URIS} resources can be watched")
         client.uris.add(uri)
         if self._catalog is not None:
             self._catalog.subscribed()
@@ -109,7 +108,7 @@ class Listeners:
         return {}
 
     def unsubscribe(self, request: Request) -> dict[str, Any]:
-        """Watch a resource no longer, in the older era."""
+        """Watch a resource no longer (legacy)."""
         client = self._clients.get(request.peer)
         if client is not None and client.uris:
             client.uris.discard(request.text("uri"))
@@ -121,7 +120,7 @@ class Listeners:
             self._loop, self._thread = asyncio.get_running_loop(), get_ident()
 
     def list_changed(self, kind: str) -> None:
-        """Tell everybody who wants to know that a listing is another now."""
+        """Tell all clients that want to know that a listing has changed."""
         method = f"notifications/{kind}/list_changed"
         for listener in self._open.copy():
             if listener.wanted.get(_FIELDS[kind]):
@@ -131,7 +130,7 @@ class Listeners:
                 client.peer.channel.send(notification(method))
 
     def resource_updated(self, uri: str) -> None:
-        """Tell everybody who watches a resource that it is another now."""
+        """Tell all clients that watch a resource that it has changed."""
         method, params = "notifications/resources/updated", {"uri": uri}
         for listener in self._open.copy():
             if uri in listener.wanted.get("resourceSubscriptions", ()):
@@ -150,7 +149,7 @@ class Listeners:
     def _catalog_changed(self, change: str, uri: str) -> None:
         loop = self._loop
         if loop is None or loop.is_closed():
-            return  # nobody has listened yet, or nobody does any more
+            return  # no client has listened yet, or the server is closed
         if self._thread == get_ident():
             self._catalog_changed_here(change, uri)
         else:
@@ -171,8 +170,7 @@ class Listeners:
 def _texts(asked: dict[str, Any], name: str) -> list[str]:
     found = asked[name]
     if not isinstance(found, list) or len(found) > MOST_URIS or not all(type(t) is str for t in found):
-        raise ProtocolError(
-            INVALID_PARAMS,
-            f"Invalid params: notifications.{name} must be a list of at most {MOST_URIS} strings",
+        raise invalid_params(
+            f"notifications.{name} must be a list of at most {MOST_URIS} strings",
         )
     return found

@@ -14,25 +14,34 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from gramercy.mcp import jsonrpc
-from gramercy.mcp.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError
-from gramercy.mcp.listing import AS_TASK, ONLY_AS_TASK, page_of, task_support
+from gramercy.errors import ProtocolError
+from gramercy.mcp.jsonrpc import Code, encode, invalid_params
+from gramercy.mcp.listing import page_of
 from gramercy.mcp.parked import input_responses
-from gramercy.mcp.versions import LATEST_LEGACY, RELATED_TASK_KEY, TASKS, Request, Shaper, missing_capability
+from gramercy.mcp.versions import (
+    RELATED_TASK_KEY,
+    TASKS,
+    Request,
+    Shaper,
+    missing_capability,
+    unexpected,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from gramercy.mcp.clients import Clients
-    from gramercy.mcp.conversation import Question, Work
-    from gramercy.tools.tool import Tool
+    from gramercy.mcp.conversation import Conversation, Question
 
 Status: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
+# An outcome is kept for an hour: long enough for a client that was restarted.
 TTL_MS = 3_600_000
-SHORTEST_TTL_MS = 1_000
-POLL_MS = 500
+SHORTEST_TTL_MS = 1_000  # two polls
+POLL_MS = 500  # a person does not notice, and a poll costs microseconds
+# With their outcomes, which may be a megabyte each; one principal must leave room for others.
 MOST_TASKS = 1_000
 MOST_TASKS_OF_ONE = 200
+PAGE = 100  # some kilobytes
 
 
 class Task:
@@ -41,6 +50,7 @@ class Task:
     __slots__ = (
         "_changed",
         "_status",
+        "conversation",
         "created_at",
         "id",
         "outcome",
@@ -50,17 +60,16 @@ class Task:
         "ttl_ms",
         "updated_at",
         "waiters",
-        "work",
     )
 
-    def __init__(self, work: Work, ttl_ms: int, changed: Callable[[Task], None]) -> None:
+    def __init__(self, conversation: Conversation, ttl_ms: int, changed: Callable[[Task], None]) -> None:
         self.id = token_urlsafe(24)
-        self.work: Work | None = work
-        self.principal = work.call.principal
+        self.conversation: Conversation | None = conversation
+        self.principal = conversation.call.principal
         self.ttl_ms = ttl_ms
         self.created_at = self.updated_at = _now()
         self.outcome: Any = None
-        # Who waits for the end, and who can be sent questions meanwhile: the older era's tasks/result.
+        # Who waits for the end, and who can be sent questions meanwhile: the legacy tasks/result.
         self.waiters: list[asyncio.Future[None]] = []
         self.sender: Callable[[Question], None] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -75,34 +84,48 @@ class Task:
     @property
     def open_questions(self) -> dict[str, Question]:
         """What the handler wants to know and has not been told."""
-        return self.work.questions if self.work is not None else {}
+        return {} if self.conversation is None else self.conversation.questions
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more will happen."""
         return self._status != "working"
 
-    def asked(self, work: Work, question: Question) -> None:
+    def asked(self, question: Question) -> None:
         """Hold a question until the client comes for it, or send it to one that waits."""
-        del work
         self._touch()
         if self.sender is not None:
             self.sender(question)
 
     def answer(self, answers: dict[str, Any]) -> None:
-        """Take answers by their keys; those that nobody asked for are dropped."""
-        for key, question in list(self.open_questions.items()):
-            if isinstance(answers.get(key), dict):
-                del self.open_questions[key]
-                question.take(answers[key])
+        """Take answers by their keys; those to no question are dropped."""
+        if self.conversation is not None:
+            self.conversation.take_answers(answers)
         self._touch()
 
-    def finish(self, status: Status, outcome: Any = None) -> None:
-        """Note how the task has ended; a second ending does not count."""
+    def finish(self, outcome: Any) -> None:
+        """Note how the call has ended: with a result, or with a ProtocolError."""
+        if isinstance(outcome, ProtocolError):
+            self._finish("failed", outcome)
+            return
+        try:
+            encode(outcome)
+        except Exception as error:  # noqa: BLE001 - a result that cannot be written
+            assert self.conversation is not None  # noqa: S101 - it has just ended; this tells mypy
+            self._finish("failed", unexpected(self.conversation.request, error))
+        else:
+            self._finish("completed", outcome)
+
+    def note_cancelled(self) -> None:
+        """Note that the call was cancelled."""
+        self._finish("cancelled")
+
+    def _finish(self, status: Status, outcome: Any = None) -> None:
+        """Keep the outcome; a second one does not count."""
         if self.is_over:
             return
         self._status, self.outcome = status, outcome
-        self.work = self.sender = None
+        self.conversation = self.sender = None
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -111,10 +134,8 @@ class Task:
 
     def cancel(self) -> None:
         """Stop the handler; the task counts as cancelled at once."""
-        work = self.work
-        self.finish("cancelled")
-        if work is not None:
-            work.cancel()
+        if self.conversation is not None:
+            self.conversation.cancel()
 
     def _touch(self) -> None:
         self.updated_at = _now()
@@ -132,22 +153,22 @@ class TaskStore:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def create(self, work: Work, ttl_ms: int = TTL_MS) -> Task | None:
+    def create(self, conversation: Conversation, ttl_ms: int = TTL_MS) -> Task | None:
         """Make a task of a call; None when there are too many already."""
-        owner = work.call.principal
+        owner = conversation.call.principal
         if len(self._tasks) >= MOST_TASKS or self._owned[owner] >= MOST_TASKS_OF_ONE:
             return None
-        task = Task(work, max(SHORTEST_TTL_MS, min(ttl_ms, TTL_MS)), self._changed)
+        task = Task(conversation, max(SHORTEST_TTL_MS, min(ttl_ms, TTL_MS)), self._changed)
         self._tasks[task.id] = task
         self._owned[owner] += 1
-        task.timer = work.loop.call_later(task.ttl_ms / 1000, self._expire, task)
+        task.timer = conversation.loop.call_later(task.ttl_ms / 1000, self._expire, task)
         return task
 
     def get(self, task_id: str, principal: str) -> Task:
         """Return a task of this principal; of others it must not even be known that they exist."""
         task = self._tasks.get(task_id)
         if task is None or task.principal != principal:
-            raise ProtocolError(INVALID_PARAMS, "Invalid params: no such task; it may have expired")
+            raise invalid_params("no such task; it may have expired")
         return task
 
     def owned_by(self, principal: str) -> list[Task]:
@@ -175,9 +196,6 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-PAGE = 100
-
-
 class TaskMethods:
     """Makes tasks of calls, and answers tasks/*."""
 
@@ -187,38 +205,18 @@ class TaskMethods:
         self._shaper = shaper
         self._patience = patience
 
-    def wants_task(self, request: Request, tool: Tool) -> bool:
-        """Tell whether a call is to be a task from the start; raise when it must be one and cannot."""
-        required = ONLY_AS_TASK in tool.categories
-        if request.modern:
-            if required and not request.declares_tasks:
-                raise missing_capability({"extensions": {TASKS: {}}})
-            return request.declares_tasks and (required or AS_TASK in tool.categories)
-        if request.version != LATEST_LEGACY:
-            return False
-        wanted = "task" in request.params
-        if (required and not wanted) or (wanted and task_support(tool) is None):
-            must = "must be called as a task" if required else "cannot be called as a task"
-            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {tool.name} {must}")
-        return wanted
+    def create(self, conversation: Conversation) -> Task | None:
+        """Make a task that takes the outcome of a call; None when the client knows none or has too many."""
+        request = conversation.request
+        if not (request.declares_tasks or "task" in request.params):
+            return None
+        return self._store.create(conversation, self._ttl(request))
 
-    def detach(self, work: Work) -> bool:
-        """Answer the request of a call with a task, in which the call goes on; tell whether that was done."""
-        request = work.call.request
-        if work.turn is None or not (request.declares_tasks or "task" in request.params):
-            return False
-        task = self._store.create(work, self._ttl(request))
-        if task is None:
-            return False
-        work.manner = task
-        work.ended = lambda ended: _finish(task, ended)
-        work.call.muted = request.modern
+    def created(self, task: Task, request: Request) -> dict[str, Any]:
+        """Return the result that tells a client that its call has become a task."""
         if request.modern:
-            result = {**self._described(task), "resultType": "task", "_meta": self._shaper.meta}
-        else:
-            result = {"task": _legacy(task)}
-        work.give(jsonrpc.success(request.id, result))
-        return True
+            return {**self._described(task), "resultType": "task", "_meta": self._shaper.meta}
+        return {"task": _legacy(task)}
 
     @staticmethod
     def _ttl(request: Request) -> int:
@@ -244,24 +242,24 @@ class TaskMethods:
         """Stop a task."""
         task = self._named(request)
         if task.is_over and not request.modern:
-            raise ProtocolError(INVALID_PARAMS, f"Invalid params: the task is already {task.status}")
+            raise invalid_params(f"the task is already {task.status}")
         task.cancel()
         return {} if request.modern else _legacy(task)
 
     def list(self, request: Request) -> dict[str, Any]:
-        """List the caller's tasks, in the older era."""
+        """List the caller's tasks (legacy)."""
         tasks = [_legacy(task) for task in self._store.owned_by(request.peer.principal)]
         return page_of(tasks, request, "tasks", PAGE)
 
     def result(self, request: Request) -> Coroutine[Any, Any, Any]:
-        """Wait for a task to end and return what its call would have returned, in the older era."""
+        """Wait for a task to end and return what its call would have returned (legacy)."""
         return self._result(request, self._named(request))
 
     async def _result(self, request: Request, task: Task) -> Any:
-        if not task.is_over and task.work is not None:
+        if not task.is_over and task.conversation is not None:
             await self._wait(request, task)
         if task.status == "cancelled":
-            raise ProtocolError(INTERNAL_ERROR, "The task was cancelled")
+            raise ProtocolError(Code.INTERNAL_ERROR, "The task was cancelled")
         if isinstance(task.outcome, ProtocolError):
             raise task.outcome
         related = {RELATED_TASK_KEY: {"taskId": task.id}}
@@ -315,25 +313,6 @@ class TaskMethods:
             found["error"] = {"code": error.code, "message": error.message}
             found["statusMessage"] = error.message
         return found
-
-
-def _finish(task: Task, work: Work) -> None:
-    """Note in the task how its call has ended."""
-    error = work.error
-    if isinstance(error, asyncio.CancelledError):
-        task.finish("cancelled")
-        return
-    if error is None:
-        try:
-            jsonrpc.encode(work.result)
-        except Exception as problem:  # noqa: BLE001 - a result that cannot be written
-            error = problem
-    if error is None:
-        task.finish("completed", work.result)
-    elif isinstance(error, ProtocolError):
-        task.finish("failed", error)
-    else:
-        task.finish("failed", ProtocolError(INTERNAL_ERROR, "Internal error"))
 
 
 def _legacy(task: Task) -> dict[str, Any]:

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, UnsetType, field
 
+from gramercy.errors import ProtocolError
 from gramercy.execution.calls import ToolResult
 from gramercy.gram.suggestion import suggest
-from gramercy.mcp.jsonrpc import INVALID_PARAMS, ProtocolError
+from gramercy.mcp.conversation import AsTask
+from gramercy.mcp.jsonrpc import Code, invalid_params
+from gramercy.mcp.listing import AS_TASK, ONLY_AS_TASK, task_support
+from gramercy.mcp.versions import LATEST_LEGACY, TASKS, missing_capability
 from gramercy.tools.content import (
     AudioBlock,
     Block,
@@ -29,10 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine
 
     from gramercy.execution.executor import Executor
+    from gramercy.execution.policy import Policy
     from gramercy.mcp.base import Peer, Preface
     from gramercy.mcp.listing import ToolListing
-    from gramercy.mcp.tasks import TaskMethods
     from gramercy.mcp.versions import Request, Shaper
+    from gramercy.tools.library import ToolLibrary
+    from gramercy.tools.safety import Safety
     from gramercy.tools.tool import Tool
 
 SUGGESTIONS = 3
@@ -41,31 +47,31 @@ SUGGESTIONS = 3
 class Calling:
     """Runs the calls of all clients through one executor."""
 
-    def __init__(
-        self, executor: Executor, listing: ToolListing, shaper: Shaper, *, tasks: TaskMethods, strict: bool
-    ) -> None:
+    def __init__(self, executor: Executor, listing: ToolListing, shaper: Shaper, *, strict: bool) -> None:
         self._executor = executor
-        self._tasks = tasks
         self._listing = listing
         self._shaper = shaper
         self._strict = strict
         # Random enough that calls of two servers never meet in one journal, and cheap to make.
         self._prefix = token_hex(6)
         self._numbers = count(1)
+        # The tools that clients of a ceiling may call, as long as neither tools nor policy change.
+        self._library: ToolLibrary | None = None
+        self._policy: Policy | None = None
+        self._shown: dict[tuple[str, Safety], Tool] = {}
         self.preface: Preface | None = None
         # Those whose first reply has been given: sessions, and principals where there are no sessions.
         self._told: set[Peer | str] = set()
 
-    def call(self, request: Request) -> CallResult | Coroutine[Any, Any, CallResult]:
+    def call(self, request: Request) -> CallResult | AsTask | Coroutine[Any, Any, CallResult]:
         """Return the result, or what will give it when the tool has to be waited for."""
         tool = self.find(request)
         arguments = request.params.get("arguments", {})
         if type(arguments) is not dict:
-            raise ProtocolError(INVALID_PARAMS, "Invalid params: arguments must be an object")
+            raise invalid_params("arguments must be an object")
         given = {"id": f"{self._prefix}-{next(self._numbers)}", "name": tool.name, "arguments": arguments}
-        if self._tasks.wants_task(request, tool):
-            current_call().as_task = True  # type: ignore[attr-defined]
-            return self._later(given, request)
+        if _wants_task(request, tool):
+            return AsTask(self._later(given, request))
         if self._is_first(request):
             return self._later(given, request)
         outcome = self._executor.begin(given)
@@ -75,11 +81,22 @@ class Calling:
         """Return the tool that a request names, or raise what the seed wants: Unknown tool."""
         name = request.params.get("name")
         if type(name) is not str or not name:
-            raise ProtocolError(INVALID_PARAMS, "Invalid params: name must be the name of a tool")
-        tool = self._executor.settings.registry.find(name)
-        if tool is not None and self._listing.shows(tool, request.peer.ceiling):
-            return tool
-        raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name[:100]}", self._advice(name, tool, request))
+            raise invalid_params("name must be the name of a tool")
+        ceiling = request.peer.ceiling
+        settings = self._executor.settings
+        library = settings.registry.library()
+        if library is not self._library or settings.policy is not self._policy:
+            self._library, self._policy = library, settings.policy
+            self._shown.clear()
+        tool = self._shown.get((name, ceiling))
+        if tool is None:
+            tool = settings.registry.find(name)
+            if tool is None or self._listing.why_hidden(tool, ceiling) is not None:
+                advice = self._advice(name, tool, request)
+                raise ProtocolError(Code.INVALID_PARAMS, f"Unknown tool: {name[:100]}", advice)
+            if name == tool.name:  # the other spellings are many
+                self._shown[name, ceiling] = tool
+        return tool
 
     def _advice(self, name: str, tool: Tool | None, request: Request) -> dict[str, Any]:
         ceiling = request.peer.ceiling
@@ -103,7 +120,7 @@ class Calling:
 
     @staticmethod
     def _teller(request: Request) -> Peer | str:
-        # In the newer era every request over HTTP is a peer of its own.
+        # Every modern request over HTTP is a peer of its own.
         return request.peer.principal if request.modern else request.peer
 
     def _with_note(self, result: CallResult, request: Request) -> CallResult:
@@ -134,7 +151,23 @@ class Calling:
             raise fault
         ran_or_was_denied = "execution_time_ms" in result.metadata or "denied" in result.metadata
         if self._strict and not ran_or_was_denied:
-            raise ProtocolError(INVALID_PARAMS, result.content)
+            raise ProtocolError(Code.INVALID_PARAMS, result.content)
+
+
+def _wants_task(request: Request, tool: Tool) -> bool:
+    """Tell whether a call is to be a task from the start; raise when it must be one and cannot."""
+    required = ONLY_AS_TASK in tool.categories
+    if request.modern:
+        if required and not request.declares_tasks:
+            raise missing_capability({"extensions": {TASKS: {}}})
+        return request.declares_tasks and (required or AS_TASK in tool.categories)
+    if request.version != LATEST_LEGACY:
+        return False
+    wanted = "task" in request.params
+    if (required and not wanted) or (wanted and task_support(tool) is None):
+        must = "must be called as a task" if required else "cannot be called as a task"
+        raise ProtocolError(Code.METHOD_NOT_FOUND, f"Method not found: {tool.name} {must}")
+    return wanted
 
 
 # Whole sequences first, so that no harmless-looking rest of one stays.
@@ -161,7 +194,7 @@ class CallResult(msgspec.Struct):
 
 
 def call_result(result: ToolResult, request: Request, meta: dict[str, Any]) -> CallResult:
-    """Shape the result of a call; `meta` is what the newer era wants with every result."""
+    """Shape the result of a call; `meta` is what modern clients want with every result."""
     found = result.metadata
     # Nearly every result is plain text; what has more than that has been put beside it by the guard.
     content = (

@@ -1,34 +1,28 @@
-"""The two eras of the protocol: with a handshake up to 2025-11-25, stateless from 2026-07-28 on.
+"""The two protocols: legacy, with a handshake, up to 2025-11-25; modern, stateless, from 2026-07-28 on.
 
-A request says by itself to which era it belongs. This module reads that, and shapes results accordingly.
+A request says by itself to which it belongs. This module reads that, and shapes results accordingly.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET
 
-from gramercy.mcp.jsonrpc import (
-    INVALID_PARAMS,
-    MISSING_CAPABILITY,
-    UNSUPPORTED_VERSION,
-    Id,
-    Message,
-    Params,
-    ProtocolError,
-)
+from gramercy.errors import ProtocolError
+from gramercy.mcp.jsonrpc import Code, Id, Message, Params, failure, invalid_params, success
 
 if TYPE_CHECKING:
     from gramercy.mcp.base import Channel, Peer
+
+log = logging.getLogger("gramercy.mcp")
 
 MODERN: Final = "2026-07-28"
 LATEST_LEGACY: Final = "2025-11-25"
 LEGACY: Final = (LATEST_LEGACY, "2025-06-18", "2025-03-26", "2024-11-05")
 SUPPORTED: Final = (MODERN, *LEGACY)
-HANDSHAKE_VERSIONS: Final = LEGACY
-STATELESS_VERSIONS: Final = (MODERN,)
 # What a client is taken to speak that neither shook hands nor names a version.
 ASSUMED: Final = "2025-03-26"
 
@@ -42,6 +36,7 @@ SUBSCRIPTION_KEY: Final = f"{PREFIX}subscriptionId"
 RELATED_TASK_KEY: Final = f"{PREFIX}related-task"
 TASKS: Final = f"{PREFIX}tasks"
 
+# How long clients may keep what they got: listings change when tools are registered, the rest never does.
 LIST_TTL_MS: Final = 30_000
 DISCOVER_TTL_MS: Final = 300_000
 
@@ -63,7 +58,7 @@ class Request(msgspec.Struct, eq=False):
         """Return a parameter that must be text; without a default it must be there."""
         value = self.params.get(name, default)
         if type(value) is not str:
-            raise ProtocolError(INVALID_PARAMS, f"Invalid params: {name} must be a string")
+            raise invalid_params(f"{name} must be a string")
         return value
 
     def mapping(self, name: str) -> Params:
@@ -72,24 +67,24 @@ class Request(msgspec.Struct, eq=False):
         if value is UNSET:
             return {}
         if type(value) is not dict:
-            raise ProtocolError(INVALID_PARAMS, f"Invalid params: {name} must be an object")
+            raise invalid_params(f"{name} must be an object")
         return value
 
     @property
     def declares_tasks(self) -> bool:
-        """Whether the client understands the tasks extension of the newer era."""
+        """Whether the client understands the modern tasks extension."""
         extensions = self.capabilities.get("extensions")
         return self.modern and type(extensions) is dict and type(extensions.get(TASKS)) is dict
 
 
 def read_request(peer: Peer, message: Message, channel: Channel | None) -> Request:
-    """Find the era of a request; raise ProtocolError when it names one wrongly."""
+    """Tell legacy from modern requests; raise ProtocolError when one names its version wrongly."""
     params = {} if message.params is UNSET else message.params
     meta = params.get("_meta", UNSET)
     if meta is UNSET:
         meta = {}
     elif type(meta) is not dict:
-        raise ProtocolError(INVALID_PARAMS, "Invalid params: _meta must be an object")
+        raise invalid_params("_meta must be an object")
     is_legacy = (
         VERSION_KEY not in meta
         and CAPABILITIES_KEY not in meta
@@ -115,21 +110,19 @@ def read_request(peer: Peer, message: Message, channel: Channel | None) -> Reque
 def _read_meta(meta: Params) -> tuple[str, Params]:
     version, capabilities = meta.get(VERSION_KEY), meta.get(CAPABILITIES_KEY)
     if type(version) is not str:
-        raise ProtocolError(
-            INVALID_PARAMS,
-            f"Invalid params: _meta must name the protocol version in {VERSION_KEY}",
+        raise invalid_params(
+            f"_meta must name the protocol version in {VERSION_KEY}",
             {"missing": VERSION_KEY, "supported": list(SUPPORTED)},
         )
     if version != MODERN:
         raise ProtocolError(
-            UNSUPPORTED_VERSION,
+            Code.UNSUPPORTED_VERSION,
             "Unsupported protocol version",
             {"supported": list(SUPPORTED), "requested": version[:100]},
         )
     if type(capabilities) is not dict:
-        raise ProtocolError(
-            INVALID_PARAMS,
-            f"Invalid params: _meta must have an object in {CAPABILITIES_KEY}, which may be empty",
+        raise invalid_params(
+            f"_meta must have an object in {CAPABILITIES_KEY}, which may be empty",
             {"missing": CAPABILITIES_KEY},
         )
     return version, capabilities
@@ -138,16 +131,16 @@ def _read_meta(meta: Params) -> tuple[str, Params]:
 def missing_capability(capabilities: dict[str, Any]) -> ProtocolError:
     """Return the error for a client that has not declared what a request needs."""
     data = {"requiredCapabilities": capabilities}
-    return ProtocolError(MISSING_CAPABILITY, "Missing required client capability", data)
+    return ProtocolError(Code.MISSING_CAPABILITY, "Missing required client capability", data)
 
 
 def agree(wanted: str) -> str:
-    """Return the version of the older era in which to go on with a client that wants this one."""
+    """Return the legacy version in which to go on with a client that wants this one."""
     return wanted if wanted in LEGACY else LATEST_LEGACY
 
 
 class Shaper:
-    """Gives results the fields that their era wants."""
+    """Gives results the fields that legacy or modern clients want."""
 
     __slots__ = ("meta", "server")
 
@@ -156,7 +149,7 @@ class Shaper:
         self.meta = {SERVER_KEY: server}
 
     def shaped(self, request: Request, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result as the request's era wants it."""
+        """Return the result as the request's protocol wants it."""
         if not request.modern:
             return result
         meta = {**self.meta, **result.pop("_meta", {})}
@@ -166,3 +159,20 @@ class Shaper:
     def cached(request: Request, result: dict[str, Any], ttl_ms: int = LIST_TTL_MS) -> dict[str, Any]:
         """Say how long the client may keep the result; others see other tools, so it is never shared."""
         return {**result, "ttlMs": ttl_ms, "cacheScope": "private"} if request.modern else result
+
+    def written(self, request: Request, outcome: Any) -> bytes:
+        """Write the answer to a request from its outcome: a result, or a ProtocolError."""
+        if isinstance(outcome, ProtocolError):
+            return failure(outcome, request.id)
+        try:
+            return success(request.id, self.shaped(request, outcome) if type(outcome) is dict else outcome)
+        except Exception as error:  # noqa: BLE001 - a result that cannot be written
+            return failure(unexpected(request, error), request.id)
+
+
+def unexpected(asked: Request | Message, error: BaseException) -> ProtocolError:
+    """Log a failure of our own with what was asked, without arguments; return what the client is told."""
+    params = asked.params if isinstance(asked.params, dict) else {}
+    name = f" {params['name']!r:.100}" if isinstance(params.get("name"), str) else ""
+    log.error("%.100s%s failed (request %.100r)", asked.method, name, asked.id, exc_info=error)
+    return ProtocolError(Code.INTERNAL_ERROR, "Internal error")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gramercy.errors import GramercyError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.base import Gallery
-from gramercy.mcp.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
+from gramercy.mcp.jsonrpc import Code
 from gramercy.mcp.tool_calls import without_controls
 from gramercy.tools.content import ToolOutput
 from gramercy.tools.context import current_call
@@ -211,7 +211,7 @@ def _looked(image: Image, tool: Tool, **arguments: Any) -> str:
         return NOT_STARTED.format(name=image.name)
     found = tool.handler({"image": image.name, **arguments})
     if isinstance(found, ToolOutput):
-        _refuse(str(found.error), INTERNAL_ERROR)
+        _refuse(str(found.error), Code.INTERNAL_ERROR)
     return without_controls(found)
 
 
@@ -265,5 +265,5 @@ def _specification(tool: Tool) -> str:
         return f"// {tool.name}: {' '.join(str(error).split())[:200]}"
 
 
-def _refuse(message: str, code: int = INVALID_PARAMS) -> NoReturn:
+def _refuse(message: str, code: int = Code.INVALID_PARAMS) -> NoReturn:
     current_call().fail(message[:2_000], code=code)

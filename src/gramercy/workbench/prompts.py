@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gramercy.mcp.catalogue import PromptArgument
-from gramercy.mcp.jsonrpc import INVALID_PARAMS
+from gramercy.mcp.jsonrpc import Code
 from gramercy.tools.context import current_call
 from gramercy.toolsets.session import LANGUAGES
 from gramercy.workbench.settings import SPOKEN
@@ -126,7 +126,7 @@ def _filled(outline: Outline, shelf: Shelf, given: dict[str, str]) -> str:
     """Write a prompt out; an argument that is blank was not given."""
     given = {name: value.strip() for name, value in given.items()}
     if any(argument.required and not given.get(argument.name) for argument in outline.arguments):
-        current_call().fail(f"{outline.name} needs a symbol: give its name", code=INVALID_PARAMS)
+        current_call().fail(f"{outline.name} needs a symbol: give its name", code=Code.INVALID_PARAMS)
     image = shelf.image(given.get("image", ""))
     goal = f"The goal: {given['goal']}" if given.get("goal") else "Ask me first what the goal is."
     where = f"the live image {image.name} ({SPOKEN[image.language]})"

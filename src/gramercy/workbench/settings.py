@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import ImageError
+from gramercy.errors import ImageError, InvalidSettingError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.environment import Network, PublishedPort
 
@@ -25,10 +25,6 @@ LEAST_MEMORY_MB = 64
 LANGUAGES = ("sbcl", "python")
 SPOKEN = {"sbcl": "Common Lisp (SBCL)", "python": "Python"}
 LONGEST_NAME = 40
-
-
-class InvalidSettingError(ValueError):
-    """A value cannot be used; the text says what was expected."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ def test_every_frame_is_answered_as_the_protocol_wants_or_not_at_all(sent, versi
         for _ in range(3):
             await asyncio.sleep(0)
         assert server._clients.all() == []
-        assert (len(server._tasks), len(server._conversations.parking)) == (0, 0)
+        assert (len(server._tasks), len(server._conversations.parked)) == (0, 0)
 
     asyncio.run(main())
 

@@ -100,7 +100,7 @@ def test_a_client_that_refuses_or_never_answers_is_not_waited_for_without_end(se
     silent, refused, clients = asyncio.run(main())
     assert silent == "Tool error: the client did not answer elicitation/create within 0.05 s"
     assert refused == "Tool error: the client refused to answer: busy"
-    assert [client.flights for client in clients] == [{}]
+    assert [client.requests for client in clients] == [{}]
 
 
 def test_a_client_that_leaves_ends_its_questions(serve, desk):
@@ -135,7 +135,7 @@ def test_the_newer_era_gets_its_questions_as_the_result(serve, desk, text_of):
             "interview", inputResponses={key: ALICE}, requestState=second["requestState"]
         )
         assert first["requestState"] != second["requestState"]
-        assert (len(client.engine._conversations.parking), client.sent) == (0, [])
+        assert (len(client.engine._conversations.parked), client.sent) == (0, [])
         return text_of(last)
 
     assert asyncio.run(main()) == "{'name': 'Alice'} Paris file:///a {'name': 'Alice'}"
@@ -212,7 +212,7 @@ def test_a_parked_call_survives_its_connection_but_not_for_ever(serve, desk, tex
         state = {"inputResponses": {"who": ALICE}}
         done = text_of(await again.call("greet", **state, requestState=asked["requestState"]))
         forgotten = await client.call("greet")
-        parking = client.engine._conversations.parking
+        parking = client.engine._conversations.parked
         async with asyncio.timeout(5):
             while len(parking):  # noqa: ASYNC110 - nobody is told when a question expires
                 await asyncio.sleep(0.02)

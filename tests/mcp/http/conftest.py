@@ -10,14 +10,18 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import msgspec
 import pytest
 
+from gramercy.errors import InvalidFrameError, SilentFrameError
 from gramercy.mcp.http import HttpServer, HttpSettings, OpenGate
+from gramercy.mcp.jsonrpc import failure, read_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gramercy.mcp.base import Answer, Channel, Peer
+    from gramercy.mcp.jsonrpc import Received
 
 PATIENCE = 10.0
 BOTH = "application/json, text/event-stream"
@@ -38,21 +42,24 @@ class Toy:
         self.started = threading.Event()
         self.cancelled = threading.Event()
         self.closed: list[Peer] = []
-        self.frames: list[bytes] = []
+        self.taken: list[Received] = []
         self.channels: list[Channel | None] = []
         self._gate: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
+        return self.take(peer, read_frame(frame), channel)
+
+    def take(self, peer: Peer, received: Received, channel: Channel | None = None) -> Answer:
         self._loop = asyncio.get_running_loop()
-        self.frames.append(frame)
+        self.taken.append(received)
         self.channels.append(channel)
-        try:
-            request = json.loads(frame)
-        except (ValueError, RecursionError):
-            return self._error(None, -32700)
-        if isinstance(request, list):
-            return b"[" + b",".join(self._answer(peer, one, channel) for one in request) + b"]"  # type: ignore[misc]
+        if isinstance(received, list):
+            answers = (self.take(peer, one, channel) for one in received)
+            return b"[" + b",".join(answer for answer in answers if isinstance(answer, bytes)) + b"]"
+        if isinstance(received, InvalidFrameError):
+            return None if isinstance(received, SilentFrameError) else failure(received, received.id)
+        request = msgspec.to_builtins(received)
         if "method" not in request or "id" not in request:
             return None
         return self._answer(peer, request, channel)

@@ -87,7 +87,7 @@ def test_a_newer_header_without_metadata_goes_to_the_engine_as_newer(start, tool
     """2026-07-28: the era is told by the header, what is missing by the engine."""
     site = start()
     site.post(tools.message("server/discover"), **tools.modern_headers("server/discover"))
-    assert len(site.toy.frames) == 1
+    assert len(site.toy.taken) == 1
 
 
 def test_an_unknown_version_in_a_session_is_a_bad_request(site, tools):

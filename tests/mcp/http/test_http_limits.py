@@ -101,7 +101,7 @@ def test_a_client_that_does_not_finish_its_request_is_sent_away(start, sent):
     with site.connect() as connection:
         connection.sendall(sent)
         assert connection.recv(100) == b""
-    assert site.toy.frames == []
+    assert site.toy.taken == []
 
 
 def test_an_idle_connection_between_requests_is_kept(start):
@@ -133,7 +133,7 @@ def test_a_client_that_does_not_read_its_answer_is_sent_away(start, tools):
         body = tools.modern_message("echo", text="x" * 9_000_000)
         connection.sendall(site.raw(body, **tools.modern_headers("echo")))
         state = site.server._server.server_state
-        site.until(lambda: len(site.toy.frames) == 1)
+        site.until(lambda: len(site.toy.taken) == 1)
         site.until(lambda: not state.connections)
 
 

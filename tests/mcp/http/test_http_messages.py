@@ -109,7 +109,7 @@ def test_a_longer_body_in_chunks_is_refused(start):
         headers={**site.headers, "content-type": "application/json"},
     )
     assert answer.status_code == 413
-    assert site.toy.frames == []
+    assert site.toy.taken == []
 
 
 def test_a_body_that_comes_in_pieces_is_put_together(site, tools):

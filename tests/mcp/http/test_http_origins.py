@@ -103,7 +103,7 @@ def test_a_rebound_page_is_refused_before_the_engine_sees_anything(start, tools)
     )
     assert answer.status_code == 403
     assert "evil.example.com" in answer.json()["error"]["message"]
-    assert site.toy.frames == []
+    assert site.toy.taken == []
 
 
 def test_browsers_are_told_that_a_configured_origin_may_read(start, tools):

@@ -17,7 +17,7 @@ import asyncio, sys
 from gramercy.mcp.http import serve_http
 
 class Receiver:
-    def handle(self, peer, frame, channel=None):
+    def take(self, peer, received, channel=None):
         return self.wait(channel)
 
     async def wait(self, channel):

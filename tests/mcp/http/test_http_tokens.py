@@ -35,7 +35,7 @@ def test_without_the_token_nobody_comes_in(start, tools, gate, authorization):
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer ")
     assert TOKEN not in answer.text
-    assert site.toy.frames == []
+    assert site.toy.taken == []
 
 
 def test_the_scheme_is_read_in_any_case_and_the_token_to_the_letter(start, tools, gate):

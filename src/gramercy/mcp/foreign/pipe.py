@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from gramercy.errors import ForeignError, ServerGoneError
+from gramercy.errors import ForeignError, InvalidFrameError, ServerGoneError
 from gramercy.mcp.foreign.invisibles import reveal
-from gramercy.mcp.jsonrpc import InvalidFrameError, Message, SilentFrameError, read_message
+from gramercy.mcp.jsonrpc import Message, read_message
 from gramercy.mcp.pipes import LARGEST_FRAME, Splitter
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class PipeLink:
     def _take_frame(self, frame: bytes) -> None:
         try:
             message = read_message(frame)
-        except (InvalidFrameError, SilentFrameError):
+        except InvalidFrameError:
             self._garbage += 1
             if self._garbage > MOST_GARBAGE:
                 self._break(f"more than {MOST_GARBAGE:,} lines from it are no messages of the protocol")

@@ -10,20 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec import UNSET
 
 from gramercy import __version__
-from gramercy.errors import ForeignError, RemoteError, ServerGoneError
+from gramercy.errors import ForeignError, ProtocolError, RemoteError, ServerGoneError
 from gramercy.mcp.foreign.definitions import Definition, Listing, read_listing
 from gramercy.mcp.foreign.invisibles import reveal, tame
 from gramercy.mcp.foreign.link import Outgoing
 from gramercy.mcp.foreign.web import repeated_arguments
-from gramercy.mcp.jsonrpc import (
-    METHOD_NOT_FOUND,
-    Message,
-    ProtocolError,
-    failure,
-    notification,
-    request,
-    success,
-)
+from gramercy.mcp.jsonrpc import Code, Message, failure, notification, request, success
 from gramercy.mcp.versions import CAPABILITIES_KEY, CLIENT_KEY, LATEST_LEGACY, LEGACY, MODERN, VERSION_KEY
 
 if TYPE_CHECKING:
@@ -190,7 +182,7 @@ class ForeignSession:
 
     def _answer(self, message: Message) -> None:
         assert message.id is not UNSET  # noqa: S101 - only requests come here; this tells mypy
-        refusal = ProtocolError(METHOD_NOT_FOUND, "this client answers no requests but ping")
+        refusal = ProtocolError(Code.METHOD_NOT_FOUND, "this client answers no requests but ping")
         answer = success(message.id, {}) if message.method == "ping" else failure(refusal, message.id)
         with contextlib.suppress(ServerGoneError):
             self.link.tell(answer, self.version)

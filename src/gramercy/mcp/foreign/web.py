@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from gramercy.errors import ForeignError, RemoteError, ServerGoneError, SessionLostError
+from gramercy.errors import (
+    ForeignError,
+    InvalidFrameError,
+    RemoteError,
+    ServerGoneError,
+    SessionLostError,
+)
 from gramercy.mcp.foreign.invisibles import reveal
-from gramercy.mcp.jsonrpc import InvalidFrameError, Message, SilentFrameError, read_message
+from gramercy.mcp.jsonrpc import Message, read_message
 from gramercy.mcp.pipes import LARGEST_FRAME
 
 if TYPE_CHECKING:
@@ -214,9 +220,7 @@ def _message(frame: bytes) -> Message | None:
     try:
         return read_message(frame)
     except InvalidFrameError as error:
-        return None if error.id is UNSET else Message("2.0", id=error.id, error={"message": str(error)})
-    except SilentFrameError:
-        return None
+        return None if error.id is None else Message("2.0", id=error.id, error={"message": str(error)})
 
 
 async def _bounded_body(response: httpx.Response) -> bytes:

@@ -21,23 +21,16 @@ from gramercy.mcp.http.headers import (
     is_stateless,
 )
 from gramercy.mcp.http.posts import Posts
-from gramercy.mcp.http.requests import Exchange, read_envelope
-from gramercy.mcp.http.responses import (
-    BUSY,
-    DENIED,
-    internal_error,
-    send_empty,
-    send_json,
-    send_refusal,
-    with_headers,
-)
+from gramercy.mcp.http.requests import Exchange
+from gramercy.mcp.http.responses import internal_error, send_empty, send_json, send_refusal, with_headers
 from gramercy.mcp.http.sessions import Sessions
 from gramercy.mcp.http.streams import Delivery, Ground
+from gramercy.mcp.jsonrpc import Code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.mcp.base import Receiver
+    from gramercy.mcp.base import MessageReceiver
     from gramercy.mcp.http.headers import SchemaSource
     from gramercy.mcp.http.responses import Receive, Scope, Send
     from gramercy.mcp.http.settings import HttpSettings
@@ -51,7 +44,7 @@ class HttpApp:
     """The MCP endpoint. `schema_of` tells a tool's input schema, for arguments repeated in headers."""
 
     def __init__(
-        self, engine: Receiver, settings: HttpSettings, *, schema_of: SchemaSource | None = None
+        self, engine: MessageReceiver, settings: HttpSettings, *, schema_of: SchemaSource | None = None
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -104,9 +97,9 @@ class HttpApp:
         caller = await self._gate.admit(headers.get(b"authorization"))
         if isinstance(caller, Refusal):
             challenge = (b"www-authenticate", caller.challenge.encode("latin-1", "replace"))
-            raise HttpError(caller.status, caller.reason, code=DENIED, headers=(challenge,))
+            raise HttpError(caller.status, caller.reason, code=Code.DENIED, headers=(challenge,))
         if self._is_closed:
-            raise HttpError(503, "the server is being stopped", code=BUSY)
+            raise HttpError(503, "the server is being stopped", code=Code.BUSY)
         return Exchange(headers, receive, send, caller)
 
     async def _count(self, method: str, exchange: Exchange) -> None:
@@ -124,7 +117,6 @@ class HttpApp:
             check_content(exchange.headers)
             check_accept(exchange.headers)
             if await exchange.read_body(self._settings.body_limit):
-                exchange.envelope = read_envelope(exchange.frame)
                 await parts.posts.answer(exchange)
         elif method not in {"GET", "DELETE"} or _is_newer(exchange):
             allow = (b"allow", b"POST") if _is_newer(exchange) else METHODS
@@ -180,7 +172,7 @@ class HttpApp:
 class _Parts:
     """What needs a running event loop, made with the first request."""
 
-    def __init__(self, engine: Receiver, settings: HttpSettings, repeated: RepeatedArguments) -> None:
+    def __init__(self, engine: MessageReceiver, settings: HttpSettings, repeated: RepeatedArguments) -> None:
         loop = asyncio.get_running_loop()
         self.ground = Ground(settings)
         self.sessions = Sessions(engine, settings, loop.time)
@@ -226,7 +218,7 @@ class Rate:
             raise HttpError(
                 429,
                 f"more than {self._per_second:g} requests per second: wait {wait} s and go slower",
-                code=BUSY,
+                code=Code.BUSY,
                 headers=((b"retry-after", str(wait).encode()),),
             )
         self._buckets[principal] = (left - 1.0, now)
@@ -268,6 +260,6 @@ def _refusal(status: int, reason: str) -> HttpError:
     return HttpError(
         status,
         f"{reason}, which is the limit: wait for one to end, or end a stream",
-        code=BUSY,
+        code=Code.BUSY,
         headers=((b"retry-after", b"1"),),
     )

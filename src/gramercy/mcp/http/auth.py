@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from gramercy.errors import HttpError, ServingError
-from gramercy.mcp.http.responses import DENIED
+from gramercy.mcp.jsonrpc import Code
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Origins:
                 403,
                 f"the Host header {name!r:.80} is not one of this server's names: call it as localhost, or "
                 "have the name added to its allowed hosts",
-                code=DENIED,
+                code=Code.DENIED,
             )
         if len(self._known) < REMEMBERED_HOSTS:
             self._known.add(host)
@@ -211,7 +211,7 @@ class Origins:
                 403,
                 f"pages of the origin {text!r:.80} may not call this server: have the origin added to its "
                 "allowed origins",
-                code=DENIED,
+                code=Code.DENIED,
             )
 
     def _is_allowed(self, host: str) -> bool:

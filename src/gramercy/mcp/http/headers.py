@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import HttpError
-from gramercy.mcp.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_VERSION
+from gramercy.mcp.jsonrpc import Code
 from gramercy.mcp.versions import LEGACY, MODERN, SUPPORTED
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ NAMED_BY = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
-    "tasks/get": "task",
-    "tasks/update": "task",
-    "tasks/cancel": "task",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
 }
 NEWER = MODERN.encode()
 PLAIN = re.compile(rb"[\t\x20-\x7e]*")
@@ -126,7 +126,7 @@ def check_handshake_version(headers: Mapping[bytes, bytes]) -> None:
         raise HttpError(
             400,
             f"Unsupported protocol version {_shown(version)}",
-            code=UNSUPPORTED_VERSION,
+            code=Code.UNSUPPORTED_VERSION,
             data={"supported": list(SUPPORTED), "requested": version.decode("latin-1")[:100]},
         )
 
@@ -140,7 +140,7 @@ def check_stateless(headers: Mapping[bytes, bytes], envelope: Envelope) -> None:
     _check_equal(headers, b"mcp-method", envelope.method, "Mcp-Method")
     field = NAMED_BY.get(envelope.method) if isinstance(envelope.method, str) else None
     if field is not None:
-        name = None if envelope.params is None else getattr(envelope.params, field)
+        name = None if envelope.params is None else envelope.params.get(field)
         # A request without a name is wrong in itself: the engine says how.
         if name is not None:
             _check_equal(headers, b"mcp-name", name, "Mcp-Name")
@@ -176,7 +176,7 @@ def decode_value(value: bytes) -> str:
 
 def mismatch(reason: str) -> HttpError:
     """Return the refusal for headers that do not agree with the body."""
-    return HttpError(400, f"Header mismatch: {reason}", code=HEADER_MISMATCH)
+    return HttpError(400, f"Header mismatch: {reason}", code=Code.HEADER_MISMATCH)
 
 
 def require_single(envelope: object) -> None:
@@ -196,17 +196,6 @@ class RepeatedArgument(msgspec.Struct, frozen=True):
     path: tuple[str, ...]
 
 
-class _Arguments(msgspec.Struct):
-    arguments: Any = None
-
-
-class _Call(msgspec.Struct):
-    params: _Arguments | None = None
-
-
-_calls = msgspec.json.Decoder(_Call)
-
-
 class RepeatedArguments:
     """Checks calls against the schemas of the tools they call."""
 
@@ -215,8 +204,9 @@ class RepeatedArguments:
         # By name; the schema is kept with it, so that a replaced tool is seen by identity.
         self._known: OrderedDict[str, tuple[Mapping[str, Any], tuple[RepeatedArgument, ...]]] = OrderedDict()
 
-    def check(self, tool: object, headers: Mapping[bytes, bytes], frame: bytes) -> None:
-        """Raise HttpError (400) when a repeated argument and its header do not agree."""
+    def check(self, params: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> None:
+        """Raise HttpError (400) when a repeated argument of a call and its header do not agree."""
+        tool = params.get("name")
         if self._schema_of is None or not isinstance(tool, str):
             return
         schema = self._schema_of(tool)
@@ -224,7 +214,7 @@ class RepeatedArguments:
             return
         repeated = self._of(tool, schema)
         if repeated:
-            _compare(repeated, headers, frame)
+            _compare(repeated, headers, params.get("arguments"))
 
     def _of(self, tool: str, schema: Mapping[str, Any]) -> tuple[RepeatedArgument, ...]:
         known = self._known.get(tool)
@@ -251,13 +241,7 @@ def find_repeated(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iter
         yield from find_repeated(part, (*path, name))
 
 
-def _compare(repeated: tuple[RepeatedArgument, ...], headers: Mapping[bytes, bytes], frame: bytes) -> None:
-    try:
-        call = _calls.decode(frame)
-    except msgspec.DecodeError:
-        # The engine says what is wrong with such a call.
-        return
-    arguments = None if call.params is None else call.params.arguments
+def _compare(repeated: tuple[RepeatedArgument, ...], headers: Mapping[bytes, bytes], arguments: Any) -> None:
     for one in repeated:
         _compare_one(one, headers.get(one.header), _value_at(arguments, one.path))
 

@@ -7,6 +7,7 @@ sessions, and streams to come back to.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from gramercy.errors import HttpError
@@ -27,37 +28,29 @@ from gramercy.mcp.http.responses import (
     start_stream,
 )
 from gramercy.mcp.http.streams import Delivery, Stream
-from gramercy.mcp.jsonrpc import (
-    HEADER_MISMATCH,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    MISSING_CAPABILITY,
-    PARSE_ERROR,
-    UNSUPPORTED_VERSION,
-    error_code,
-)
+from gramercy.mcp.jsonrpc import Code, error_code
 from gramercy.mcp.versions import MODERN
 
 if TYPE_CHECKING:
-    from gramercy.mcp.base import Answer, Receiver
+    from gramercy.mcp.base import Answer, MessageReceiver
     from gramercy.mcp.http.headers import RepeatedArguments
     from gramercy.mcp.http.requests import Exchange
     from gramercy.mcp.http.sessions import HttpSession, Sessions
     from gramercy.mcp.http.settings import HttpSettings
     from gramercy.mcp.http.streams import Ground
 
+log = logging.getLogger("gramercy.mcp")
 # The newer era tells some errors by the status too; the older one only what is no message at all. A client
 # of both eras takes other errors with such a status for a server that does not know the newer one.
-NEWER_STATUS = {
-    PARSE_ERROR: 400,
-    INVALID_REQUEST: 400,
-    METHOD_NOT_FOUND: 404,
-    HEADER_MISMATCH: 400,
-    MISSING_CAPABILITY: 400,
-    UNSUPPORTED_VERSION: 400,
+NEWER_STATUS: dict[int, int] = {
+    Code.PARSE_ERROR: 400,
+    Code.INVALID_REQUEST: 400,
+    Code.METHOD_NOT_FOUND: 404,
+    Code.HEADER_MISMATCH: 400,
+    Code.MISSING_CAPABILITY: 400,
+    Code.UNSUPPORTED_VERSION: 400,
 }
-OLDER_STATUS = {PARSE_ERROR: 400, INVALID_REQUEST: 400}
+OLDER_STATUS: dict[int, int] = {Code.PARSE_ERROR: 400, Code.INVALID_REQUEST: 400}
 # All of it is kept as long as the session.
 LONGEST_HANDSHAKE = 64 << 10
 
@@ -67,7 +60,7 @@ class Posts:
 
     def __init__(
         self,
-        engine: Receiver,
+        engine: MessageReceiver,
         settings: HttpSettings,
         sessions: Sessions,
         repeated: RepeatedArguments,
@@ -98,7 +91,7 @@ class Posts:
         if envelope.is_request:
             check_stateless(exchange.headers, envelope)
             if envelope.method == "tools/call" and envelope.params is not None:
-                self._repeated.check(envelope.params.name, exchange.headers, exchange.frame)
+                self._repeated.check(envelope.params, exchange.headers)
         elif envelope.method is None:
             raise HttpError(400, "clients send requests and notifications in this revision, no responses")
 
@@ -109,7 +102,7 @@ class Posts:
         stream = Stream(self._ground)
         is_quick = False
         try:
-            answer = self._engine.handle(peer, exchange.frame, stream)
+            answer = self._engine.take(peer, exchange.received, stream)
             is_quick = isinstance(answer, bytes) or answer is None
             await self._deliver(exchange, answer, stream, None)
         finally:
@@ -128,22 +121,22 @@ class Posts:
         stream = session.begin_stream(self._ground)
         session.busy += 1
         try:
-            answer = self._engine.handle(session.peer, exchange.frame, stream)
+            answer = self._engine.take(session.peer, exchange.received, stream)
             await self._deliver(exchange, answer, stream, session)
         finally:
             session.busy -= 1
 
     async def _open_session(self, exchange: Exchange) -> None:
-        if len(exchange.frame) > LONGEST_HANDSHAKE:
+        if exchange.size > LONGEST_HANDSHAKE:
             raise HttpError(413, f"this initialize is too long: at most {LONGEST_HANDSHAKE} bytes are read")
         peer = Peer(principal=exchange.caller.principal, ceiling=exchange.caller.ceiling)
-        answer = self._engine.handle(peer, exchange.frame)
+        answer = self._engine.take(peer, exchange.received)
         if answer is not None and not isinstance(answer, bytes):
             answer = await answer
         if answer is None or peer.version is None:
             self._engine.close(peer)
             body = answer or refusal_body(internal_error(), exchange.request_id)
-            await send_json(exchange.send, 400 if error_code(body) == INVALID_REQUEST else 200, body)
+            await send_json(exchange.send, 400 if error_code(body) == Code.INVALID_REQUEST else 200, body)
             return
         name = self._sessions.open(peer)
         await send_json(exchange.send, 200, answer, ((b"mcp-session-id", name.encode()),))
@@ -160,8 +153,7 @@ class Posts:
             await send_empty(exchange.send, 202)
             return
         else:
-            failure = refusal_body(internal_error(), exchange.request_id)
-            stream.run(asyncio.ensure_future(answer), failure)
+            stream.run(asyncio.ensure_future(answer), lambda error: _lost(exchange, error))
         await self._deliver_later(exchange, stream, session)
 
     async def _deliver_later(self, exchange: Exchange, stream: Stream, session: HttpSession | None) -> None:
@@ -183,6 +175,12 @@ class Posts:
                 stream.abandon()
 
 
+def _lost(exchange: Exchange, error: BaseException) -> bytes:
+    """Answer a request whose answer failed."""
+    log.error("the answer to request %r was lost", exchange.request_id, exc_info=error)
+    return refusal_body(internal_error(), exchange.request_id)
+
+
 async def _send_whole(exchange: Exchange, stream: Stream, session: HttpSession | None) -> None:
     if stream.answer is None:
         # A request that was cancelled has no answer, yet its response has to be one of the two kinds.
@@ -196,6 +194,6 @@ def _status(answer: bytes, session: HttpSession | None) -> int:
     code = error_code(answer)
     if code is None:
         return 200
-    if code == INVALID_PARAMS and session is None and lacks_metadata(answer):
+    if code == Code.INVALID_PARAMS and session is None and lacks_metadata(answer):
         return 400
     return (NEWER_STATUS if session is None else OLDER_STATUS).get(code, 200)

@@ -6,13 +6,14 @@ body that is not even JSON is handed to the engine unread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
 
-from gramercy.errors import HttpError
+from gramercy.errors import HttpError, InvalidFrameError
+from gramercy.mcp.jsonrpc import Message, Params, Received, read_frame
 from gramercy.mcp.versions import VERSION_KEY
 
 if TYPE_CHECKING:
@@ -24,13 +25,14 @@ LONGEST_NUMBER = 18
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request with its caller; frame and envelope come with the body."""
+    """A request with its caller; what was received, its size and its envelope come with the body."""
 
     headers: dict[bytes, bytes]
     receive: Receive
     send: Send
     caller: Caller
-    frame: bytes = b""
+    size: int = 0
+    received: Received = field(default_factory=list)
     envelope: Envelope | list[Envelope] | None = None
 
     @property
@@ -42,14 +44,14 @@ class Exchange:
         return envelope.id
 
     async def read_body(self, limit: int) -> bool:
-        """Read the body into `frame`; return False when the client went. Too long a one is refused (413)."""
+        """Read the body; return False when the client went. Too long a one is refused (413)."""
         self._check_length(limit)
         message = await self.receive()
         body: bytes = message.get("body", b"")
         if message["type"] == "http.request" and not message.get("more_body"):
             if len(body) > limit:
                 raise _too_long(limit)
-            self.frame = bytes(body)
+            self._read(bytes(body))
             return True
         return message["type"] == "http.request" and await self._read_pieces(body, limit)
 
@@ -64,8 +66,13 @@ class Exchange:
                 break
         if len(pieces) > limit:
             raise _too_long(limit)
-        self.frame = bytes(pieces)
+        self._read(bytes(pieces))
         return True
+
+    def _read(self, frame: bytes) -> None:
+        self.size = len(frame)
+        self.received = read_frame(frame)
+        self.envelope = envelope_of(self.received)
 
     def _check_length(self, limit: int) -> None:
         length = self.headers.get(b"content-length", b"0")
@@ -79,23 +86,8 @@ def _too_long(limit: int) -> HttpError:
     return HttpError(413, f"the body is too long: at most {limit} bytes are read")
 
 
-class Meta(msgspec.Struct):
-    """The `_meta` of a request."""
-
-    version: Any = msgspec.field(name=VERSION_KEY, default=None)
-
-
-class Params(msgspec.Struct):
-    """Of the parameters of a request: what is mirrored in headers."""
-
-    name: Any = None
-    uri: Any = None
-    task: Any = msgspec.field(name="taskId", default=None)
-    meta: Meta | None = msgspec.field(name="_meta", default=None)
-
-
 class Envelope(msgspec.Struct):
-    """A message without its contents."""
+    """A message without its contents: of the parameters only what headers repeat, and the revision."""
 
     method: Any = None
     id: Any = UNSET
@@ -109,8 +101,23 @@ class Envelope(msgspec.Struct):
     @property
     def version(self) -> Any:
         """The revision the message declares itself, None when it does not."""
-        params = self.params
-        return None if params is None or params.meta is None else params.meta.version
+        meta = None if self.params is None else self.params.get("_meta")
+        return meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+
+
+def envelope_of(received: Received) -> Envelope | list[Envelope] | None:
+    """Return the outside of what was read; a list for a batch, None for what is not even JSON."""
+    if type(received) is Message:
+        method = None if received.method is UNSET else received.method
+        return Envelope(method, received.id, None if received.params is UNSET else received.params)
+    found = received.found if isinstance(received, InvalidFrameError) else received
+    if isinstance(found, list):
+        return [Envelope()]
+    if not isinstance(found, dict):
+        return None
+    # JSON of a wrong shape, as in "params": 3: revision and id are still told, if they are there.
+    params = found.get("params")
+    return Envelope(found.get("method"), found.get("id", UNSET), params if isinstance(params, dict) else None)
 
 
 class _Details(msgspec.Struct):
@@ -125,21 +132,7 @@ class _Failure(msgspec.Struct):
     error: _Error | None = None
 
 
-_envelopes = msgspec.json.Decoder(Envelope | list[Envelope])
 _failures = msgspec.json.Decoder(_Failure)
-# Not only msgspec's own error: bytes that are no UTF-8 are Python's.
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-def read_envelope(frame: bytes) -> Envelope | list[Envelope] | None:
-    """Return what the outside of a frame says; a list for a batch, None for what is not a message."""
-    try:
-        found: Envelope | list[Envelope] = _envelopes.decode(frame)
-    except msgspec.ValidationError:
-        return _read_odd(frame)
-    except _UNREADABLE:
-        return None
-    return found
 
 
 def lacks_metadata(answer: bytes) -> bool:
@@ -149,26 +142,3 @@ def lacks_metadata(answer: bytes) -> bool:
     except msgspec.DecodeError:
         return False
     return error is not None and error.data is not None and error.data.missing is not None
-
-
-def _read_odd(frame: bytes) -> Envelope | list[Envelope] | None:
-    # Well-formed JSON of a wrong shape, as in "params": 3. Era and id are still told, if they are there.
-    try:
-        value = msgspec.json.decode(frame)
-    except _UNREADABLE:
-        return None
-    if isinstance(value, list):
-        return [Envelope()]
-    return _of_object(value) if isinstance(value, dict) else None
-
-
-def _of_object(value: dict[str, Any]) -> Envelope:
-    params = value.get("params")
-    envelope = Envelope(value.get("method"), value.get("id", UNSET))
-    if isinstance(params, dict):
-        meta = params.get("_meta")
-        version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
-        envelope.params = Params(
-            params.get("name"), params.get("uri"), params.get("taskId"), Meta(version) if version else None
-        )
-    return envelope

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from msgspec import UNSET
-
-from gramercy.errors import HttpError
-from gramercy.mcp.jsonrpc import INTERNAL_ERROR, ProtocolError, failure
+from gramercy.errors import HttpError, ProtocolError
+from gramercy.mcp.jsonrpc import Code, failure
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -17,10 +15,6 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 Header: TypeAlias = tuple[bytes, bytes]
-
-# Codes from here upwards are free for what the protocol has no code for.
-DENIED: Final = -32000
-BUSY: Final = -32001
 
 JSON = (b"content-type", b"application/json")
 EVENT_STREAM = [
@@ -79,11 +73,10 @@ def with_headers(send: Send, extra: list[Header]) -> Send:
 
 def refusal_body(refusal: HttpError, request_id: object = None) -> bytes:
     """Return the JSON-RPC error of a refusal; an id that is not known is left out, as the protocol wants."""
-    named = UNSET if isinstance(request_id, bool) or not isinstance(request_id, str | int) else request_id
-    data = UNSET if refusal.data is None else refusal.data
-    return failure(ProtocolError(refusal.code, refusal.reason, data), named)
+    named = request_id if type(request_id) is str or type(request_id) is int else None
+    return failure(ProtocolError(refusal.code, refusal.reason, refusal.data), named)
 
 
 def internal_error() -> HttpError:
     """Return the answer for a fault of our own, which tells nothing of it."""
-    return HttpError(500, "Internal error", code=INTERNAL_ERROR)
+    return HttpError(500, "Internal error", code=Code.INTERNAL_ERROR)

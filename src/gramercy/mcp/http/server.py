@@ -13,7 +13,7 @@ from gramercy.mcp.http.settings import HttpSettings
 if TYPE_CHECKING:
     import uvicorn
 
-    from gramercy.mcp.base import Receiver
+    from gramercy.mcp.base import MessageReceiver
     from gramercy.mcp.http.headers import SchemaSource
 
 # Connections that the kernel holds until they are accepted; uvicorn's default is 2048, asyncio's 100.
@@ -25,7 +25,7 @@ class HttpServer:
 
     def __init__(
         self,
-        engine: Receiver,
+        engine: MessageReceiver,
         host: str = "127.0.0.1",
         port: int = 0,
         *,
@@ -65,7 +65,7 @@ class HttpServer:
 
 
 def serve_http(
-    engine: Receiver, host: str = "127.0.0.1", port: int = 0, *, settings: HttpSettings | None = None
+    engine: MessageReceiver, host: str = "127.0.0.1", port: int = 0, *, settings: HttpSettings | None = None
 ) -> None:
     """Serve MCP over HTTP until SIGINT or SIGTERM; tell URL (with the port taken) and token on stderr."""
     server = HttpServer(engine, host, port, settings=settings)

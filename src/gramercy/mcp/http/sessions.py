@@ -16,7 +16,7 @@ from gramercy.mcp.http.streams import Stream, split_event_id
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.mcp.base import Peer, Receiver
+    from gramercy.mcp.base import MessageReceiver, Peer
     from gramercy.mcp.http.settings import HttpSettings
     from gramercy.mcp.http.streams import Ground
 
@@ -104,7 +104,7 @@ class HttpSession:
 class Sessions:
     """All sessions, the least recently used first."""
 
-    def __init__(self, engine: Receiver, settings: HttpSettings, clock: Callable[[], float]) -> None:
+    def __init__(self, engine: MessageReceiver, settings: HttpSettings, clock: Callable[[], float]) -> None:
         self._engine = engine
         self._settings = settings
         self._clock = clock

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from gramercy.mcp.http.responses import end_stream, send_piece, start_stream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gramercy.mcp.http.responses import Receive, Send
     from gramercy.mcp.http.settings import HttpSettings
 
@@ -86,15 +88,16 @@ class Stream:
             self.is_released = True
             self.wake()
 
-    def run(self, task: asyncio.Future[bytes | None], failure: bytes) -> None:
-        """Take the answer of a request from its task, the given one if that fails."""
+    def run(self, task: asyncio.Future[bytes | None], lost: Callable[[BaseException], bytes]) -> None:
+        """Take the answer of a request from its task, the one that `lost` makes if that fails."""
         self._task = task
 
         def settle(done: asyncio.Future[bytes | None]) -> None:
             if done.cancelled():
                 self.finish(None)
-            else:
-                self.finish(failure if done.exception() is not None else done.result())
+                return
+            error = done.exception()
+            self.finish(done.result() if error is None else lost(error))
 
         task.add_done_callback(settle)
 

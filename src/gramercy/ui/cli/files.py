@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gramercy.ui.clients.base import SettingsError
+from gramercy.errors import ClientSettingsError, UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 STDIN: Final = "-"
 # People write nothing near this; it bounds time and memory.
 LARGEST: Final = 4 * 1024 * 1024
-
-
-class UnreadableFileError(Exception):
-    """A file cannot be read or written; the message is the one line for the person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,19 +170,19 @@ def read_settings(path: Path) -> str | None:
     """Return the text of a file as it is, or None where there is no file."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise SettingsError("not a regular file")
+            raise ClientSettingsError("not a regular file")
         with path.open("rb") as stream:
             data = stream.read(LARGEST_SETTINGS + 1)
     except FileNotFoundError:
         return None
     except (OSError, RuntimeError, ValueError) as error:
-        raise SettingsError(f"cannot be read: {reason_of(error)}") from None
+        raise ClientSettingsError(f"cannot be read: {reason_of(error)}") from None
     if len(data) > LARGEST_SETTINGS:
-        raise SettingsError(f"larger than {LARGEST_SETTINGS // 1024 // 1024} MiB")
+        raise ClientSettingsError(f"larger than {LARGEST_SETTINGS // 1024 // 1024} MiB")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise SettingsError(f"not UTF-8 text (byte {error.start})") from None
+        raise ClientSettingsError(f"not UTF-8 text (byte {error.start})") from None
 
 
 def write_settings(path: Path, old: str | None, new: str) -> Path | None:
@@ -198,16 +194,18 @@ def write_settings(path: Path, old: str | None, new: str) -> Path | None:
             _place(target, new, None)
             return None
         mode = stat.S_IMODE(target.stat().st_mode)
-        # Root could write it all the same, but somebody has said that it should not be.
+        # Root could write it all the same, but its owner has made it read-only.
         if not mode & WRITABLE or not os.access(target, os.W_OK):
-            raise SettingsError("cannot be written: it is read-only")
+            raise ClientSettingsError("cannot be written: it is read-only")
         if read_settings(target) != old:
-            raise SettingsError("somebody else has just changed it: close the client and run this again")
+            raise ClientSettingsError(
+                "another program has just changed it: close the client and run this again"
+            )
         backup = target.with_name(target.name + BACKUP)
         _place(backup, old, mode)
         _place(target, new, mode)
     except (OSError, RuntimeError, ValueError) as error:
-        raise SettingsError(f"cannot be written: {reason_of(error)}") from None
+        raise ClientSettingsError(f"cannot be written: {reason_of(error)}") from None
     return backup
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gramercy.errors import GramError, PositionedGramError
-from gramercy.ui.cli.files import STDIN, Reader, TextFile, UnreadableFileError, read_text, replace_text, show
+from gramercy.errors import GramError, PositionedGramError, UnreadableFileError
+from gramercy.ui.cli.files import STDIN, Reader, TextFile, read_text, replace_text, show
 from gramercy.ui.cli.options import sources_option
 from gramercy.ui.cli.terminal import visible
 

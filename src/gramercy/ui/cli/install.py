@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gramercy.errors import ClientSettingsError
 from gramercy.ui.cli.files import read_settings, write_settings
 from gramercy.ui.cli.options import add_environment_options, given_words, timeout_option
 from gramercy.ui.cli.terminal import tell, visible
-from gramercy.ui.clients.base import Machine, SettingsError, is_fleeting, own_command, uvx_command
+from gramercy.ui.clients.base import Machine, is_fleeting, own_command, uvx_command
 from gramercy.ui.clients.known import CLIENTS
 
 if TYPE_CHECKING:
@@ -26,12 +27,6 @@ CONFIGURATION = 3
 LEVELS = click.Choice(["safe", "cautious", "dangerous"])
 # What all clients take, and short enough for them to make names of tools with it.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
-
-
-class UnusableSettings(click.ClickException):
-    """The settings of a client cannot be used; nothing was written."""
-
-    exit_code = CONFIGURATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +144,9 @@ def install(*, client: str, write: bool, remove: bool, **options: Any) -> None:
             _write(wish, path)
         else:
             _show(wish, path)
-    except SettingsError as error:
-        raise UnusableSettings(visible(f"{path}: {error}\nNothing was written.")) from None
+    except ClientSettingsError as error:
+        tell(f"Error: {path}: {error}\nNothing was written.")
+        click.get_current_context().exit(CONFIGURATION)
 
 
 def _show(wish: Wish, path: Path) -> None:
@@ -227,4 +223,6 @@ def _check_images(images: tuple[str, ...]) -> None:
 def _check_text(entry: dict[str, Any]) -> None:
     for word in (entry["command"], *entry["args"]):
         if any("\ud800" <= sign <= "\udfff" for sign in word):
-            raise SettingsError(f"{word!a} is not UTF-8, so no settings can name it: choose another path")
+            raise ClientSettingsError(
+                f"{word!a} is not UTF-8, so no settings can name it: choose another path"
+            )

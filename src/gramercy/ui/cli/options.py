@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gramercy.errors import InvalidSettingError
 from gramercy.ui.cli.terminal import visible
 from gramercy.workbench.sources import Origin
 
@@ -165,7 +166,7 @@ def _python(word: str | None) -> str | None:
 def _read(reader: Callable[[str], T], words: tuple[str, ...], option: str) -> list[T]:
     try:
         return [reader(word) for word in words]
-    except ValueError as error:
+    except InvalidSettingError as error:
         raise click.BadParameter(str(error), param_hint=option) from None
 
 

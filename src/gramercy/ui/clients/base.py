@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gramercy.errors import TextPosition
+from gramercy.errors import ClientSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 ADDRESSES = ("url", "httpUrl", "serverUrl")
 # Where uv keeps the environments of `uvx`, which it may remove at any time.
 _FLEETING = ("archive-v", "environments-v")
-
-
-class SettingsError(Exception):
-    """The settings of a client cannot be read or changed; the message is for the person."""
-
-    @classmethod
-    def at(cls, reason: str, text: str, offset: int) -> SettingsError:
-        """Point at a place in a text."""
-        place = TextPosition.at(text, offset)
-        return cls(f"line {place.line}, column {place.column}: {reason}\n{place.caret()}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +90,10 @@ class Client:
 def check_entry(name: str, entry: object) -> None:
     """Leave alone what is no server on stdio: it would become one with two ways to reach it."""
     if entry is not None and not isinstance(entry, dict):
-        raise SettingsError(f"{name} is there already, but is not a server: take it out by hand")
+        raise ClientSettingsError(f"{name} is there already, but is not a server: take it out by hand")
     taken = [key for key in ADDRESSES if entry is not None and key in entry]
     if taken:
-        raise SettingsError(
+        raise ClientSettingsError(
             f"{name} is there already, as a server that is reached by its {taken[0]}: "
             "take it out with --remove, or choose another --name"
         )

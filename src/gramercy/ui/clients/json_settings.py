@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from gramercy.ui.clients.base import SettingsError, check_entry
+from gramercy.errors import ClientSettingsError
+from gramercy.ui.clients.base import check_entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,7 @@ class JsonSettings:
         others = {key: value for key, value in ours.items() if key != name}
         rest = {**found, self.section: None} == {**expected, self.section: None}
         if not rest or others != servers or ours.get(name) != entry:
-            raise SettingsError("it cannot be changed without changing something else: do it by hand")
+            raise ClientSettingsError("it cannot be changed without changing something else: do it by hand")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +108,12 @@ class JsonText:
         except json.JSONDecodeError as error:
             is_comment = self.plain.startswith(("//", "/*"), error.pos)
             reason = "comments are not allowed here" if is_comment else error.msg[:1].lower() + error.msg[1:]
-            raise SettingsError.at(reason, self.text, error.pos) from None
+            raise ClientSettingsError.at(reason, self.text, error.pos) from None
         except RecursionError:
-            raise SettingsError("nested too deeply") from None
+            raise ClientSettingsError("nested too deeply") from None
 
     def _refuse_constant(self, name: str) -> NoReturn:
-        raise SettingsError.at(f"{name} is not JSON", self.text, self.plain.find(name))
+        raise ClientSettingsError.at(f"{name} is not JSON", self.text, self.plain.find(name))
 
     def root(self) -> int:
         """Return where the value of the whole text begins."""
@@ -121,7 +122,7 @@ class JsonText:
     def members(self, start: int) -> tuple[list[Member], int]:
         """List the members of the object that begins there, and tell where it is closed."""
         if self.plain[start] != "{":
-            raise SettingsError.at("expected an object", self.text, start)
+            raise ClientSettingsError.at("expected an object", self.text, start)
         found, place = [], _skip(self.plain, start + 1)
         while self.plain[place] != "}":
             name, end = _DECODER.raw_decode(self.plain, place)
@@ -137,7 +138,7 @@ class JsonText:
         """Return the member of that name; two of them are a mistake that only a person can settle."""
         same = [member for member in self.members(start)[0] if member.name == name]
         if len(same) > 1:
-            raise SettingsError.at(f"{name} is there twice: remove one", self.text, same[1].key)
+            raise ClientSettingsError.at(f"{name} is there twice: remove one", self.text, same[1].key)
         return same[0] if same else None
 
     def put(self, keys: Sequence[str], value: Any, start: int | None = None) -> str:

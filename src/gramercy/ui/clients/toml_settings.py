@@ -11,7 +11,8 @@ import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gramercy.ui.clients.base import SettingsError, check_entry
+from gramercy.errors import ClientSettingsError
+from gramercy.ui.clients.base import check_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +100,7 @@ class TomlSettings:
             elif header is not None:
                 body.append(statement)
         if header is None:
-            raise SettingsError(
+            raise ClientSettingsError(
                 f"{name} is there, but not as a table [{self.section}.{name}]: change it by hand"
             )
         return header, body
@@ -124,16 +125,16 @@ class TomlSettings:
         expected, advice = _load(old), "it cannot be changed without changing something else: do it by hand"
         section = expected.get(self.section, {})
         if not isinstance(section, dict):
-            raise SettingsError(f"{self.section} is not a table")
+            raise ClientSettingsError(f"{self.section} is not a table")
         wanted = {key: value for key, value in section.items() if key != name}
         try:
             found = tomllib.loads(new)
         except tomllib.TOMLDecodeError:
-            raise SettingsError(advice) from None
+            raise ClientSettingsError(advice) from None
         ours = found.pop(self.section, {})
         expected.pop(self.section, None)
         if ours.pop(name, None) != entry or ours != wanted or found != expected:
-            raise SettingsError(advice)
+            raise ClientSettingsError(advice)
         return new
 
 
@@ -141,9 +142,9 @@ def _load(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{str(error)[:1].lower()}{str(error)[1:]}") from None
+        raise ClientSettingsError(f"{str(error)[:1].lower()}{str(error)[1:]}") from None
     except RecursionError:
-        raise SettingsError("nested too deeply") from None
+        raise ClientSettingsError("nested too deeply") from None
 
 
 def _statements(text: str) -> Iterator[Statement]:

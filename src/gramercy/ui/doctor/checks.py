@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gramercy.errors import GramercyError, ImageError
+from gramercy.errors import GramercyError, HandshakeError, ImageError
 from gramercy.images.caches import cache_directory, core_name, find_core
 from gramercy.images.environment import Finding, Status
 from gramercy.images.live import LiveImage
@@ -26,7 +26,7 @@ from gramercy.ui.cli.options import add_environment_options, timeout_option, tol
 from gramercy.ui.cli.terminal import json_text, visible
 from gramercy.ui.clients.base import own_command
 from gramercy.ui.doctor.escapes import Arena, not_confined, run_escapes
-from gramercy.ui.doctor.handshake import ERAS, Conversation, HandshakeError, converse
+from gramercy.ui.doctor.handshake import ERAS, Conversation, converse
 from gramercy.workbench.configuration import read_configuration, user_file
 from gramercy.workbench.settings import Settings
 

@@ -12,6 +12,8 @@ import subprocess
 from time import monotonic
 from typing import Any
 
+from gramercy.errors import HandshakeError
+
 CLIENT = {"name": "gramercy-doctor", "version": "1"}
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 ERAS = (LEGACY, MODERN)
@@ -20,10 +22,6 @@ CHUNK = 1 << 16
 # A listing has some ten kilobytes; more than this in one line is not an answer.
 LONGEST_LINE = 1 << 22
 LEAVING_SECONDS = 2.0
-
-
-class HandshakeError(Exception):
-    """The server did not do what a client needs."""
 
 
 class Conversation:
