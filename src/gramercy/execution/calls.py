@@ -53,25 +53,23 @@ def id_of(raw: Any) -> str:
 
 def read_call(raw: Any) -> tuple[str, str, Any]:
     """Return id, name and arguments of a call, or raise InvalidCallError saying what is missing."""
-    if type(raw) is dict:
-        name, arguments, call_id = raw.get("name"), raw.get("arguments", {}), raw.get("id")
-        if type(name) is str and type(call_id) is str and name:
-            return call_id, name, arguments
-    elif isinstance(raw, ToolCall):
-        name, arguments = raw.name, raw.arguments
-    elif isinstance(raw, Mapping):
-        name, arguments = raw.get("name"), raw.get("arguments", {})
+    kind = type(raw)
+    if kind is dict or (kind is not ToolCall and isinstance(raw, Mapping)):
+        call_id, name, arguments = raw.get("id"), raw.get("name"), raw.get("arguments", {})
+    elif kind is ToolCall or isinstance(raw, ToolCall):
+        call_id, name, arguments = raw.id, raw.name, raw.arguments
     else:
         raise InvalidCallError(f"a call must be an object such as {CALL_SHAPE}, not {type(raw).__name__}")
-    if not isinstance(name, str) or not name:
+    if not name or not isinstance(name, str):
         raise InvalidCallError(f"the call names no tool: expected {CALL_SHAPE}")
-    return id_of(raw), name, arguments
+    return (call_id if type(call_id) is str else id_of(raw)), name, arguments
 
 
 def read_arguments(arguments: Any) -> Any:
     """Return arguments as a dictionary; text is read as JSON, without the leniencies that hide mistakes."""
     if isinstance(arguments, str | bytes):
-        return parse_arguments(arguments)
+        quick = read_flat_json(arguments) if type(arguments) is str else None
+        return parse_arguments(arguments) if quick is None else quick
     return dict(arguments) if isinstance(arguments, Mapping) else arguments
 
 

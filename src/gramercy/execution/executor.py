@@ -41,7 +41,7 @@ from gramercy.execution.metrics import Metrics, ToolMetrics, metrics_table
 from gramercy.execution.policy import Action, Policy, Verdict
 from gramercy.execution.results import Attempt, Recorder
 from gramercy.tools.safety import Safety
-from gramercy.tools.values import SCALARS, PlainCopy, is_duration
+from gramercy.tools.values import SCALARS, PlainCopy, copy_json, is_duration
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.hooks import Hook, Transform
     from gramercy.tools.registry import Registry
-    from gramercy.tools.tool import Tool
+    from gramercy.tools.tool import Handler, Tool
 
 
 @dataclass(slots=True)
@@ -85,6 +85,10 @@ _ALLOW, _ASK, _DENY = Action.ALLOW, Action.ASK, Action.DENY
 # Results that nobody needs to await, so that nobody needs to ask.
 _PLAIN_RESULTS = SCALARS | {list, dict, tuple}
 _modules = sys.modules
+# Arguments that hold no containers are copied without looking inside.
+_copy_flat: Copying = dict.copy
+_copy_nested: Copying = copy_json
+Copying: TypeAlias = "Callable[[dict[str, Any]], dict[str, Any]]"
 Outcome: TypeAlias = "ToolResult | Coroutine[Any, Any, ToolResult]"
 
 
@@ -240,12 +244,13 @@ class Executor:
             tool = settings.registry.get(name) or settings.registry.resolve(name)
             if type(arguments) is not dict:
                 arguments = read_arguments(arguments)
-            checked = tool.checker.check_quickly(arguments)
-            flat = checked is not None and tool.checker.flat
+            checker = tool.checker
+            checked, copied = checker.check_quickly(arguments), _copy_nested
             if checked is None:
-                checked = tool.checker.check_thoroughly(arguments)
+                checked = checker.check_thoroughly(arguments)
+            elif checker.flat and not settings.transforms:
+                copied = _copy_flat
             if settings.transforms:
-                flat = False
                 checked = transformed(settings.transforms, tool, checked, seconds=settings.hook_deadline)
             policy = settings.policy
             verdict = policy.settled.get(tool) or policy.why(tool, checked)
@@ -253,7 +258,7 @@ class Executor:
             if must_pass(error):
                 raise
             return self._refused(call, error, tool)
-        attempt = Attempt(call_id, tool, checked, verdict, flat)
+        attempt = Attempt(call_id, tool, checked, verdict, copied)
         if verdict.action is _DENY:
             return self._recorder.denied(attempt, f"The policy denies {tool.name}: {verdict.explanation}")
         return attempt
@@ -279,11 +284,12 @@ class Executor:
         attempt = self._prepare(call)
         if type(attempt) is ToolResult:
             return attempt
-        if not self._is_plain(attempt, caller):
+        handler = self._plain_handler(attempt, caller)
+        if handler is None:
             return later(self._run_waiting, attempt, caller)
         try:
             self._recorder.started(attempt)
-            value = _handler(attempt.tool, caller)(attempt.given())
+            value = handler(attempt.copied(attempt.arguments))
             if type(value) not in _PLAIN_RESULTS and isawaitable(value):
                 rest = self._settle(attempt, caller.finish(value, Limit(attempt.tool.name, None)))
                 return begun(rest) if attempt.tool.async_handler is not None and caller is LOOP else rest
@@ -291,16 +297,19 @@ class Executor:
             return self._rescued(attempt, error, must_pass)
         return self._recorder.returned(attempt, value)
 
-    def _is_plain(self, attempt: Attempt, caller: Caller) -> bool:
-        """Tell whether the handler can be called right here: no question, deadline, trace or thread."""
+    def _plain_handler(self, attempt: Attempt, caller: Caller) -> Handler | None:
+        """Return the handler if it can be called right here: no question, deadline, trace or thread."""
         tool = attempt.tool
-        return (
-            attempt.verdict.action is _ALLOW
-            and tool.is_plain
-            and self.settings.deadline is None
-            and (caller is BLOCKING or tool.inline or tool.async_handler is not None)
-            and (telemetry.API not in _modules or telemetry.active_tracer() is None)
-        )
+        if (
+            attempt.verdict.action is not _ALLOW
+            or not tool.is_plain
+            or self.settings.deadline is not None
+            or (telemetry.API in _modules and telemetry.active_tracer() is not None)
+        ):
+            return None
+        if caller is BLOCKING:
+            return tool.handler
+        return tool.async_handler or (tool.handler if tool.inline else None)
 
     async def _run_waiting(self, attempt: Attempt, caller: Caller) -> ToolResult:
         """Take a call along the waiting road: approval, then the handler under its deadline, both traced."""
@@ -318,7 +327,8 @@ class Executor:
         self._recorder.started(attempt)
         tool = attempt.tool
         limit = Limit(tool.name, self.settings.deadline if tool.deadline is None else tool.deadline)
-        return await caller.call(_handler(tool, caller), attempt.given(), limit=limit, inline=tool.inline)
+        handler = tool.handler if caller is BLOCKING else tool.async_handler or tool.handler
+        return await caller.call(handler, attempt.given(), limit=limit, inline=tool.inline)
 
     async def _settle(self, attempt: Attempt, waiting: Awaitable[Any]) -> ToolResult:
         """Make a result of what a handler gives that has to be waited for."""
@@ -344,10 +354,6 @@ class Executor:
         if any(tool.safety_level is not Safety.SAFE or self.policy.may_ask(tool) for tool in tools):
             return False
         return not all(tool.inline for tool in tools)
-
-
-def _handler(tool: Tool, caller: Caller) -> Callable[[dict[str, Any]], Any]:
-    return tool.async_handler if tool.async_handler is not None and caller is LOOP else tool.handler
 
 
 def _batch(calls: Any) -> list[Any]:

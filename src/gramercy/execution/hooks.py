@@ -38,7 +38,6 @@ def notify(
     phase: Phase,
     attempt: Attempt,
     result: ToolResult | None,
-    *,
     seconds: float | None = None,
 ) -> None:
     """Tell every observer, each with copies of its own; one that fails or hangs is logged and passed over."""
@@ -49,7 +48,7 @@ def notify(
             seen = ToolResult(result.id, result.success, result.content, result.error, result.metadata.copy())
         try:
             if seconds is None:
-                answer = hook(phase, tool, attempt.given(), seen)
+                answer = hook(phase, tool, attempt.copied(attempt.arguments), seen)
             else:
                 limit = Limit(f"observer {_name(hook)}", seconds)
                 answer = drive(BLOCKING.call(hook, phase, tool, attempt.given(), seen, limit=limit))

@@ -39,14 +39,6 @@ class _Tally:
         self.approval_ms = 0.0
         self.times: deque[float] = deque(maxlen=SAMPLES)
 
-    def add(self, elapsed_ms: float, size: int | None) -> None:
-        """Count a call; the size of its result is None when it failed."""
-        self.calls += 1
-        self.times.append(elapsed_ms)
-        if size is not None:
-            self.succeeded += 1
-            self.size += size
-
 
 class Metrics:
     """The tallies of one executor."""
@@ -83,10 +75,16 @@ class Metrics:
             tally.approval_ms += wait_ms
 
     def _fold(self) -> None:
-        """Move recent calls into the tallies; the caller holds the lock."""
-        while self.recent:
-            tool, elapsed_ms, size = self.recent.popleft()
-            self._tally(tool).add(elapsed_ms, size)
+        """Move recent calls into the tallies; the caller holds the lock. Every call pays for it."""
+        recent, tallies = self.recent, self._tallies
+        while recent:
+            tool, elapsed_ms, size = recent.popleft()
+            tally = tallies.get(tool) or self._tally(tool)
+            tally.calls += 1
+            tally.times.append(elapsed_ms)
+            if size is not None:
+                tally.succeeded += 1
+                tally.size += size
 
     def _tally(self, tool: str) -> _Tally:
         found = self._tallies.get(tool)

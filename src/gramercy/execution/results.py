@@ -19,6 +19,8 @@ from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gramercy.execution.executor import Settings
     from gramercy.execution.hooks import Phase
     from gramercy.execution.metrics import Metrics
@@ -29,15 +31,15 @@ if TYPE_CHECKING:
 class Attempt(msgspec.Struct):
     """What is known about a call between its look-up and its result; approval may still change it.
 
-    Nobody else holds `arguments`: whoever is shown them gets a copy. `flat` says that they have no inside.
-    A struct because one is made for every call.
+    Nothing else holds `arguments`: handlers, hooks and approvers get copies, made by `copied`. A struct
+    because one is made for every call.
     """
 
     call_id: str
     tool: Tool
     arguments: dict[str, Any]
     verdict: Verdict
-    flat: bool = False
+    copied: Callable[[dict[str, Any]], dict[str, Any]] = copy_json
     key: int = 0
     approved: bool | None = None
     approved_by: str | None = None
@@ -47,26 +49,23 @@ class Attempt(msgspec.Struct):
     started: float = 0.0
 
     def given(self) -> dict[str, Any]:
-        """Return a copy of the arguments through which nobody can change them."""
-        return self.arguments.copy() if self.flat else copy_json(self.arguments)
+        """Return a copy of the arguments, through which they cannot be changed."""
+        return self.copied(self.arguments)
 
     def take(self, arguments: dict[str, Any]) -> None:
         """Go on with other arguments."""
-        self.arguments, self.flat = arguments, False
+        self.arguments, self.copied = arguments, copy_json
 
-    def metadata(self, elapsed_ms: float | None) -> dict[str, Any]:
-        """Describe the attempt for its result."""
-        metadata: dict[str, Any] = {"safety_level": self.tool.level_word}
-        if elapsed_ms is not None:
-            metadata["execution_time_ms"] = elapsed_ms
-        if self.approved is not None:
-            metadata["approved"] = self.approved
-            metadata["approval_wait_ms"] = self.wait_ms
-            if self.approved_by:
-                metadata["approved_by"] = self.approved_by
-            if self.edited:
-                metadata["arguments_edited"] = True
-        return metadata
+    def approval(self) -> dict[str, Any]:
+        """Describe for the result what a person has decided; nothing when no person was asked."""
+        if self.approved is None:
+            return {}
+        found: dict[str, Any] = {"approved": self.approved, "approval_wait_ms": self.wait_ms}
+        if self.approved_by:
+            found["approved_by"] = self.approved_by
+        if self.edited:
+            found["arguments_edited"] = True
+        return found
 
 
 # Names and levels only: arguments may hold secrets, and logs travel.
@@ -110,7 +109,7 @@ class Recorder:
             audit.info("%s tool %s runs as call %r", tool.level_word, tool.name, attempt.call_id)
         settings = self.settings
         if settings.hooks:
-            notify(settings.hooks, "before", attempt, None, seconds=settings.hook_deadline)
+            notify(settings.hooks, "before", attempt, None, settings.hook_deadline)
         attempt.started = perf_counter()
 
     def returned(self, attempt: Attempt, value: Any) -> ToolResult:
@@ -170,15 +169,20 @@ class Recorder:
     ) -> ToolResult:
         success = error is None
         self.metrics.record(attempt.tool.name, elapsed_ms, len(content) if success else None)
-        metadata = attempt.metadata(elapsed_ms)
-        if attempt.edited:
-            content = f"{_edit_note(attempt)}\n{content}"
+        metadata: dict[str, Any] = {
+            "execution_time_ms": elapsed_ms,
+            "safety_level": attempt.tool.level_word,
+        }
+        if attempt.approved is not None:
+            metadata |= attempt.approval()
+            if attempt.edited:
+                content = f"{_edit_note(attempt)}\n{content}"
         self._close(attempt, _DONE if success else failure, error or "", metadata)
         result = ToolResult(attempt.call_id, success, content, error, metadata)
         settings = self.settings
         if settings.hooks:
             phase: Phase = "after" if success else "error"
-            notify(settings.hooks, phase, attempt, result, seconds=settings.hook_deadline)
+            notify(settings.hooks, phase, attempt, result, settings.hook_deadline)
         return result
 
     def _close(self, attempt: Attempt, state: State, detail: str, metadata: dict[str, Any]) -> None:
@@ -206,7 +210,7 @@ class Recorder:
     def denied(self, attempt: Attempt, text: str) -> ToolResult:
         """Make the result of a call that may not run."""
         text = text_for_model(text, self.settings.max_output)
-        metadata = {**attempt.metadata(None), "denied": True}
+        metadata = {"safety_level": attempt.tool.level_word, **attempt.approval(), "denied": True}
         self._close(attempt, State.DENIED, text, metadata)
         self.metrics.record_refusal(attempt.tool.name, denied=True)
         return ToolResult(attempt.call_id, success=False, content=text, error=text, metadata=metadata)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -68,13 +70,16 @@ def seal_call(
     )
 
 
-# json.dumps would make a new one for every call.
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def canonical_text(value: Any) -> str:
     """Write JSON values so that equal values have equal texts."""
-    return _CANONICAL.encode(value)
+    try:
+        return _encode_sorted(value).decode()
+    except (OverflowError, UnicodeError):
+        # It cannot write an integer of more than 64 bits, nor half of a surrogate pair.
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _digest(value: Any) -> str:

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     from gramercy.execution.journal import Entry
 
+# What a model reads in one go: about as many lines as fit, each cut to a line or two.
 MOST_CALLS = 100
 LONGEST_DETAIL = 200
 WORDS = {"awaiting": "awaiting approval", "ready": "approved", "in_doubt": "in doubt"}
-# Compiled when somebody reads: a name that speaks of something secret, and the text or number that it has.
+# Compiled at the first reading: a key that sounds like a secret, and the text or number after it.
 HIDDEN = (
     r'("[^"]{0,60}(?:passw|passphrase|secret|token|credential|(?:api|private)[-_ ]?key|authori[sz]ation)'
     r'[^"]{0,60}"\s*:\s*)("(?:[^"\\]|\\.)*"?|[^\s",{}\[\]]+)'

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gramercy.images.environment import Environment, Network
-from gramercy.workbench.settings import Settings, read_settings
+from gramercy.workbench.settings import SPELLINGS, Settings, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,8 +23,9 @@ T = TypeVar("T")
 
 NAME = "gramercy.toml"
 PROJECTS = "projects"
+# Some lines of TOML are expected; a larger file is a mistake, and would be parsed at every start.
 LARGEST_FILE = 1 << 20
-OPTIONS = {"paths": "path", "registries": "registry"}
+# Long enough for a build or a test suite; what loops is interrupted before a person gives up.
 DEFAULT_TIMEOUT = 60.0
 # What the programs read that start an image, before they are in its sandbox.
 _OF_PROGRAMS = re.compile(
@@ -162,7 +163,7 @@ def _of_project(reading: _Reading, limits: Settings) -> Settings:
     table = reading.table(file, place)
     settings = reading.settings(table, where, reading.project)
     for key, kept, reason in raised(settings, table, reading.project, limits):
-        option = OPTIONS.get(key, key)
+        option = SPELLINGS.get(key, key)
         reading.remarks.append(
             f"{where}: {key} is refused, since {reason}: say --{option}, or put it into {user_file()} "
             f'under [{PROJECTS}."{reading.project}"]'

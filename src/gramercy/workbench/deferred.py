@@ -190,7 +190,7 @@ class DeferredCatalog:
             if self._catalog is None:
                 catalog = Catalog()
                 self._fill(catalog)
-                # Only now: that there is something in it is no change for anybody.
+                # Only now: filling it is no change that a client has to be told of.
                 catalog.watch(self._tell)
                 self._catalog = catalog
             return self._catalog
@@ -234,5 +234,5 @@ def close_within(seconds: float, images: Iterable[Image]) -> None:
 
 
 def _close(image: Image) -> None:
-    with contextlib.suppress(Exception):  # nobody is left who could do something about it
+    with contextlib.suppress(Exception):  # the process is about to end
         image.close()

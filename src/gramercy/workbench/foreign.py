@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from gramercy.tools.registry import Registry
 
 TOKEN = "GRAMERCY_FOREIGN_TOKEN_"  # noqa: S105 - the name of a variable, not a token
-CLOSING = 0.15
+# For all servers together, within the quarter of a second that `serve` has for its end.
+CLOSING_SECONDS = 0.15
 
 
 def name_server(word: str, *, variables: Iterable[str] = (), timeout: float = 60.0) -> ForeignServer:
@@ -73,7 +74,7 @@ class ForeignServers:
     def close(self) -> None:
         """End the servers."""
         for server in self.servers:
-            server.close(CLOSING / len(self.servers))
+            server.close(CLOSING_SECONDS / len(self.servers))
 
     def _check(self, tell: Callable[[str], None]) -> None:
         from gramercy.tools.registry import Registry

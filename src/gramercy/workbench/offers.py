@@ -44,11 +44,14 @@ AUDIT, TOOLS = "gramercy://audit", "gramercy://tools.gram"
 # Tools of these sets change an image, unless they are safe.
 CHANGING = frozenset({"session", "execution", "time-travel"})
 TEXT = "text/plain"
+# The latest evaluations, about as many as a model can use at once.
 TRANSCRIPT_LENGTH = 20
 NOT_STARTED = "The image {name} has not started yet: it starts when a tool first uses it."
+# A person is typing: later answers come too late, so an image that is busy has no names to offer.
 COMPLETION_SECONDS = 1.0
 # More than are shown, so that those that begin with what was typed are among them.
 MOST_NAMES = 1_000
+# Longer than any name; the text goes into a search of all symbols.
 LONGEST_TYPED = 200
 
 

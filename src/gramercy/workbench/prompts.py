@@ -56,8 +56,8 @@ WORK = Outline(
 )
 EXPLAIN = Outline(
     "explain-symbol",
-    "Explain a name in a live image to somebody who has to use or change it",
-    "Explain {symbol} in {where} to somebody who has to use it or change it. Change nothing.",
+    "Explain a name in a live image to a programmer who has to use or change it",
+    "Explain {symbol} in {where} to a programmer who has to use it or change it. Change nothing.",
     (
         (
             "Read what the image says about it: {tools}.",

@@ -41,6 +41,7 @@ NAME = "gramercy"
 TOOLSETS = ("core", "session", "time-travel")
 # Those that are not there unless they are asked for.
 FURTHER_TOOLSETS = ("images",)
+# A client puts them before every conversation, and some cut them off at about two thousand characters.
 LONGEST_INSTRUCTIONS = 2_000
 # Long paths must not push out the rest.
 LONGEST_PLACE = 600

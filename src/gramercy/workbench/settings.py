@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 LAST_PORT = 65535
 _NUMBER = re.compile("[0-9]{1,5}")
+# Less leaves hardly anything beside the runtime itself.
 LEAST_MEMORY_MB = 64
 # As in the images room, which is not imported just to list them.
 LANGUAGES = ("sbcl", "python")
 SPOKEN = {"sbcl": "Common Lisp (SBCL)", "python": "Python"}
+# Names of images are part of addresses and are repeated in every listing.
 LONGEST_NAME = 40
+# Keys whose option is in the singular, since it is given once for each value.
+SPELLINGS = {"paths": "path", "registries": "registry"}
 
 
 @dataclass(frozen=True, slots=True)

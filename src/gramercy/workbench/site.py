@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 # The directory that a program was started in, which the person may or may not have chosen.
 HERE = "."
-# A program answers, not a person.
+# The client answers by itself, without asking its person.
 ROOTS_SECONDS = 10.0
-# Since this revision a question ends its request: nobody waits for a call whose question was not answered.
+# Since this revision a question ends its request: the client sends the call again with its answer.
 QUESTIONS_END_REQUESTS = "2026-07-28"
 # A client has a handful of folders open; more are not looked at.
 MOST_FOLDERS = 50
+# As long as a path may be on Linux (PATH_MAX is 4096); of a longer or wrong one this much is repeated.
 LONGEST_URI = 4_000
 LONGEST_SHOWN = 200
 _THIS_MACHINE = frozenset({"", "localhost"})

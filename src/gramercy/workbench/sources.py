@@ -140,7 +140,7 @@ def _run(source: str) -> ModuleType:
         raise SourceError(f"{source} needs a module that is not installed: {error.name}") from None
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - a stranger's file may raise anything, SystemExit too
+    except BaseException as error:  # noqa: BLE001 - a user's file may raise anything, SystemExit too
         raise SourceError(
             f"{source} cannot be loaded: {_where(error)}{type(error).__name__}: {error}"
         ) from None

@@ -23,7 +23,7 @@ def main() -> None:
     line, command = int(sys.argv[1]), sys.argv[2:]
     child = os.fork()
     if child == 0:
-        # An orphan goes to the first process of the sandbox: the image shall not find a child it never had.
+        # A grandchild, adopted by the sandbox's init: the image must not have a child it never forked.
         if os.fork() == 0:
             _serve(line)
         os._exit(0)

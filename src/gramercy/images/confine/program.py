@@ -62,7 +62,7 @@ def drop_capabilities() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     zero = ctypes.c_ulong(0)
     for capability in range(LAST_CAPABILITY + 1):
-        # Fails beyond the last capability of this kernel, and for those who have none to drop.
+        # Fails beyond the last capability of this kernel, and without CAP_SETPCAP.
         libc.prctl(DROP_FROM_BOUNDING_SET, ctypes.c_ulong(capability), zero, zero, zero)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     nothing = (ctypes.c_uint32 * 6)()

@@ -7,9 +7,9 @@
   (:report "The evaluation was interrupted.")
   (:documentation "Signalled in user code by SIGINT. Not an ERROR, so that handlers of errors let it pass."))
 
-(defconstant +most-frames+ 25 "Frames told of a stack.")
-(defconstant +longest-frame+ 300 "Characters told of a frame.")
-(defconstant +longest-message+ 4000 "Characters told of a condition's report.")
+(defconstant +most-frames+ 25 "Frames told of a stack, as the protocol bounds them: the reader's context is small.")
+(defconstant +longest-frame+ 300 "Characters told of a frame, for the same reason.")
+(defconstant +longest-message+ 4000 "Characters told of a condition's report, for the same reason.")
 
 (defvar *prefix-dropped* nil
   "True while symbols of the current package are written without it, in places where SBCL would write it.")

@@ -7,7 +7,7 @@
 (defglobal *confined* nil "True once this process has given up its rights.")
 (defglobal *effects* '() "The effects attempted in this evaluation, newest first.")
 
-(defconstant +most-effects+ 100 "Effects told in one reply.")
+(defconstant +most-effects+ 100 "Effects told in one reply: a loop of attempts must not fill it.")
 
 (defun record-effect (kind target)
   "Write down that the user's code attempted KIND on TARGET."

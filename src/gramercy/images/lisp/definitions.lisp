@@ -18,7 +18,7 @@ since a mere question can make SBCL define a class. Its global value counts for 
 (defglobal *touched* (make-hash-table :test 'equal :synchronized t)
   "Keys of what this evaluation has touched; the value is a list of the kind before and the text of the name.")
 
-(defconstant +most-changes+ 1000 "Changes told in one reply.")
+(defconstant +most-changes+ 1000 "Changes told in one reply: it is bounded for code that defines in a loop.")
 
 ;;; Kinds: what a name means now, in one of the spaces of names
 
@@ -174,7 +174,7 @@ NAME is a function name, or with PACKAGE the name of a symbol that may be missin
   `(wrap ,(if package `(internal-symbol ,name ,package) `',name)
          (lambda (original &rest arguments)
            (unless *untracked*
-             ;; To ask what a name means can make SBCL define a class, and that is watched too.
+             ;; To ask what a name means can make SBCL define a class, and that definer is wrapped too.
              (let ((*untracked* t))
                (ignore-errors (destructuring-bind (,@lambda-list &rest rest) arguments
                                 (declare (ignore rest))
@@ -182,7 +182,7 @@ NAME is a function name, or with PACKAGE the name of a symbol that may be missin
            (apply original arguments))))
 
 (defmacro define-untracked (name &optional package)
-  "Let definitions made inside of NAME count as somebody else's."
+  "Let definitions made inside of NAME not count as the user's."
   `(wrap ,(if package `(internal-symbol ,name ,package) `',name)
          (lambda (original &rest arguments)
            (let ((*untracked* t)) (apply original arguments)))))

@@ -22,7 +22,7 @@
   (assigned '() :type list)
   (with-notes nil :type boolean))
 
-(defconstant +most-warnings+ 100 "Warnings told in one reply.")
+(defconstant +most-warnings+ 100 "Warnings told in one reply: of a warning in a loop the first hundred say enough.")
 
 (defstruct (notice (:copier nil))
   "One warning as it will be told."
@@ -101,7 +101,7 @@ SBCL has no type for it in all releases, but it has always been a format with th
                    (ignore-errors (or (and context (context-file context)) (place-file (loading-place)))))))))
 
 (defun count-for-compiler (condition)
-  "Count CONDITION, which is to be muffled, as the compiler does where nobody muffles it: COMPILE and COMPILE-FILE
+  "Count CONDITION, which is to be muffled, as the compiler does where it is not: COMPILE and COMPILE-FILE
 tell their callers. Return false where this SBCL keeps its counts elsewhere: then the compiler has to see it."
   (let ((warnings (internal-symbol "*WARNINGS-P*" "SB-C"))
         (failure (internal-symbol "*FAILURE-P*" "SB-C")))

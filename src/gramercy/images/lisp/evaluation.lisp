@@ -69,8 +69,8 @@
 (defglobal *user-package* *current-package*
   "The package CL-USER as it was last seen.")
 
-(defconstant +default-limit+ 100000 "Characters kept of each output.")
-(defconstant +default-value-limit+ 20000 "Characters kept of each value.")
+(defconstant +default-limit+ 100000 "Characters kept of each output, where the request does not say.")
+(defconstant +default-value-limit+ 20000 "Characters kept of each value, where the request does not say.")
 
 (defstruct (evaluation (:copier nil))
   "What is to be told of one evaluation."

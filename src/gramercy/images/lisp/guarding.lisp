@@ -86,7 +86,7 @@ After a fork there is no finalizer thread either."
 (defun call-guarded (function)
   "Call FUNCTION, which runs user code; return NIL, or the members of the error that ended it."
   (setf *fault* nil *interruptions* 0)
-  ;; Interrupts are off wherever *EVALUATING* and the catch could disagree.
+  ;; Interrupts are off wherever *EVALUATING* is true and the catch tag is not there, or the other way round.
   (sb-sys:without-interrupts
     (catch 'end-evaluation
       (unwind-protect

@@ -6,7 +6,7 @@
 
 ;;;; The table of objects
 
-(defconstant +most-objects+ 1000 "Objects remembered at a time.")
+(defconstant +most-objects+ 1000 "Objects remembered at a time: a person looks into the latest ones.")
 
 (defglobal *objects* (make-array +most-objects+ :initial-element nil)
   "The remembered objects; number N stands at N modulo the size.")
@@ -36,7 +36,7 @@
 
 ;;;; Looking into an object
 
-(defconstant +most-parts+ 200 "Parts shown of one object.")
+(defconstant +most-parts+ 200 "Parts shown of one object, so that the answer fits the reader's context.")
 
 (defun collect-parts (count function)
   "Return at most COUNT bounded parts made by FUNCTION from their number, each a cons of label and value."

@@ -4,7 +4,7 @@
 
 (in-package #:gramercy.image)
 
-(defconstant +most-entries+ 20 "Calls whose definitions can be taken back: old values live as long.")
+(defconstant +most-entries+ 20 "Calls whose definitions can be taken back: their old values stay in memory as long.")
 
 (defstruct (meaning (:copier nil))
   "What a name meant: KNOWN tells how it was listed as the user's, RECORDS what the compiler knew of it."
@@ -58,7 +58,8 @@
                    (and (typep function 'generic-function)
                         (copy-list (sb-mop:generic-function-methods function))))))))
 
-(defconstant +heavy+ 100000 "Elements from which on an old value is not kept alive.")
+(defconstant +heavy+ 100000
+  "Elements from which on an old value is not kept alive: twenty of them could fill the heap.")
 
 (defun heavy-p (value)
   "Tell whether VALUE is so large that twenty of its kind could fill the memory."

@@ -8,7 +8,8 @@
 (defglobal *init-file* nil "The file to load before the first request, or NIL.")
 (defglobal *start-notes* '() "What the user should know of how this process began.")
 
-(defconstant +init-seconds+ 120 "How long the init file may take: nobody can interrupt it.")
+(defconstant +init-seconds+ 120
+  "Seconds for the init file: it runs before the hello, so the parent cannot interrupt it.")
 
 (defun take-options (words)
   "Note the options that WORDS begin with; return the words behind them."
@@ -20,7 +21,7 @@
   words)
 
 (defun load-plainly (file)
-  "Load FILE, a native name, as somebody else's definitions."
+  "Load FILE, a native name, as definitions that are not the user's."
   (let ((*untracked* t)
         (*package* (find-package :common-lisp-user))
         (*readtable* *readtable*)
@@ -50,7 +51,7 @@
             ((or file-error stream-error sb-posix:syscall-error) () nil)))))
 
 (defun watch-quicklisp-names ()
-  "Set Quicklisp up when somebody writes QL: for the first time."
+  "Set Quicklisp up when the reader meets QL: for the first time."
   (wrap (internal-symbol "READER-FIND-PACKAGE" "SB-IMPL")
         (lambda (original name &rest arguments)
           (when (and *quicklisp-setup* (stringp name)
@@ -170,7 +171,7 @@
 
 (defconstant +most-announced+ 500 "Files that the watcher is told of: the memory for it is bounded.")
 
-(defconstant +long-compilation+ 5 "Seconds from which on a reply tells of it.")
+(defconstant +long-compilation+ 5 "Seconds from which on a reply tells of it: the user may wonder what took so long.")
 
 (defglobal *compiled-count* 0 "How many files were compiled in this request.")
 (defglobal *compiled-last* nil "The last of them.")
@@ -178,7 +179,7 @@
 (defvar *compiler-output* nil "The file that is being compiled to, or NIL.")
 
 (defun watch-compilation ()
-  "Show the parent what is being compiled. The reply has none of it, since nobody wrote it to a stream."
+  "Show the parent what is being compiled. The reply has none of it, since it was not written to a stream."
   (wrap (internal-symbol "COMPILE-FILE*" "UIOP")
         (lambda (original input &rest arguments)
           (ignore-errors (announce-compilation (sb-ext:native-namestring input)))

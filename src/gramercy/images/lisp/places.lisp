@@ -123,7 +123,8 @@ Looks at a bounded number of conses, since literal data can be large or circular
   (file "" :type string)
   line column text)
 
-(defconstant +largest-source+ 4000000 "Octets of a file in which lines are looked for.")
+(defconstant +largest-source+ 4000000
+  "Octets of a file in which lines are looked for: each warning reads the file again.")
 
 (defun file-name-text (file)
   "Return the absolute native name of FILE, a pathname or a stream."

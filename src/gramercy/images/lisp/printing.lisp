@@ -22,7 +22,7 @@
   (member "COMMON-LISP-USER" (list-all-packages) :key #'package-name :test #'equal))
 
 (defun user-package ()
-  "Return the package CL-USER. Where user code has deleted it there is a fresh one, lest nothing could be read."
+  "Return the package CL-USER. Where user code has deleted it a fresh one is made: code has to be read somewhere."
   ;; Not by FIND-PACKAGE: compiled code remembers what that found for a constant, also once it is deleted.
   (or (first (user-package-p))
       (make-package "COMMON-LISP-USER" :nicknames '("CL-USER")

@@ -73,7 +73,7 @@
     process))
 
 (defun flush-log ()
-  "Write out what is buffered for the log, lest a copy write it again."
+  "Write out what is buffered for the log, or a copy would write it again."
   (ignore-errors (finish-output sb-sys:*stdout*))
   (ignore-errors (finish-output sb-sys:*stderr*)))
 
@@ -153,7 +153,8 @@ One that cannot be made is missed by the parent, who says so."
 ;;;; How processes ended. Each process reaps what it has forked, and remembers the
 ;;;; status for a while: the program that asks is not their parent.
 
-(defconstant +most-ended+ 64 "Ends that are remembered.")
+(defconstant +most-ended+ 64
+  "Wait statuses that are kept: the parent asks for one right after EOF, so only the latest matter.")
 
 ;;; Written where SIGCHLD is handled, so there is nothing to allocate.
 (declaim (type (simple-array (signed-byte 64) (*)) *ended*) (type (unsigned-byte 61) *ended-count*))

@@ -75,7 +75,7 @@
 ;;; Words. Nearly every word was met before, and is known again by its octets.
 
 (defconstant +remembered-words+ 64 "Places for words that were met before, a power of two.")
-(defconstant +longest-word+ 64 "Octets of a keyword or a number.")
+(defconstant +longest-word+ 64 "Octets of a keyword or a number; all that the protocol has are shorter.")
 
 (declaim (type simple-vector *words*))
 (defglobal *words* (make-array +remembered-words+ :initial-element nil)
@@ -233,7 +233,7 @@
 
 (defun put-unkept ()
   "Append why no checkpoint will be forked after this reply, where one is wanted and cannot be.
-Without threads of the user's there is nobody who could start one between the reply and the fork."
+Without threads of the user's none can start between the reply and the fork."
   (let ((reason (and *checkpoint-tag* (threads-reason))))
     (when reason
       (setf *checkpoint-tag* nil)
@@ -271,7 +271,7 @@ Without threads of the user's there is nobody who could start one between the re
   (put-ascii "}")
   (send-frame))
 
-(defconstant +longest-answer+ 100000 "Characters of the text that answers a question.")
+(defconstant +longest-answer+ 100000 "Characters of an answer, so that it fits the reader's context.")
 
 (defun answer (request text &rest data)
   "Answer the question REQUEST with TEXT for people and DATA, a plist, for programs."

@@ -239,7 +239,7 @@ The variables that remember evaluations keep their values."
   "Code whose evaluation touches what most evaluations touch.")
 
 (defun warm-up-evaluation (code)
-  "Evaluate CODE and write the reply that nobody will read."
+  "Evaluate CODE and write the reply, which is not sent."
   (let ((evaluation (make-request-evaluation (list :code code) t)))
     (with-user-streams (+default-limit+)
       (run-evaluation evaluation #'eval)

@@ -72,7 +72,7 @@
   (setf (sb-sys:sap-ref-32 memory (* 4 place)) (ldb (byte 32 0) count)))
 
 (defun begin-mirror (id)
-  "Empty the mirror for the request ID. What is printed for nobody, without an ID, leaves the mirror as it is."
+  "Empty the mirror for the request ID. Without an ID, for no request of the parent, it is left as it is."
   (let ((memory (and (integerp id) *mirror*)))
     (setf *mirror-in-use* memory)
     (when memory
@@ -108,7 +108,7 @@ and whether everything fitted. Threads of the user's may write too, so there is 
          (declare (type mirror-place ,place) (type index ,offset))
          (when (< ,place +mirror-area+)
            (multiple-value-bind (end complete) (progn ,@body)
-             ;; Full is full: a later character must not stand where an earlier one found no room.
+             ;; Once full it stays full: a short character must not follow a longer one that found no room.
              (setf (aref *mirror-places* ,area) (if complete end +mirror-area+))
              (write-count ,memory (+ +mirror-octets+ ,area) end)))
          (write-count ,memory (+ +mirror-characters+ ,area) ,total)))))

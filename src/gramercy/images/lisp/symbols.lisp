@@ -24,7 +24,7 @@
 
 ;;; Near matches
 
-(defconstant +most-suggestions+ 5 "Near matches told.")
+(defconstant +most-suggestions+ 5 "Near matches told; more would be guesses.")
 
 (defun edit-distance (one other limit)
   "Return how many characters have to be changed, added or dropped between ONE and OTHER; beyond LIMIT any number."

@@ -68,7 +68,7 @@ Done once, before the core is saved. ASDF compares these dates with each other a
   "Forget what earlier calls have loaded."
   (setf *loaded-now* '() *loaded-again* '()))
 
-(defconstant +most-files+ 8 "Files named of a system that was loaded again.")
+(defconstant +most-files+ 8 "Files named of a system that was loaded again; the rest is counted.")
 
 (defun base-name (file)
   "Return FILE, a native name, without its directory."

@@ -140,7 +140,7 @@ It has derived a type from the new definition before that was made, and would be
     (values (sort changes #'string< :key #'fifth)
             (append (bounded-notes (reverse left)) notes))))
 
-(defconstant +most-left+ 20 "Definitions that are named when they could not be put back.")
+(defconstant +most-left+ 20 "Definitions that are named when they could not be put back; the rest is counted.")
 
 (defun bounded-notes (notes)
   "Return the first of NOTES, newest first, and how many more there are."

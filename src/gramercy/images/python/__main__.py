@@ -1,7 +1,7 @@
 """Load the image's modules under a private name and start the zygote.
 
 The modules get their own copy of the builtins and leave `sys.modules` before user code exists, so that
-evaluated code which patches `builtins` or empties `sys.modules` cannot take the server's floor away.
+evaluated code which patches `builtins` or empties `sys.modules` does not break the server.
 """
 
 import builtins
@@ -17,7 +17,7 @@ HOME = __file__.rpartition("/")[0] or "."
 
 
 class PrivateLoader(SourceFileLoader):
-    """Run a module's code with builtins that nobody else holds."""
+    """Run a module's code with a private copy of the builtins."""
 
     private: ClassVar = dict(vars(builtins))
 

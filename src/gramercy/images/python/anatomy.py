@@ -79,7 +79,7 @@ def module_space(module: object) -> dict[str, object]:
 
 
 def raw_space(module: object) -> dict[str, object]:
-    """Return the very dictionary of a module, whatever class user code has given the module."""
+    """Return the dictionary of a module itself, also where user code has changed the module's class."""
     found: dict[str, object] = _module_space(module)
     return found
 

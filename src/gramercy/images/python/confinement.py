@@ -16,6 +16,7 @@ from .landlock import SIGNALS, landlock_version, restrict_scopes, restrict_write
 from .printing import preview, shorten
 from .streams import Device
 
+# Enough to see what a preview tries; a loop of attempts must not fill the reply.
 _KEPT = 100
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _WRITES = (

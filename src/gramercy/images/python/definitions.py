@@ -31,7 +31,7 @@ _CLASS_SKIPPED = {
     *("__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl"),
     *("__annotations__", "__annotations_cache__", "__annotate_func__"),
 }
-# Where Cython keeps what its modules share.
+# Modules in which Cython keeps what its extension modules share.
 _SHARED_BY_COMPILED = ("_cython_", "cython_runtime")
 _METHODS = kinds(types.FunctionType, staticmethod, classmethod, property)
 _modules = sys.modules
@@ -104,7 +104,7 @@ class Definitions:
         for name, module in list(_modules.items()):
             if type(name) is str and self._loaded.get(name) != id(module):
                 if is_module(module) and is_users(module) and is_left_by_a_hook(module):
-                    # Whoever runs the tests again gets them as their files are then, and made by the hook.
+                    # The next run of the tests imports them again, from their files and through the hook.
                     del _modules[name]
                     continue
                 self._loaded[name] = id(module)

@@ -12,19 +12,21 @@ import warnings
 from .anatomy import class_name, kinds, mro_of
 from .printing import preview, shorten
 
+# Characters of source texts: thousands of calls, and little beside the memory of an image.
 _KEPT = 16 * 1024 * 1024
 # What a text costs besides its characters; most are short.
 _EACH = 512
+# Of a warning in a loop the first hundred say enough.
 _KEPT_WARNINGS = 100
 _STYLE = kinds(DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
-_FRAMES = 25
-_FRAME = 300
+# The protocol's bounds for an error, so that it fits the reader's context: frames and characters of each,
+# characters of a message, exceptions behind it, and frames of each of those.
+_FRAMES, _FRAME = 25, 300
 _MESSAGE = 4000
-_CAUSES = 5
-_CAUSE_FRAMES = 8
+_CAUSES, _CAUSE_FRAMES = 5, 8
 _HOME = __file__.rpartition("/")[0] + "/"
 _NO_INTEREST = (_HOME, "<frozen importlib")
-# Where a top-level `await` is driven from: frames of no interest between ours and the user's.
+# A top-level `await` runs inside of asyncio's frames: they are left out, as ours are.
 _ASYNCIO = linecache.__file__.rpartition("/")[0] + "/asyncio/"
 _UNREADABLE = kinds(SyntaxError, IndentationError, TabError)
 _line_of = linecache.getline
@@ -149,7 +151,7 @@ def message_of(error: BaseException) -> str:
 
 
 def _position(error: BaseException, sources: Sources) -> dict[str, object]:
-    """Return the place of what could not be read: without a file it lies in the code that was sent."""
+    """Return the place of a syntax error: without a file it is in the code that was sent."""
     found: dict[str, object] = {}
     for key, name in (("line", "lineno"), ("column", "offset"), ("file", "filename"), ("text", "text")):
         value = getattr(error, name, None)
@@ -163,7 +165,7 @@ def _position(error: BaseException, sources: Sources) -> dict[str, object]:
     if type(found.get("text")) is str:
         found["text"] = shorten(_first_line(str(found["text"])), _FRAME)
         if id(type(error)) in _UNREADABLE and type(getattr(error, "msg", None)) is str:
-            # The place is told on its own, and so need not be part of the message.
+            # The place has fields of its own, and need not be part of the message.
             found["message"] = shorten(error.msg, _MESSAGE)  # type: ignore[attr-defined]  # of these three
     return found
 

@@ -31,7 +31,7 @@ _STARTS_LOOP = frozenset(("run", "run_until_complete", "run_forever", "Runner"))
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _AWAITS = (ast.Await, ast.AsyncFor, ast.AsyncWith)
 _find = re.compile("|".join(("await", "async", *sorted(NEEDS_LOOP)))).search
-# How long a call waits at its end for the threads of `to_thread` that have nothing to do.
+# Seconds that a call waits at its end for idle threads of `to_thread`: they end within a few milliseconds.
 _PATIENCE = 0.2
 _compile, _exec, _eval = compile, exec, eval
 _references = sys.getrefcount
@@ -44,10 +44,11 @@ _COROUTINE = 0x80
 _STATEMENTS = frozenset(
     ("import", "from", "del", "pass", "raise", "assert", "if", "for", "while", "with", "async", "global")
 )
+# Characters of all values of a call: escaped in JSON they still fit a frame of 64 MB.
 _ALL_VALUES = 8 * 1024 * 1024
-# Stands for the expression of a call that is nothing else, and was compiled without a tree.
+# Placeholder for the expression of a call that is one expression, compiled without a tree.
 _EXPRESSION = ast.Expr(ast.Constant(None))
-# Stands for the value of an expression that does nothing but print.
+# Placeholder for the value of an expression that only prints.
 _PRINTS = object()
 Forms = Iterator[tuple[ast.stmt, CodeType]]
 
@@ -153,7 +154,7 @@ def _end_idle_threads(loop: Any) -> None:
     deadline = _clock() + _PATIENCE
     for thread in list(executor._threads):  # noqa: SLF001 - there is no other way to wait with a limit
         thread.join(max(deadline - _clock(), 0))
-        # A joined thread may be a moment from its end.
+        # After join() the kernel may list the thread for a moment longer.
         while (
             not thread.is_alive() and _exists(f"/proc/self/task/{thread.native_id}") and _clock() < deadline
         ):
@@ -180,7 +181,7 @@ class Run:
     is_cut_short: bool = False
     room: int = _ALL_VALUES
     pure: bool = False
-    # By its form the code only reads, though its values may have run code of their own.
+    # The code is made of reading expressions only, though their values may have run user code.
     reads: bool = False
 
     def add(self, values: list[object]) -> None:

@@ -33,11 +33,14 @@ from .protocol import Request, RequestError, count, flag, optional_text, text
 from .session import Reply, Session
 
 _modules = sys.modules
+# What one answer shows, so that it fits the reader's context: matches unless more are asked for, matches or
+# symbols at most, and characters of documentation.
 _MATCHES = 50
 _MOST = 1000
 _DOC = 3000
 _ABSENT = "no argument list is known"
 _PLURAL = {"function": "functions", "variable": "variables", "class": "classes", "import": "imports"}
+# Levels of subclasses, parts of an object, subclasses in all.
 _DEEPEST = 6
 _EAGER_ANNOTATIONS = sys.version_info < (3, 14)
 Slot = dict[str, object]

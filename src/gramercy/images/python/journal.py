@@ -1,8 +1,8 @@
 """What the last calls bound, and what was there before: enough to take their definitions back.
 
-Old values are held where that does no harm. What runs code at its end, owns resources or is big is only
-followed weakly, so that a name let go of is an object let go of, as in a plain Python. No code of the
-user's runs here.
+Old values are held where that does no harm. A value with a finalizer, with resources, or a big one is only
+referenced weakly, so that it is freed when the program lets go of it, as in a plain Python. No user code
+runs here.
 """
 
 import sys
@@ -28,7 +28,9 @@ from .anatomy import (
 from .objects import BIG, BUDGET, Weight, members_of
 from .printing import container_base
 
+# Calls that can be taken back: their old values stay in memory as long.
 CALLS = 20
+# Objects looked at to see whether a value can be held: every bound name is looked at in every call.
 _NODES = 500
 _modules = sys.modules
 _size = sys.getsizeof
@@ -44,7 +46,7 @@ _VALUES = {
 
 
 class Held:
-    """A value that a name had: held, or only followed, or gone."""
+    """A value that a name had: held, only referenced weakly, or gone."""
 
     __slots__ = ("_value", "_weak", "bytes", "reason")
 
@@ -70,7 +72,7 @@ class Held:
             self.let_go("nothing else held it")
 
     def let_go(self, reason: str) -> None:
-        """Only follow the value from now on."""
+        """Only reference the value weakly from now on."""
         if self._value is MISSING:
             return
         try:
@@ -80,7 +82,7 @@ class Held:
         self._value, self.bytes, self.reason = MISSING, 0, reason
 
     def refresh(self) -> None:
-        """Look again at a value that may have grown since it was bound."""
+        """Weigh again a value that may have grown since it was bound."""
         if self._value is not MISSING and id(type(self._value)) not in ATOMS:
             self.__init__(self._value)  # type: ignore[misc]  # the same questions as at first
 
@@ -93,7 +95,7 @@ class Held:
 
 
 def is_inert(value: object) -> bool:
-    """Tell whether the end of the value, and of all that it holds, would be noticed by nothing but memory."""
+    """Tell whether freeing the value, and all that it holds, has no effect but to free memory."""
     waiting: list[Any] = [value]
     seen: set[int] = set()
     while waiting:
@@ -117,7 +119,7 @@ def is_inert(value: object) -> bool:
 
 
 def _is_users(thing: object) -> bool:
-    """Tell whether the thing is an ordinary instance of the user's class, of which nobody hears the end."""
+    """Tell whether it is an instance of the user's class that has no finalizer and no base in C."""
     cls = type(thing)
     bases = [base for base in mro_of(cls) if not is_heap(base)]
     is_ordinary = all(base is object or id(base) in _CONTAINERS for base in bases)

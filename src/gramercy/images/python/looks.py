@@ -14,11 +14,12 @@ from typing import Any
 from .anatomy import MISSING, is_class, kinds
 from .purity import DoubtError, has_plain_keys, is_instance, is_plain, of_class, of_instance, of_module
 
-# What an expression is made of that only reads; its values may run code of their own all the same.
+# The nodes of an expression that only reads; its values may run user code all the same.
 _READING = (
     *(ast.Expression, ast.Name, ast.Load, ast.Attribute, ast.Subscript, ast.Slice, ast.Constant),
     *(ast.Tuple, ast.UnaryOp, ast.USub),
 )
+# Longer code is not parsed once more just to see whether it only reads.
 _LONGEST_READING = 200
 _FUNCTIONS: dict[str, Callable[..., object]] = {
     **{kind.__name__: kind for kind in (bool, int, float, complex, list, tuple, dict, set, frozenset, range)},
@@ -26,7 +27,7 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     **{call.__name__: call for call in (oct, ord, pow, repr, round, sorted, str, sum)},
 }
 _METHODS: dict[type, frozenset[str]] = {
-    # Codecs may be the user's.
+    # `encode` may call a codec of the user's.
     str: frozenset(name for name in dir(str) if not name.startswith("_")) - {"encode"},
     list: frozenset(("copy", "count", "index")),
     tuple: frozenset(("count", "index")),
@@ -49,7 +50,7 @@ _BINARY = {
     ast.BitAnd: operator.and_,
     ast.BitXor: operator.xor,
 }
-# Without `~`, which warns for booleans; and the one who shows warnings may be the user's.
+# Without `~`, which warns for booleans: `warnings.showwarning` may be a function of the user's.
 _UNARY = {
     ast.Not: operator.not_,
     ast.USub: operator.neg,
@@ -69,7 +70,7 @@ _CONVERSIONS = {-1: lambda value: value, 115: str, 114: repr, 97: ascii}
 _SIZED = kinds(list, tuple, dict, set, frozenset, str, bytes, bytearray, range)
 _INDEXED = (list, tuple, str, bytes, range)
 _print = print
-# What is computed from more might be computed twice, if its value is then in doubt.
+# Elements of an argument: a computation from more might run twice, if its value is then in doubt.
 _LONGEST = 100_000
 
 

@@ -14,6 +14,7 @@ from .protocol import RequestError
 from .session import Session
 
 _modules = sys.modules
+# Suggestions in an error, and names compared for them: difflib takes some 50 ms for so many.
 _NEAR = 5
 _CONSIDERED = 20_000
 _close_matches = difflib.get_close_matches

@@ -18,13 +18,15 @@ from .printing import container_base, is_trivial
 BIG = 1024 * 1024
 # All the values that are kept alive together.
 BUDGET = 32 * BIG
+# Objects looked at to weigh one value: a value is weighed whenever it gets a number.
 _NODES = 500
-# Less is the bare head of an object of C code, which says nothing of what it owns.
+# Smaller is only the header of an object of C code, whose buffers are elsewhere.
 _SMALLEST = 256
 _size = sys.getsizeof
 _CONTAINERS = kinds(list, tuple, set, frozenset, deque)
 _SIZED = ATOMS | _CONTAINERS | kinds(dict, bytearray, range, slice)
 _COMPUTED = kinds(types.GetSetDescriptorType, types.MemberDescriptorType)
+# Objects with a number: a person looks into the latest ones.
 _KEPT = 1000
 _AGAIN = "evaluate the expression again, or bind its value to a name"
 
@@ -65,7 +67,7 @@ class Weight:
         if is_heap(kind):
             return list(islice(instance_space(thing).values(), _NODES))
         self.is_known = self.is_known and owned > _SMALLEST
-        # A view of a part keeps the whole.
+        # A view keeps alive the whole array that it is a part of.
         whole = _reached(thing, "base")
         return [] if whole is None else [whole]
 
@@ -106,7 +108,7 @@ def _reached(thing: object, name: str) -> object:
 
 
 class Entry:
-    """An object that is held, or only followed while the program itself holds it."""
+    """An object that is held, or only referenced weakly while the program itself holds it."""
 
     __slots__ = ("_held", "_weak", "bytes", "is_big")
 
@@ -147,7 +149,7 @@ class Table:
             return None
         known = self._numbers.get(id(thing), 0)
         met = self._entries.get(known)
-        # Another object may lie where one that has gone has lain.
+        # Another object may have the address, and so the id, of one that was freed.
         if met is not None and met.object() is thing:
             return known
         self._last += 1

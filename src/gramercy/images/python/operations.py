@@ -28,9 +28,11 @@ _IMPLICIT = {
     *("__name__", "__file__", "__doc__", "__module__", "__qualname__", "__class__"),
     *("__annotations__", "__builtins__", "__spec__", "__loader__", "__package__"),
 }
+# Characters of an expansion and of its instructions, so that the answer fits the reader's context.
 _TEXT = 50_000
 _FLAGS = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _bind, _unbind = type.__setattr__, type.__delattr__
+# Names told that could not be put back; more say no more.
 _TOLD = 10
 _NOTHING = (
     f"There is no call to take back: of the last {CALLS} calls that may have changed something "
@@ -49,7 +51,7 @@ def evaluate(session: Session, request: Reply) -> Reply:
         try:
             session.evaluator.run(code, session.current, space, run)
         finally:
-            # What was released may have run code at its end, and another module stays the current one.
+            # The finalizer of what was released may have run, and another module stays the current one.
             run.pure = run.pure and not released and session.current == before
             run.reads = not run.pure and only_reads(code)
 
@@ -62,7 +64,7 @@ def evaluate(session: Session, request: Reply) -> Reply:
     if run.pure and reply["ok"]:
         reply["unchanged"] = True
     elif run.reads and reply["ok"]:
-        # Whoever undoes after an error means the call that failed.
+        # An undo after an error takes back the call that failed, so that is no look.
         reply["look"] = True
     return reply
 
@@ -185,7 +187,7 @@ def _instructions(tree: ast.Module) -> str:
 
 
 class Return:
-    """One taking back."""
+    """One undo."""
 
     def __init__(self, step: Step, session: Session) -> None:
         self._step = step

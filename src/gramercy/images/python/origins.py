@@ -20,7 +20,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class Source(NamedTuple):
-    """A file and what stood in it."""
+    """A file and its content."""
 
     file: str
     data: bytes
@@ -48,7 +48,7 @@ class Origins:
         if source is None:
             return False
         is_old = _is_compiled_from_older(source)
-        # A file that was written during the call may have been read before or after that.
+        # A file written during the call may have been imported before or after the write.
         is_sure = _written(source.file) < self.since and not is_old
         self._marks[name] = source.mark if is_sure else None
         return is_old

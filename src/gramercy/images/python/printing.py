@@ -28,7 +28,9 @@ from .anatomy import (
     text_signature,
 )
 
+# Levels of nesting: far below the recursion limit, and deeper than a reader follows.
 _DEEPEST = 40
+# Bits of an integer that is printed at once: its twenty digits are below every limit.
 _SMALL = 64
 _repr = repr
 _PLAIN: dict[type, tuple[str, str]] = {
@@ -41,6 +43,7 @@ _BUILTIN = kinds(bytearray, types.BuiltinFunctionType)
 _CONTAINERS = kinds(dict, *_PLAIN)
 _SIZED = (list, tuple, dict, set, frozenset, deque, str, bytes)
 _VARARGS, _VARKEYWORDS = 0x04, 0x08
+# Wrappers around a function; a chain of more may be a circle.
 _UNWRAPPED = 10
 _EAGER_ANNOTATIONS = sys.version_info < (3, 14)
 
@@ -106,7 +109,7 @@ class Printer:
 
     def _members(self, value: object, depth: int) -> None:
         pairs = type(value) is dict
-        # Each takes a character at least; a copy of all may be more than there is memory for.
+        # Each member takes a character at least, so no more are copied than there is room for.
         members = list(islice(value.items() if pairs else value, self._left + 1))  # type: ignore[attr-defined,arg-type]  # a container
         for shown, member in enumerate(members):
             if self._left <= 0 or (self._items is not None and shown >= self._items):

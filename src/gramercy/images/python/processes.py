@@ -1,7 +1,7 @@
-"""Fork this process and look after the copies.
+"""Fork this process and reap the copies.
 
 Only copies made here are reaped, so that user code can wait for children of its own; the zygote, which runs
-no user code, adopts and reaps every orphan. How they ended is remembered for a while.
+no user code, adopts and reaps every orphan. Their wait statuses are kept for a while.
 """
 
 import os
@@ -21,6 +21,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NOHANG = os.WNOHANG
 _ALL, _LOOK = os.P_ALL, os.WEXITED | os.WNOHANG | os.WNOWAIT
 _SUBREAPER = 36
+# Wait statuses kept: the parent asks for one right after EOF, so only the latest matter.
 _REMEMBERED = 64
 _modules = sys.modules
 
@@ -64,19 +65,19 @@ class Family:
         return pid
 
     def reap(self) -> None:
-        """Collect the copies that have ended."""
-        # One look, however many copies there are.
+        """Reap the copies that have ended."""
+        # One system call, however many copies there are.
         if self._copies and _any_ended():
             for pid in list(self._copies):
                 self._collect(pid)
 
     def fate(self, pid: int) -> dict[str, object]:
-        """Say how a child of this process ended, or that it runs, as far as is known."""
+        """Return the wait status of a child, or that it runs, as far as is known."""
         if self._adopts:
             self._collect_all()
         if (pid in self._copies or self._adopts) and self._collect(pid):
             return {"kind": "running"}
-        # The latest first: numbers are used again. The handler of SIGCHLD may add while this looks.
+        # The latest first, since pids are recycled. The handler of SIGCHLD may append meanwhile, so a copy.
         for known, status in reversed(tuple(self._ended)):
             if known == pid and _signaled(status):
                 return {"kind": "signaled", "signal": _signal(status)}
@@ -85,11 +86,11 @@ class Family:
         return {"kind": "unknown"}
 
     def _collect(self, pid: int) -> bool:
-        """Collect a child if it has ended; tell whether it still runs."""
+        """Reap a child if it has ended; tell whether it still runs."""
         try:
             ended, status = _waitpid(pid, _NOHANG)
         except (OSError, OverflowError):
-            # Not a child, or collected already, by the handler of SIGCHLD or by user code.
+            # Not a child, or reaped already, by the handler of SIGCHLD or by user code.
             self._copies.discard(pid)
             return False
         if ended:
@@ -109,7 +110,7 @@ class Family:
         self._ended.append((pid, status))
 
     def adopt_orphans(self, prctl: Callable[..., int]) -> None:
-        """Make this process the parent of orphans below it and collect whatever ends."""
+        """Become the subreaper of orphaned descendants and reap every child that ends."""
         self._adopts = True
         prctl(_SUBREAPER, 1, 0, 0, 0)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: self._collect_all())
@@ -121,7 +122,7 @@ class Family:
 
 
 def _any_ended() -> bool:
-    """Tell whether a child waits to be collected, be it a copy or the user's own."""
+    """Tell whether there is a zombie, be it a copy or a child of user code."""
     try:
         return _waitid(_ALL, 0, _LOOK) is not None
     except OSError:
@@ -163,7 +164,7 @@ def _resident() -> int:
 def end_all() -> None:
     """End the zygote and, when it leads its session, everything in the session.
 
-    The copies have process groups of their own; one that runs an endless loop would not notice the end.
+    The copies have process groups of their own, and one in an endless loop never reads the EOF.
     """
     own = _getpid()
     if os.getsid(0) == own:

@@ -16,9 +16,11 @@ from collections.abc import Callable
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]  # the C encoder
 from typing import Any, NamedTuple, NoReturn
 
+# The longest payload, on both sides: a length beyond it is taken for a broken stream.
 LARGEST = 64 * 1024 * 1024
-_CHUNK = 1024 * 1024
+# Bytes of one read: what nearly every request fits, and pieces of a long one.
 _USUAL = 8192
+_CHUNK = 1024 * 1024
 _HEADER = 4
 
 _read, _write, _close, _fstat = os.read, os.write, os.close, os.fstat
@@ -76,7 +78,7 @@ def decode(body: bytes) -> dict[str, object]:
 
 
 def _raise_out_of_reach(fd: int) -> int:
-    """Move the descriptor above the soft limit, where closerange() and new files do not come."""
+    """Move the descriptor above the soft limit, out of reach of closerange() and of new files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(max(soft + 64, 4096), 60000)
     unlimited = hard == resource.RLIM_INFINITY
@@ -122,7 +124,7 @@ class Connection:
         _exit(0)
 
     def close(self) -> None:
-        """Let go of the inherited socket, in a copy of the process."""
+        """Close the inherited socket, in a copy of the process."""
         if not self._closed:
             self._closed = True
             try:
@@ -147,7 +149,7 @@ class Connection:
     def send(self, record: dict[str, object], *, sure: bool = False) -> None:
         """Write one frame; a record too large for a frame is answered by an error of its own.
 
-        It is `sure` that the socket is ours where no user code can have run since the last frame.
+        `sure`: no user code can have run since the last frame, so the socket is still ours.
         """
         body = encode(record)
         if len(body) > LARGEST:
@@ -274,7 +276,7 @@ def read_options(arguments: list[str]) -> Options:
             sys.exit(f"Unknown option {word}. {_USAGE}")
         else:
             words.append(word)
-    # A mirror that makes no sense is done without; a place that is not there would be missed later.
+    # An empty --mirror means no mirror; an empty path would only be noticed at the first import.
     empty = any("" in values for name, values in told.items() if name != "--mirror")
     if len(words) != 2 or empty:  # noqa: PLR2004 - socket and token
         sys.exit(_USAGE)

@@ -21,8 +21,9 @@ from .anatomy import (
     raw_space,
 )
 
-# A look at more than this would cost more than the state that it saves.
+# Members of a value: to look at more costs more than the checkpoint that it saves.
 _MOST = 100_000
+# Containers inside of a value, each of which costs a call here.
 _CONTAINERS = 2000
 _id, _type = id, type
 _VIEWS = kinds(type({}.keys()), type({}.values()), type({}.items()))
@@ -112,7 +113,7 @@ def _is_ordinary(module: types.ModuleType) -> bool:
     spec = space.get("__spec__")
     if spec is not None:
         return type(spec) is ModuleSpec and type(instance_space(spec).get("origin")) is str
-    # It is asked for its file then, and what it does not hold its `__getattr__` is asked for.
+    # Its repr reads `__file__` then, and what is not in its dictionary comes from its `__getattr__`.
     is_bare = space["__loader__"] is None and "__spec__" in space and "__getattr__" not in space
     return is_bare and type(space.get("__file__", "")) is str
 
@@ -129,7 +130,7 @@ def is_instance(value: object, wanted: object) -> bool:
         raise DoubtError
     if any(base is cls for base in mro_of(type(value)) for cls in classes):
         return True
-    # Only then Python asks for `__class__`, which may lie.
+    # Only then Python reads `__class__`, which may be a property of the user's.
     if class_attribute(type(value), "__class__") is _object_class and has_plain_attributes(type(value)):
         return False
     raise DoubtError
@@ -175,7 +176,7 @@ def of_instance(owner: Any, name: str) -> object:
 
 
 def _own_space(owner: object) -> dict[str, object]:
-    """Return the very dictionary of an instance, or an empty one."""
+    """Return the dictionary of an instance itself, or an empty one."""
     for base in mro_of(type(owner)):
         slot = class_space(base).get("__dict__")
         if type(slot) is types.GetSetDescriptorType:

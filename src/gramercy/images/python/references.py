@@ -1,4 +1,4 @@
-"""Who calls a function and who refers to a variable, read from the code objects of loaded functions.
+"""The functions that call a function or use a variable, read from the code objects of loaded functions.
 
 A reference is exact when the global name leads to the very object, by name when only an attribute's name is
 the same. Standard library functions are not searched. No code runs.
@@ -32,6 +32,7 @@ from .protocol import Request, RequestError, optional_text, text
 from .session import Reply, Session
 
 _modules = sys.modules
+# Uses in one answer.
 _SHOWN = 200
 _WRAPPED = WRAPPERS | kinds(property)
 _GLOBAL = frozenset(("LOAD_GLOBAL", "LOAD_NAME"))

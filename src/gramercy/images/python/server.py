@@ -56,9 +56,10 @@ _RUNNING = ("eval", "compile", "load_system", "undo_definitions")
 _UNSUPPORTED = "A Python process cannot be saved to a file; evaluate its definitions again in a new one."
 _signal, _timer = signal.signal, signal.setitimer
 _ALARM, _REAL, _DEFAULT = signal.SIGALRM, signal.ITIMER_REAL, signal.SIG_DFL
-# The parent waits twice as long for a process to connect.
+# Seconds for .pth files and sitecustomize, and for the init file; the parent waits twice as long.
 _PATIENCE = 5
 _INIT_PATIENCE = 30
+# Bytes of an init file: more is taken for a mistake, and cut off.
 _LARGEST = 16 * 1024 * 1024
 
 
@@ -101,7 +102,7 @@ class Server:
             request = decode(body)
             reply = self._answer(request)
         except RequestError as error:
-            # What cannot be answered was not begun either.
+            # A refused request was not begun, so nothing has changed.
             reply = {"ok": False, "error": error.record(), "unchanged": True}
         except ValueError as error:
             reply = {"ok": False, "error": {"type": "MALFORMED-REQUEST", "message": message_of(error)}}
@@ -113,7 +114,7 @@ class Server:
         tag = request.get("then_fork")
         keeps = type(tag) is str and request.get("op") in _RUNNING and not reply.get("unchanged")
         if keeps:
-            # Without threads of Python code nobody can start one between the reply and the fork.
+            # Without other threads of Python code no thread can start between the reply and the fork.
             reason = self.family.why_not()
             if reason is not None:
                 reply["unkept"], keeps = reason, False
@@ -183,12 +184,12 @@ class Server:
         return {"ok": True, "pid": pid}
 
     def _fork_afterwards(self, tag: str) -> None:
-        # Whoever waits for the reply shall have it before this processor is busy with the fork.
+        # The parent should read the reply before this processor is busy with the fork.
         _yield()
         try:
             pid = self.family.fork(is_asked=True)
         except CannotForkError:
-            return  # the parent misses the copy, and says so
+            return  # no copy connects to the parent, which tells the user
         if pid == 0:
             self._become("checkpoint", tag)
         else:
@@ -197,18 +198,18 @@ class Server:
     def _rehearse(self) -> None:
         """Evaluate nothing at all, so that the next evaluation finds its memory ready.
 
-        After a fork every page is shared, and the first one to write to a page pays for its copy. Nobody
-        waits now; somebody will then.
+        After a fork every page is shared, and the first write to a page copies it. No request is waiting now;
+        at the next one the parent is.
         """
         if _gettrace() is not None or _getprofile() is not None:
-            return  # user code would watch, and nothing was asked for
-        # The whole way, not the short ones: the next evaluation may have to go it.
+            return  # a tracer of the user's would see code that was never sent
+        # Without the shortcuts: the next evaluation may not be able to take them.
         self._session.unsettle()
-        with suppress(BaseException):  # whatever user code has broken shows up where somebody sees it
+        with suppress(BaseException):  # what user code has broken shows up in the next reply
             encode(operations.evaluate(self._session, {"op": "eval", "code": "None\npass"}))
 
     def _become(self, role: str, tag: str | None, *, plain: bool = False) -> None:
-        """Start the life of a copy: a connection of its own and nothing pending; `plain`, without init."""
+        """Set up a copy in its role, with a connection of its own; `plain`, without the init file."""
         self._connection.close()
         if self._role == "zygote":
             self.family.stop_adopting()
@@ -226,7 +227,7 @@ class Server:
             _exit(2)
 
     def left_by_user_code(self) -> None:
-        """Close the connection and leave the mirror, in a copy that user code forked."""
+        """Close the connection and stop mirroring, in a child that user code forked."""
         self._connection.close()
         self._session.console.leave_mirror()
 

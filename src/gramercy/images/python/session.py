@@ -32,14 +32,17 @@ _SETMASK, _INT, _DEFAULT = c_signal.SIG_SETMASK, c_signal.SIGINT, c_signal.SIG_D
 _POLITE = (c_signal.SIGTERM, c_signal.SIGHUP, c_signal.SIGQUIT)
 _ALL = frozenset(c_signal.valid_signals())
 hold = partial(_mask, _SETMASK, _ALL)
+# Python's default recursion limit: enough for the server, whatever user code has set.
 _SERVER_DEPTH = 1000
 _monitoring: Any = getattr(sys, "monitoring", None)  # since 3.12
+# Ids of tools that sys.monitoring has.
 _TOOLS = 6
 Reply = dict[str, object]
 Work = Callable[[Run], None]
 _modules = sys.modules
 _clock, _time = time.perf_counter, time.time
 _SELDOM = ("changed", "warnings", "error", "truncated", "effects")
+# Bytes; a reply with outputs of the usual size takes less.
 _BALLAST = 8 * 1024 * 1024
 
 
@@ -77,7 +80,7 @@ class Session:
         return found if is_module(found) else None
 
     def unsettle(self) -> None:
-        """Forget how this process was: it may be another one now, or have other children."""
+        """Forget the last figures: this may be another process now, or have other children."""
         self._settled = None
         self.is_undisturbed = False
 
@@ -99,7 +102,7 @@ class Session:
         reply["elapsed_ms"] = int(elapsed * 1000) / 1000
         if not self.is_undisturbed:
             reply["changed"] = self.definitions.changes(run.bound, self.current)
-            # A request without a number is one of our own.
+            # Only our own requests have no id.
             if request.get("id") is not None and (error is not None or not (run.reads or run.pure)):
                 self.definitions.journal.add(self.definitions.step)
         reply["warnings"] = self.cautions.end()
@@ -118,12 +121,12 @@ class Session:
         if self.is_undisturbed and self._settled is not None:
             return self._settled
         figures = state()
-        # Other threads, and handlers of signals, run when they like.
+        # Other threads, and handlers of signals, may change the figures at any time.
         self._settled = figures if figures["threads"] == 1 and self.gate.is_ours else None
         return figures
 
     def _load_ballast(self) -> None:
-        """Keep address space that nobody uses, to be able to answer when user code has taken the rest."""
+        """Reserve memory for the reply to an evaluation that runs out of it."""
         if self._ballast is None:
             try:
                 self._ballast = bytes(_BALLAST)
@@ -131,7 +134,7 @@ class Session:
                 return
 
     def drop_ballast(self) -> None:
-        """Give the kept space back."""
+        """Free the reserved memory."""
         self._ballast = None
 
     def _guarded(self, work: Work, run: Run) -> Reply | None:
@@ -235,7 +238,7 @@ class Gate:
         self._held = _ALL.difference(number for number in _POLITE if _getsignal(number) is _DEFAULT)
         _mask(_SETMASK, self._held)
         _signal(_INT, self._on_interrupt)
-        # A handler of the user's would run as soon as the gate is opened.
+        # A handler of the user's would run as soon as signals are unblocked.
         self.is_ours = all(type(_getsignal(number)) is int for number in _ALL if number != _INT)
 
     @staticmethod

@@ -13,6 +13,7 @@ import stat
 import sys
 from typing import NamedTuple
 
+# Bytes of the area of each stream and of the header, a page; the parent maps the same.
 AREA = 128 * 1024
 _HEADER = 4096
 _SIZE = _HEADER + 2 * AREA
@@ -61,14 +62,14 @@ class Area:
 
     def add(self, text: str, total: int) -> None:
         """Write what there is room for; `total` counts the characters so far, also those without room."""
-        # Threads of the user's may be here as well: everything is measured against this one reading.
+        # Threads of the user's may write at once, so the position is read only once.
         at = self._at
         if at < AREA:
             octets = _encode(str.__getitem__(text, slice(AREA - at)))
             fitting = len(octets) if len(octets) <= AREA - at else _whole(octets, AREA - at)
             end = at + fitting
             self._memory[at:end] = octets[:fitting]
-            # Full is full: a later character must not stand where an earlier one found no room.
+            # Once full it stays full: a short character must not follow a longer one that found no room.
             self._at = end if fitting == len(octets) else AREA
             self._counts[_OCTETS + self._place] = end
         self._counts[_CHARACTERS + self._place] = total & _WORD
@@ -124,7 +125,7 @@ def _mapped(fd: int) -> Mirror:
     try:
         if status.st_size < _SIZE:
             raise ValueError(f"descriptor {fd} has {status.st_size} octets, expected {_SIZE}.")
-        # Not by the module `mmap`, which keeps a copy of the descriptor where user code would find it.
+        # Not by the module `mmap`, which keeps a duplicate of the descriptor open for user code to find.
         address = _libc.mmap(None, _SIZE, _READ_WRITE, _SHARED, fd, 0)
         if address == _FAILED:
             raise OSError(ctypes.get_errno(), f"descriptor {fd} cannot be mapped")
@@ -200,7 +201,7 @@ class CappedText(io.TextIOBase):
         return True
 
     def isatty(self) -> bool:
-        """Say no: nobody is looking."""
+        """Say no: it is not a terminal."""
         return False
 
     def fileno(self) -> int:

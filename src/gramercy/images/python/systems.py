@@ -28,11 +28,12 @@ _modules = sys.modules
 _exec, _compile = exec, compile
 _unlink, _cached = os.unlink, importlib.util.cache_from_source
 _DEFINED = kinds(types.FunctionType)
+# Names in a note; the rest is counted.
 _TOLD = 5
 _import = importlib.import_module
 _HOME = __file__.rpartition("/")[0] + "/"
 _IMPORTLIB = importlib.__file__
-# Directories that the environment leads to and that the user has not granted.
+# Directories of editable installs that the user has not granted.
 not_granted: list[str] = []
 
 
@@ -46,7 +47,7 @@ class Reload:
         self._passed_over: list[str] = []
 
     def run(self, system: str) -> None:
-        """Load again what has changed in the system, what it imports, and what imports that."""
+        """Reload what has changed in the system, what it imports, and what imports that."""
         changed = self._origins.changed()
         if not changed:
             return
@@ -185,7 +186,7 @@ class Loading:
     def _notes_old(self, names: list[str]) -> bool:
         """Note the sources of new modules; tell whether one of them came from something older."""
         own = [name for name in names if is_module(sys.modules[name]) and is_users(sys.modules[name])]
-        # Each of them is to be noted, also those after the first old one.
+        # A list, not any() of a generator: each module has to be noted.
         found = [self._session.definitions.origins.note(name, sys.modules[name]) for name in own]
         return any(found)
 

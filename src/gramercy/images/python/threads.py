@@ -29,12 +29,13 @@ _clock, _sleep = time.monotonic, time.sleep
 _TASKS = "/proc/self/task"
 _SIZE = re.compile(rb"^VmLib:\s*(\d+)", re.MULTILINE)
 _CODE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. \S+ \S+ \S+ +(/[^\n]+)$", re.MULTILINE)
-# A thread of a pool that waits has less than this on its stack, the interpreter's part of it included.
+# Bytes: an idle thread of a pool has less than this on its stack, the interpreter's frames included.
 _DEPTH = 8192
-# What is behind the list of locks in the record of a thread, in the C library of GNU.
+# Bytes of glibc's struct pthread behind the robust list, the function that the thread runs among them.
 _RECORD = 1536
+# Names of threads in a message.
 _SHOWN = 10
-# A thread that ends, or spins before it goes to sleep (OpenBLAS, OpenMP), is done within this.
+# Seconds: a thread that ends, or spins before it sleeps (OpenBLAS, OpenMP), is done within this.
 _PATIENCE, _PAUSE = 0.1, 0.001
 
 
@@ -128,7 +129,7 @@ LIBRARIES = (
     ),
 )
 
-# What lies on the stack of every thread and tells nothing about who started it.
+# Files that are on the stack of every thread and do not tell its owner.
 _NEUTRAL = re.compile(r"/(?:libc|libpthread|libm|ld|ld-linux|ld-musl|libstdc\+\+|libgcc_s|libffi)[-.][^/]*$")
 _INTERPRETER = re.compile(r"/(?:libpython3[^/]*|python[\d.]*)$")
 _PACKAGES = re.compile(r"/(?:site|dist)-packages/([^/]+?)(?:\.libs)?/")
@@ -201,7 +202,7 @@ class Thread(NamedTuple):
 
 
 class Threads:
-    """The threads of this process, and those that were waited for in vain."""
+    """The threads of this process, and those that outlasted the wait for them."""
 
     def __init__(self) -> None:
         self._lingering: set[str] = set()
@@ -229,7 +230,7 @@ class Threads:
             if hopeless or _clock() > deadline:
                 self._lingering = {thread.id for thread in blamed}
                 return _blame(min(hopeless or blamed, key=_obscurity))
-            # A thread of Python code is counted as one only when it has run for the first time.
+            # A new thread is counted as one of Python only once it has run.
             _sleep(_PAUSE)
             reason = _of_python()
             if reason is not None:
@@ -318,7 +319,7 @@ def _content(path: str) -> bytes:
 
 def _others(code: Code) -> list[Thread]:
     """Return every thread but the main one, as far as they have not ended meanwhile."""
-    # The number by which this /proc knows the process: it may be of another namespace.
+    # The pid in the namespace of this /proc, which may be another one.
     main = _readlink("/proc/self")
     found = []
     for task in _listdir(_TASKS):
@@ -343,7 +344,7 @@ def _addresses(task: str) -> list[int]:
     if len(words) < 3:  # noqa: PLR2004 - "running": on a processor, so the end of its stack is not told
         return _record(int(task))
     stack, place = int(words[-2], 16), int(words[-1], 16)
-    # The outermost first: further in there are remains of what the thread has called before.
+    # The outermost first: further in there are stale words of earlier calls.
     return [*_record(int(task)), *reversed(_stack(stack)), place]
 
 
@@ -377,7 +378,7 @@ def _record(task: int) -> list[int]:
 
 
 def _words(address: int, size: int) -> list[int]:
-    # Not by a pointer: the thread may end meanwhile, and its stack with it.
+    # Not by a pointer: the thread may end meanwhile, and reading its unmapped stack would be a SIGSEGV.
     memory = _open("/proc/self/mem", _FLAGS)
     try:
         data = _pread(memory, size, address)

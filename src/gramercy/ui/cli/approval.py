@@ -37,7 +37,7 @@ MARKS = {None: "pending", True: "accepted", False: "rejected"}
 
 
 def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
-    """Show the call and read a decision; where nobody can type, refuse."""
+    """Show the call and read a decision; without a terminal, refuse."""
     if not sys.stdin.isatty():
         return Denied(
             "nobody can be asked: standard input is not a terminal (use --approve to approve this call)"

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from gramercy.toolsets.rendering import evaluation_text, preview_text
+from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.options import (
     environment_options,
     language_option,
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from gramercy.images.environment import Environment
     from gramercy.images.live import LiveImage
 
-FAILED = 1
+# A frame to an image holds 64 MiB, and JSON can take several bytes for one: load larger files.
 LARGEST_CODE = 16 * 1024 * 1024
+# A start takes a tenth of that; a person who waits longer is told why.
 UNHURRIED_SECONDS = 1.0
 
 

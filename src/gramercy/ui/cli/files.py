@@ -6,10 +6,10 @@ Every failure becomes one line for the person. Knows nothing of what is in the f
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 STDIN: Final = "-"
 # People write nothing near this; it bounds time and memory.
 LARGEST: Final = 4 * 1024 * 1024
+# The settings of a busy client grow to several megabytes; this bounds time and memory.
+LARGEST_SETTINGS = 32 * 1024 * 1024
+BACKUP = ".gramercy.bak"
+# Before the umask, as for every new file; and the bits that let anyone write.
+NEW_MODE = 0o666
+WRITABLE = 0o222
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,7 @@ class Reader:
                     found += 1
                     yield str(Path(directory, name))
         if not found:
-            show(f"{display_name(path)}: no files that end in {' or '.join(self.suffixes)}", err=True)
+            print_line(f"{display_name(path)}: no files that end in {' or '.join(self.suffixes)}", err=True)
 
     def _walk_error(self, error: OSError) -> None:
         self.report(f"{display_name(error.filename)}: {reason_of(error)}")
@@ -78,7 +84,7 @@ class Reader:
     def report(self, line: str) -> None:
         """Show one failure and remember it."""
         self.problems.append(line)
-        show(line, err=True)
+        print_line(line, err=True)
 
 
 def read_text(path: str) -> TextFile:
@@ -99,22 +105,14 @@ def read_text(path: str) -> TextFile:
 
 
 def replace_text(path: str, text: str) -> None:
-    """Replace a file at once, keeping its mode: readers see the old text or the new one, never a part."""
+    """Replace a file at once, keeping its mode."""
     target = Path(path).resolve()
-    temporary: str | None = None
     try:
         mode = stat.S_IMODE(target.stat().st_mode)
         if not os.access(target, os.W_OK):
-            raise PermissionError(13, "Permission denied")
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".gramercy-")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(text.encode("utf-8"))
-            os.fchmod(stream.fileno(), mode)
-        Path(temporary).replace(target)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        _place(target, text, mode)
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
         raise UnreadableFileError(f"{display_name(path)}: cannot be written: {reason_of(error)}") from None
 
 
@@ -123,7 +121,7 @@ def display_name(path: str) -> str:
     return "<stdin>" if path == STDIN else click.format_filename(path)
 
 
-def show(text: str, *, err: bool = False) -> None:
+def print_line(text: str, *, err: bool = False) -> None:
     """Print a line, with an escape for each character that the terminal's encoding lacks."""
     encoding = (sys.stderr if err else sys.stdout).encoding or "utf-8"
     click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
@@ -157,13 +155,6 @@ def _read_regular(path: str) -> bytes:
         raise ValueError("not a regular file: give - to read standard input")
     with Path(path).open("rb") as stream:
         return stream.read(LARGEST + 1)
-
-
-# The settings of a busy client grow to several megabytes; this bounds time and memory.
-LARGEST_SETTINGS = 32 * 1024 * 1024
-BACKUP = ".gramercy.bak"
-NEW_MODE = 0o666
-WRITABLE = 0o222
 
 
 def read_settings(path: Path) -> str | None:

@@ -9,12 +9,12 @@ import click
 
 from gramercy.mcp.foreign import ForeignError, Listing, PinFile, Review, Standing, review_tools
 from gramercy.mcp.foreign.invisibles import reveal
+from gramercy.ui.cli.main import DENIED
 from gramercy.workbench.foreign import name_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FAILED, DENIED = 1, 4
 _OPEN = (Standing.NEW, Standing.CHANGED)
 
 

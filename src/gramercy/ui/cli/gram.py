@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gramercy.errors import GramError, PositionedGramError, UnreadableFileError
-from gramercy.ui.cli.files import STDIN, Reader, TextFile, read_text, replace_text, show
+from gramercy.ui.cli.files import STDIN, Reader, TextFile, print_line, read_text, replace_text
 from gramercy.ui.cli.options import sources_option
 from gramercy.ui.cli.terminal import visible
 
@@ -95,9 +95,9 @@ def _show_lines(found: Sequence[tuple[str, Sequence[Diagnostic]]]) -> None:
         for item in diagnostics:
             counts[item.severity.value] += 1
             place = f"{name}:{item.start.line + 1}:{item.start.character + 1}"
-            show(visible(f"{place}: {item.severity.value} {item.code}: {item.message}"))
+            print_line(visible(f"{place}: {item.severity.value} {item.code}: {item.message}"))
     total = ", ".join(f"{count} {severity}" for severity, count in counts.items()) or "nothing found"
-    show(f"{len(found)} file{'' if len(found) == 1 else 's'}: {total}", err=True)
+    print_line(f"{len(found)} file{'' if len(found) == 1 else 's'}: {total}", err=True)
 
 
 @group.command()
@@ -120,7 +120,7 @@ def fmt(context: click.Context, paths: Sequence[str], *, only_check: bool, as_js
         _show_json(outcomes)
     elif only_check:
         for name in outcomes["changed"]:
-            show(name)
+            print_line(name)
     if reader.problems:
         context.exit(UNUSABLE)
     context.exit(FOUND if outcomes["failed"] or (only_check and outcomes["changed"]) else 0)
@@ -136,7 +136,7 @@ def _format(file: TextFile, *, only_check: bool) -> str:
     try:
         formatted = format_gram(file.text)
     except GramError as error:
-        show(_error_text(file.name, error), err=True)
+        print_line(_error_text(file.name, error), err=True)
         return "failed"
     if not only_check:
         _put(file, formatted)
@@ -148,7 +148,7 @@ def _put(file: TextFile, formatted: str) -> None:
         click.echo(formatted.encode("utf-8"), nl=False)
     elif formatted != file.text:
         replace_text(file.path, formatted)
-        show(f"formatted {file.name}", err=True)
+        print_line(f"formatted {file.name}", err=True)
 
 
 @group.command()
@@ -168,10 +168,10 @@ def schema(context: click.Context, path: str, name: str | None, *, as_json: bool
         if not schemas and name is None:
             schemas = _signature_schema(file)
     except UnreadableFileError as error:
-        show(str(error), err=True)
+        print_line(str(error), err=True)
         context.exit(UNUSABLE)
     except GramError as error:
-        show(_error_text(path, error), err=True)
+        print_line(_error_text(path, error), err=True)
         context.exit(FOUND)
     if name is not None:
         schemas = _one_schema(file.name, schemas, name)
@@ -190,7 +190,7 @@ def _schemas(file: TextFile) -> dict[str, Any]:
             warnings.simplefilter("always")
             found |= {item.name: item.schema for item in specifications_in(document)}
         for warning in caught:
-            show(f"{file.name}: warning: {visible(str(warning.message))}", err=True)
+            print_line(f"{file.name}: warning: {visible(str(warning.message))}", err=True)
     return found
 
 
@@ -219,4 +219,4 @@ def _error_text(name: str, error: GramError) -> str:
 
 def _show_json(value: Any) -> None:
     is_unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    show(json.dumps(value, indent=2, ensure_ascii=not is_unicode))
+    print_line(json.dumps(value, indent=2, ensure_ascii=not is_unicode))

@@ -13,7 +13,8 @@ import click
 
 from gramercy.errors import ClientSettingsError
 from gramercy.ui.cli.files import read_settings, write_settings
-from gramercy.ui.cli.options import add_environment_options, given_words, timeout_option
+from gramercy.ui.cli.main import CONFIGURATION
+from gramercy.ui.cli.options import LEVELS, add_environment_options, given_words, timeout_option
 from gramercy.ui.cli.terminal import tell, visible
 from gramercy.ui.clients.base import Machine, is_fleeting, own_command, uvx_command
 from gramercy.ui.clients.known import CLIENTS
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from gramercy.ui.clients.base import Client
 
-CONFIGURATION = 3
-LEVELS = click.Choice(["safe", "cautious", "dangerous"])
 # What all clients take, and short enough for them to make names of tools with it.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 

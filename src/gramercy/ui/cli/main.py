@@ -43,6 +43,7 @@ COMMANDS = {
     "tour": ("gramercy.ui.cli.tour:tour", "Show in under a minute what gramercy does."),
 }
 
+# The exit codes of all commands, as documented in docs/reference/cli.md; 130 is that of a shell after SIGINT.
 FAILED, USAGE, CONFIGURATION, DENIED, INTERRUPTED = 1, 2, 3, 4, 130
 
 

@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 # As in the images room, which is not imported just to list them.
 LANGUAGES = click.Choice(["sbcl", "python"])
+LEVELS = click.Choice(["safe", "cautious", "dangerous"])
 
 
 def origin_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,6 +173,8 @@ def _read(reader: Callable[[str], T], words: tuple[str, ...], option: str) -> li
 
 def given_words(options: dict[str, Any]) -> list[str]:
     """Take the same options and write them again as words, with paths that hold in every directory."""
+    from gramercy.workbench.settings import SPELLINGS
+
     told = {name: options.pop(name, None) for name in OPTION_NAMES}
     words: list[str] = []
     for name, value in told.items():
@@ -194,7 +197,6 @@ OPTION_NAMES = (
     *("python", "paths", "registries", "init", "memory"),
     *("timeout", "env", "publish", "network"),
 )
-SPELLINGS = {"paths": "path", "registries": "registry"}
 _ENVIRONMENT_OPTIONS = (
     click.option(
         "--network",

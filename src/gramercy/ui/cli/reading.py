@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from gramercy.images.base import Answer
     from gramercy.images.live import LiveImage
 
+# More than a person types; a pipe without line breaks must not fill the memory.
 LONGEST_ENTRY = 4_000_000
+# As the history of a shell.
 MOST_HISTORY = 1_000
 # The one command whose argument may go on over several lines.
 PREVIEW = ":preview"
@@ -33,6 +35,7 @@ TERMINATING = "\"'(),;`"
 CLAUSES = ("else", "elif", "except", "finally")
 # What reading can end with when the text is complete but wrong: the image will say what is.
 _WRONG = (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError)
+# A Tab key that does nothing for longer seems broken.
 COMPLETION_SECONDS = 0.5
 # When there are more, a part of them would be completed to what only that part has in common.
 MOST_NAMES = 1000

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gramercy.ui.cli.options import environment_options, place_options, policy_option, timeout_option
+from gramercy.ui.cli.options import LEVELS, environment_options, place_options, policy_option, timeout_option
 from gramercy.ui.cli.terminal import visible
 from gramercy.workbench.serving import FURTHER_TOOLSETS, TOOLSETS, Service, open_server
+from gramercy.workbench.settings import LAST_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,11 +28,10 @@ if TYPE_CHECKING:
     from gramercy.mcp.http import HttpSettings
     from gramercy.workbench.serving import Server
 
-# Together with what the transport takes to end, less than a second after the client has left.
+# Clients kill a server that is still there some two seconds after they closed its input: together with what
+# the transport takes to end, these stay below one second.
 CLOSING_SECONDS = 0.25
 LEAVING_SECONDS = 0.1
-LEVELS = click.Choice(["safe", "cautious", "dangerous"])
-HIGHEST_PORT = 65_535
 OAUTH = ("oauth_issuer", "oauth_keys", "oauth_resource")
 HTTP_OPTIONS = ("no_auth", "token_file", "allow_host", "allow_origin", *OAUTH)
 
@@ -126,7 +126,7 @@ def read_address(_context: click.Context, _option: click.Parameter, value: str |
     if value is None:
         return None
     host, _, port = value.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) <= HIGHEST_PORT):
+    if not (port.isascii() and port.isdigit() and int(port) <= LAST_PORT):
         raise click.BadParameter(f"{value!r:.80} is not HOST:PORT: expected something like 127.0.0.1:8000")
     return host.strip("[]") or "127.0.0.1", int(port)
 

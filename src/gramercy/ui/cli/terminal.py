@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+# An evaluation may swallow one interrupt; the next comes before a person presses Ctrl-C again.
 RETRY_SECONDS = 0.05
 
 

@@ -12,10 +12,10 @@ from gramercy.errors import InvalidArgumentsError
 from gramercy.execution.approval import Approved
 from gramercy.execution.calls import ToolCall, ToolResult, parse_arguments
 from gramercy.execution.executor import Executor
-from gramercy.tools.safety import Safety
 from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
-from gramercy.ui.cli.options import origin_options, policy_option
+from gramercy.ui.cli.main import DENIED, FAILED
+from gramercy.ui.cli.options import LEVELS, origin_options, policy_option
 from gramercy.ui.cli.terminal import visible
 from gramercy.workbench.sources import assembled, load_policy
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
     from gramercy.workbench.sources import Origin
 
-FAILED, DENIED = 1, 4
-LEVELS = click.Choice([level.value for level in Safety])
 STYLES = click.Choice(["openai", "anthropic", "mcp"])
 
 

@@ -58,7 +58,7 @@ def tour(language: str | None) -> None:
 
 
 def _play_live(directory: Path, language: str | None) -> Executor | None:
-    """Play the main act; without a sandbox it is left out, since nobody accepted the risk."""
+    """Play the main act; without a sandbox it is left out, since its code could do all that the user may."""
     try:
         with live_image(language, project=str(directory)) as image:
             start(image)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 # No image is begun with after this; what was begun is bounded by the time of each call.
 LATEST_START_SECONDS = 20.0
+# The probes take milliseconds; this ends one that hangs.
 CALL_SECONDS = 5.0
 # For a client of the server: to start it, and to call a tool that starts an image.
 SERVER_SECONDS = 8.0

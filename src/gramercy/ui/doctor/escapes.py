@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
     from gramercy.images.base import Image
 
+# An attempt takes milliseconds; one that hangs must not hold up the others.
 ATTEMPT_SECONDS = 10.0
 VARIABLE = "GRAMERCY_ESCAPE"
+# What the attempt to limit another process sets; seen from outside when it worked.
 LIMIT = (64, 64)
 
 

@@ -18,9 +18,11 @@ CLIENT = {"name": "gramercy-doctor", "version": "1"}
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 ERAS = (LEGACY, MODERN)
 PREFIX = "io.modelcontextprotocol/"
+# The size of a pipe.
 CHUNK = 1 << 16
 # A listing has some ten kilobytes; more than this in one line is not an answer.
 LONGEST_LINE = 1 << 22
+# A healthy server ends within a second of EOF on its input.
 LEAVING_SECONDS = 2.0
 
 
