@@ -85,8 +85,8 @@ with ours, theirs:
 
 # Errors without a sample: those that are caught inside of gramercy, and those that need another server.
 UNSHOWN = frozenset({
-    *("ChangedError", "HandshakeError", "HttpError", "KeysUnavailableError", "RemoteError", "SessionLostError"),
-    *("FileTooLargeError", "JsonTextError", "NotAFileError"),
+    *("ChangedError", "HandshakeError", "HttpError", "KeysUnavailableError", "RemoteError"),
+    *("SessionLostError", "SilentFrameError", "FileTooLargeError", "JsonTextError", "NotAFileError"),
 })  # fmt: skip
 
 # For each lint code a text in which exactly this code is found.
