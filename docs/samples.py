@@ -84,10 +84,22 @@ with ours, theirs:
 }
 
 # Errors without a sample: those that are caught inside of gramercy, and those that need another server.
-UNSHOWN = frozenset({
-    *("ChangedError", "HandshakeError", "HttpError", "KeysUnavailableError", "RemoteError"),
-    *("SessionLostError", "SilentFrameError", "FileTooLargeError", "JsonTextError", "NotAFileError"),
-})  # fmt: skip
+UNSHOWN = frozenset(
+    {
+        "ChangedError",
+        "FileTooLargeError",
+        "HandshakeError",
+        "HttpError",
+        "InvalidFrameError",
+        "JsonTextError",
+        "KeysUnavailableError",
+        "NotAFileError",
+        "ProtocolError",
+        "RemoteError",
+        "SessionLostError",
+        "SilentFrameError",
+    }
+)
 
 # For each lint code a text in which exactly this code is found.
 GRAM = {

@@ -19,10 +19,10 @@ from gramercy.mcp.clients import LEVELS, Clients, ServedCall
 from gramercy.mcp.conversation import AsTask, Conversations
 from gramercy.mcp.jsonrpc import Code, Message, invalid_params, read_frame
 from gramercy.mcp.listing import PAGE_SIZE, ToolListing, View
-from gramercy.mcp.resources import Offers
-from gramercy.mcp.subscriptions import Listeners
+from gramercy.mcp.resources import CatalogMethods
+from gramercy.mcp.subscriptions import Subscriptions
 from gramercy.mcp.tasks import Task, TaskMethods, TaskStore
-from gramercy.mcp.tool_calls import Calling
+from gramercy.mcp.tool_calls import ToolCalls
 from gramercy.mcp.versions import (
     DISCOVER_TTL_MS,
     LATEST_LEGACY,
@@ -84,20 +84,26 @@ class Engine:
         self._seen = (self._settings.registry.library(), self._settings.policy)
         shaper = self._shaper = Shaper({"name": name, "version": version})
         self._clients = Clients()
-        self._listeners = Listeners(self._clients, shaper, catalog)
+        self._subscriptions = Subscriptions(self._clients, shaper, catalog)
         self._tasks = TaskStore(self._task_changed)
         self._task_methods = TaskMethods(self._tasks, self._clients, shaper, patience)
         view = View(Safety.parse(max_safety or Safety.DANGEROUS), categories, page_size)
         listing = ToolListing(executor, shaper, view)
-        self._calling = Calling(executor, listing, shaper, strict=strict)
-        self._methods = Methods(listing, self._calling)
+        self._tool_calls = ToolCalls(executor, listing, shaper, strict=strict)
+        self._methods = Methods(listing, self._tool_calls)
         self._methods.add_greeting(
-            Greeting(shaper, instructions, clients=self._clients, listeners=self._listeners, catalog=catalog)
+            Greeting(
+                shaper,
+                instructions,
+                clients=self._clients,
+                subscriptions=self._subscriptions,
+                catalog=catalog,
+            )
         )
-        self._methods.add_listeners(self._listeners, resources=catalog is not None)
+        self._methods.add_subscriptions(self._subscriptions, resources=catalog is not None)
         self._methods.add_tasks(self._task_methods)
         if catalog is not None:
-            self._methods.add_offers(Offers(catalog, shaper, page_size))
+            self._methods.add_catalog(CatalogMethods(catalog, shaper, page_size))
         self._conversations = Conversations(
             self._clients,
             shaper,
@@ -109,7 +115,7 @@ class Engine:
 
     def begin_with(self, preface: Preface) -> None:
         """Have something settled before the first call of each client, and told with its reply."""
-        self._calling.preface = preface
+        self._tool_calls.preface = preface
 
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
         """Take one frame and return its answer: bytes, None for what has no answer, or something to await."""
@@ -130,11 +136,11 @@ class Engine:
     def close(self, peer: Peer) -> None:
         """Forget a client: cancel its requests, drop its subscriptions. Its tasks and open questions stay."""
         self._clients.close(peer)
-        self._calling.forget(peer)
+        self._tool_calls.forget(peer)
 
     def shutdown(self) -> None:
         """End all requests of all clients; listen streams get their last answer."""
-        self._listeners.close()
+        self._subscriptions.close()
         for client in self._clients.all():
             self._clients.close(client.peer)
         self._conversations.close()
@@ -145,7 +151,7 @@ class Engine:
         now = (self._settings.registry.library(), self._settings.policy)
         if now[0] is not self._seen[0] or now[1] is not self._seen[1]:
             self._seen = now
-            self._listeners.list_changed("tools")
+            self._subscriptions.list_changed("tools")
 
     def tool_schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the schema of a tool's arguments, for transports that carry some of them in headers."""
@@ -182,7 +188,7 @@ class Engine:
     def _answer(self, request: Request, method: Method) -> Answer:
         self.notice_changes()
         result = method(request)
-        # A stream is what a listener waits for, not a result.
+        # A listen stream: it is answered when it ends.
         return result if isinstance(result, asyncio.Future) else self._shaper.written(request, result)
 
     def _converse(self, request: Request, method: Method) -> Answer:
@@ -202,7 +208,7 @@ class Engine:
 
     def _task_changed(self, task: Task) -> None:
         describe = self._task_methods.detailed
-        self._listeners.task_changed(task.id, task.principal, lambda: describe(task))
+        self._subscriptions.task_changed(task.id, task.principal, lambda: describe(task))
 
 
 class Methods:
@@ -210,11 +216,11 @@ class Methods:
 
     __slots__ = ("_legacy", "_modern")
 
-    def __init__(self, listing: ToolListing, calling: Calling) -> None:
+    def __init__(self, listing: ToolListing, tool_calls: ToolCalls) -> None:
         self._legacy: dict[str, tuple[Method, bool]] = {}
         self._modern: dict[str, tuple[Method, bool]] = {}
         self._add("tools/list", listing.page)
-        self._add("tools/call", calling.call, may_wait=True)
+        self._add("tools/call", tool_calls.call, may_wait=True)
 
     def find(self, request: Request) -> tuple[Method, bool]:
         """Return the method that a request names; its protocol, legacy or modern, must have it."""
@@ -236,12 +242,12 @@ class Methods:
         self._add("ping", greeting.ping, only="legacy")
         self._add("logging/setLevel", greeting.set_level, only="legacy")
 
-    def add_listeners(self, listeners: Listeners, *, resources: bool) -> None:
+    def add_subscriptions(self, subscriptions: Subscriptions, *, resources: bool) -> None:
         """Add how clients hear of changes."""
-        self._add("subscriptions/listen", listeners.listen, only="modern")
+        self._add("subscriptions/listen", subscriptions.listen, only="modern")
         if resources:
-            self._add("resources/subscribe", listeners.subscribe, only="legacy")
-            self._add("resources/unsubscribe", listeners.unsubscribe, only="legacy")
+            self._add("resources/subscribe", subscriptions.subscribe, only="legacy")
+            self._add("resources/unsubscribe", subscriptions.unsubscribe, only="legacy")
 
     def add_tasks(self, tasks: TaskMethods) -> None:
         """Add how clients come back for what took long."""
@@ -251,14 +257,14 @@ class Methods:
         self._add("tasks/list", tasks.list, only="legacy")
         self._add("tasks/result", tasks.result, only="legacy", may_wait=True)
 
-    def add_offers(self, offers: Offers) -> None:
+    def add_catalog(self, catalog: CatalogMethods) -> None:
         """Add what there is beside tools."""
-        self._add("resources/list", offers.resources)
-        self._add("resources/templates/list", offers.templates)
-        self._add("prompts/list", offers.prompts)
-        self._add("resources/read", offers.read, may_wait=True)
-        self._add("prompts/get", offers.get_prompt, may_wait=True)
-        self._add("completion/complete", offers.complete, may_wait=True)
+        self._add("resources/list", catalog.resources)
+        self._add("resources/templates/list", catalog.templates)
+        self._add("prompts/list", catalog.prompts)
+        self._add("resources/read", catalog.read, may_wait=True)
+        self._add("prompts/get", catalog.get_prompt, may_wait=True)
+        self._add("completion/complete", catalog.complete, may_wait=True)
 
 
 class Greeting:
@@ -270,12 +276,12 @@ class Greeting:
         instructions: str,
         *,
         clients: Clients,
-        listeners: Listeners,
+        subscriptions: Subscriptions,
         catalog: Catalog | None,
     ) -> None:
         self._instructions = {"instructions": instructions} if instructions else {}
         self._clients = clients
-        self._listeners = listeners
+        self._subscriptions = subscriptions
         self._shaper = shaper
         self._catalog = catalog
 
@@ -286,7 +292,7 @@ class Greeting:
         capabilities, client = request.mapping("capabilities"), request.mapping("clientInfo")
         peer.version, peer.capabilities, peer.client = version, capabilities, client
         self._clients.of(peer).is_session = True
-        self._listeners.remember_loop()
+        self._subscriptions.remember_loop()
         return {
             "protocolVersion": version,
             "capabilities": self._legacy_capabilities(version),

@@ -24,7 +24,7 @@ MOST_COMPLETIONS = 100  # the most that the protocol allows
 READ_SECONDS = 60.0
 
 
-class Offers:
+class CatalogMethods:
     """Answers resources/*, prompts/* and completion/complete from one catalogue."""
 
     def __init__(self, catalog: Catalog, shaper: Shaper, page_size: int) -> None:

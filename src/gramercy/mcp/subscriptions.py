@@ -22,7 +22,7 @@ MOST_URIS = 1_000
 _FIELDS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
 
-class Listener:
+class ListenStream:
     """One open subscriptions/listen request."""
 
     __slots__ = ("request", "turn", "wanted")
@@ -50,14 +50,14 @@ class Listener:
             self.turn.set_result(jsonrpc.success(self.request.id, result))
 
 
-class Listeners:
+class Subscriptions:
     """Brings changes to all who want to hear of them."""
 
     def __init__(self, clients: Clients, shaper: Shaper, catalog: Catalog | None) -> None:
         self._clients = clients
         self._shaper = shaper
         self._catalog = catalog
-        self._open: list[Listener] = []
+        self._open: list[ListenStream] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         if catalog is not None:
@@ -67,18 +67,18 @@ class Listeners:
         """Open a stream; it stays open until client or server end it."""
         wanted = self._agreed(request)
         turn: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        listener = Listener(request, wanted, turn)
-        self._clients.begin_request(request.peer, request.id, listener)
+        stream = ListenStream(request, wanted, turn)
+        self._clients.begin_request(request.peer, request.id, stream)
         self.remember_loop()
-        self._open.append(listener)
-        turn.add_done_callback(lambda _: self._closed(listener))
-        listener.tell("notifications/subscriptions/acknowledged", {"notifications": wanted})
+        self._open.append(stream)
+        turn.add_done_callback(lambda _: self._closed(stream))
+        stream.tell("notifications/subscriptions/acknowledged", {"notifications": wanted})
         return turn
 
-    def _closed(self, listener: Listener) -> None:
-        if listener in self._open:
-            self._open.remove(listener)
-        self._clients.end_request(listener.request.peer, listener.request.id)
+    def _closed(self, stream: ListenStream) -> None:
+        if stream in self._open:
+            self._open.remove(stream)
+        self._clients.end_request(stream.request.peer, stream.request.id)
 
     def _agreed(self, request: Request) -> dict[str, Any]:
         """Return what the client wants to hear of and can."""
@@ -122,9 +122,9 @@ class Listeners:
     def list_changed(self, kind: str) -> None:
         """Tell all clients that want to know that a listing has changed."""
         method = f"notifications/{kind}/list_changed"
-        for listener in self._open.copy():
-            if listener.wanted.get(_FIELDS[kind]):
-                listener.tell(method, {})
+        for stream in self._open.copy():
+            if stream.wanted.get(_FIELDS[kind]):
+                stream.tell(method, {})
         for client in self._clients.all():
             if client.is_session and client.peer.channel is not None:
                 client.peer.channel.send(notification(method))
@@ -132,19 +132,19 @@ class Listeners:
     def resource_updated(self, uri: str) -> None:
         """Tell all clients that watch a resource that it has changed."""
         method, params = "notifications/resources/updated", {"uri": uri}
-        for listener in self._open.copy():
-            if uri in listener.wanted.get("resourceSubscriptions", ()):
-                listener.tell(method, params)
+        for stream in self._open.copy():
+            if uri in stream.wanted.get("resourceSubscriptions", ()):
+                stream.tell(method, params)
         for client in self._clients.all():
             if client.uris and uri in client.uris and client.peer.channel is not None:
                 client.peer.channel.send(notification(method, params))
 
     def task_changed(self, task_id: str, principal: str, describe: Callable[[], dict[str, Any]]) -> None:
         """Tell those who listen to a task, and may, how it stands."""
-        for listener in self._open.copy():
-            mine = listener.request.peer.principal == principal
-            if mine and task_id in listener.wanted.get("taskIds", ()):
-                listener.tell("notifications/tasks", describe())
+        for stream in self._open.copy():
+            mine = stream.request.peer.principal == principal
+            if mine and task_id in stream.wanted.get("taskIds", ()):
+                stream.tell("notifications/tasks", describe())
 
     def _catalog_changed(self, change: str, uri: str) -> None:
         loop = self._loop
@@ -163,8 +163,8 @@ class Listeners:
 
     def close(self) -> None:
         """End all streams in good order."""
-        for listener in self._open.copy():
-            listener.end(self._shaper)
+        for stream in self._open.copy():
+            stream.end(self._shaper)
 
 
 def _texts(asked: dict[str, Any], name: str) -> list[str]:

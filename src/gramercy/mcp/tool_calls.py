@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 SUGGESTIONS = 3
 
 
-class Calling:
+class ToolCalls:
     """Runs the calls of all clients through one executor."""
 
     def __init__(self, executor: Executor, listing: ToolListing, shaper: Shaper, *, strict: bool) -> None:
@@ -125,10 +125,10 @@ class Calling:
 
     def _with_note(self, result: CallResult, request: Request) -> CallResult:
         """Add to the first reply what the client should know; what the tool has said stays in front."""
-        listener = self._teller(request)
-        if self.preface is not None and self.preface.note and listener not in self._told:
+        teller = self._teller(request)
+        if self.preface is not None and self.preface.note and teller not in self._told:
             result.content.append(TextContent("text", without_controls(self.preface.note)))
-            self._told.add(listener)
+            self._told.add(teller)
         return result
 
     def forget(self, peer: Peer) -> None:

@@ -245,7 +245,7 @@ def test_a_listener_hears_what_it_asked_for_and_nothing_else(desk, catalog):
         client.tell("notifications/cancelled", {"requestId": "s"})
         assert await stream is None
         catalog.updated("test://text")
-        return client.sent, engine._listeners._open
+        return client.sent, engine._subscriptions._open
 
     sent, left = asyncio.run(main())
     assert [message["method"] for message in sent] == [
@@ -281,7 +281,7 @@ def test_a_stream_can_be_ended_from_either_side(serve, desk, how):
             assert result["_meta"][f"{KEY}subscriptionId"] == 1
         else:
             assert answer is None
-        return client.engine._listeners._open, client.engine._clients.all()
+        return client.engine._subscriptions._open, client.engine._clients.all()
 
     assert asyncio.run(main()) == ([], [])
 

@@ -198,5 +198,5 @@ def test_a_token_for_an_address_comes_from_the_environment(tmp_path):
         process.terminate()
         process.wait(20)
     assert (outside.returncode, outside.stdout) == (3, "")
-    assert "lets us not in (status 401)" in outside.stderr
+    assert "does not let us in (status 401)" in outside.stderr
     assert "new        my-notes read_note" in inside.stdout

@@ -126,7 +126,7 @@ def test_an_older_server_is_recognised_by_its_refusal_and_its_session_kept(host)
 @pytest.mark.parametrize(
     ("behave", "complaint"),
     [
-        (lambda desk, _: desk.reply(401, b""), "lets us not in .status 401."),
+        (lambda desk, _: desk.reply(401, b""), "does not let us in .status 401."),
         (
             lambda desk, _: desk.reply(307, b"", location="http://10.0.0.1/"),
             "redirects to http://10.0.0.1/",

@@ -17,9 +17,14 @@ import msgspec
 from gramercy.errors import ForeignError
 from gramercy.mcp.foreign.invisibles import hidden_in, reveal
 
+# As the protocol recommends for the names of tools.
 LONGEST_NAME = 128
+# A person must be able to read what is accepted, and a model gets all of it with every request.
 LARGEST_DEFINITION = 64 * 1024
+# Far below Python's recursion limit, since schemas are walked and compiled recursively.
 DEEPEST = 60
+# Of a fault as it is shown in one line of a review.
+LONGEST_REASON = 300
 # What a person accepts; anything else in a listing is neither shown to a model nor kept.
 PARTS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 # The places in a schema that are texts for a reader, and mean nothing to a validator.
@@ -88,7 +93,7 @@ def _check_size(parts: Mapping[str, Any]) -> None:
 
 
 def _depth(value: object) -> int:
-    """Measure nesting level by level; a stranger's object may be deeper than Python's stack."""
+    """Measure nesting level by level: an object from a server may be deeper than Python's stack."""
     level, depth = [value], 0
     while level and depth <= DEEPEST:
         level = [inner for outer in level for inner in _inside(outer)]
@@ -149,9 +154,6 @@ def read_listing(entries: Sequence[object]) -> Listing:
         definitions[label] = definition
     kept = {name: definitions[name] for name in sorted(definitions) if name not in faults}
     return Listing(kept, faults)
-
-
-LONGEST_REASON = 300
 
 
 class Standing(StrEnum):

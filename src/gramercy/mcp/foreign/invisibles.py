@@ -1,7 +1,6 @@
 """Make visible what hides in a text: control characters, zero width, bidirectional marks, tag characters.
 
-Strangers' texts are read by people who see a rendering, and by models that see every code point. Both must
-see the same.
+People see the rendering of a text from another server, models see every code point. Both must see the same.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ _NAMES = {
     "Cs": "surrogate",
     "Cn": "unassigned character",
 }
+# A text full of hidden characters is told by its most frequent ones, on one screen.
 MOST_FINDINGS = 8
 
 

@@ -53,7 +53,7 @@ class Link(Protocol):
         """Wait until what was told is on its way, where the order of messages depends on it."""
 
     def forget(self, outgoing: Outgoing, cancellation: bytes) -> None:
-        """Tell the server that nobody waits for a response any more."""
+        """Tell the server that the response to a request is no longer waited for."""
 
     def remarks(self) -> str:
         """Return what is odd about the connection, for messages; empty when nothing is."""
@@ -63,6 +63,7 @@ class Link(Protocol):
 
 
 T = TypeVar("T")
+# Seconds at the exit of the program for all connections to close; a person waits for them.
 LEAVING = 0.5
 
 
@@ -109,7 +110,7 @@ class Keeper:
         left = asyncio.run_coroutine_threadsafe(_end(farewells), loop)
         try:
             left.result(2 * LEAVING)
-        except Exception:  # noqa: BLE001 - the program ends, and nobody is left to be told
+        except Exception:  # noqa: BLE001 - the program ends, a failure to close cannot be reported
             left.cancel()
         loop.call_soon_threadsafe(loop.stop)
         thread.join(LEAVING)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 FORMAT = 1
+# A thousand tools of the largest size; a larger file is not one of ours, and is not read into memory.
 LARGEST_FILE = 64 * 1024 * 1024
 
 Servers = dict[str, dict[str, Definition]]

@@ -1,6 +1,6 @@
 """A server that is a program of this machine: its process, and the frames on its input and output.
 
-Everything it says is bounded: the length of a message, what is not a message, and what nobody asked for.
+Everything it sends is bounded: the length of a message, lines that are no messages, and unasked messages.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
     from gramercy.mcp.foreign.link import Hear, Outgoing
 
-# Without answering anything in between.
+# Messages without an answer among them; progress of a long call comes to a few thousand.
 MOST_UNASKED = 10_000
+# Lines that are no messages: servers print banners and warnings to standard output by mistake.
 MOST_GARBAGE = 1_000
+# High-water mark of what the process has not read yet: one largest frame and its neighbours.
 MOST_UNREAD = 16 * 1024 * 1024
+# Characters of standard error that are quoted when the process ends: the end of a traceback.
 LAST_WORDS = 2_000
+# Seconds between two looks at a process that is about to exit.
 GLANCE = 0.02
 # What a program needs to run at all. Keys and tokens of this process are none of its business.
 INHERITED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
@@ -109,7 +113,7 @@ class PipeLink:
             self._pending.pop(outgoing.id, None)
 
     def tell(self, frame: bytes, version: str | None = None) -> None:
-        """Send a frame; one that would wait behind too much is the server's fault, who does not read."""
+        """Send a frame; a process that does not read its input is given up at the high-water mark."""
         del version
         if self._input is None or self._end is not None:
             raise ServerGoneError(self._end or "it was not started")
@@ -122,7 +126,7 @@ class PipeLink:
         """Return at once: a pipe keeps the order."""
 
     def forget(self, outgoing: Outgoing, cancellation: bytes) -> None:
-        """Send the cancellation, if there still is somebody to read it."""
+        """Send the cancellation, if the process still takes messages."""
         del outgoing
         if self.is_open:
             with contextlib.suppress(ServerGoneError):
@@ -184,7 +188,7 @@ class PipeLink:
             self._break(f"it ended by signal {-code}" if code < 0 else f"it ended with exit code {code}")
 
     async def _exited(self, seconds: float) -> bool:
-        """Wait for the end of the process, without taking away its number, which the kill still needs."""
+        """Wait for the exit without reaping the process: its pid must not be recycled before the kill."""
         assert self._process is not None  # noqa: S101 - for mypy: only called after the start
         end = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < end:
@@ -206,7 +210,7 @@ class PipeLink:
         return process.returncode if by_itself else None
 
     def _break(self, reason: str) -> None:
-        """End the connection for a reason, and tell everybody who waits."""
+        """End the connection for a reason, and fail the requests that wait for an answer."""
         if self._end is None:
             self._end = reason
         self._kill()

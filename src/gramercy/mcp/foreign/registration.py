@@ -43,8 +43,19 @@ if TYPE_CHECKING:
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
 
+# What providers of models allow for the name of a tool.
 LONGEST_NAME = 64
 CATEGORY = "foreign"
+# About 25,000 tokens: more of a result only pushes other things out of a model's context.
+LONGEST_TEXT = 100_000
+# Of images and sounds in one result, decoded: several screenshots.
+MOST_BYTES = 8 * 1024 * 1024
+MOST_BLOCKS = 100
+# Of a name, description or address within a result.
+LONGEST_LINE = 2_000
+# Structured content repeats the text for programs; a larger one is left out.
+LARGEST_STRUCTURE = 256 * 1024
+_MIME = re.compile(r"[\w.+-]{1,80}/[\w.+-]{1,80}", re.ASCII)
 
 
 class RemoteHandler:
@@ -55,7 +66,7 @@ class RemoteHandler:
         self.definition = definition
 
     async def __call__(self, arguments: dict[str, Any]) -> ToolOutput:
-        """Make the call; its progress goes to whoever called us."""
+        """Make the call; its progress goes to the caller of this tool."""
         definition = self.definition
         report = current_call().report
         return read_result(
@@ -95,7 +106,7 @@ _MEANINGS = {
 }
 
 
-def register_foreign(  # noqa: PLR0913 - what decides about strangers is said at the call, by name
+def register_foreign(  # noqa: PLR0913 - what decides about a server's tools is said at the call, by name
     registry: Registry,
     server: ForeignServer,
     *,
@@ -135,7 +146,7 @@ class _Levels:
 def _tools(
     registry: Registry, server: ForeignServer, reviews: list[Review], levels: _Levels, notices: list[str]
 ) -> list[Tool]:
-    """Make the accepted tools; whoever would get a name that is not its own is refused, and that noted."""
+    """Make the accepted tools; one whose name is taken by another is refused, with a notice."""
     usable = [review.offered for review in reviews if review.standing is Standing.ACCEPTED and review.offered]
     names = [registered_name(server.name, definition.name) for definition in usable]
     made: list[Tool] = []
@@ -192,14 +203,6 @@ def _is_same(tool: Tool, server: ForeignServer, definition: Definition) -> bool:
 def _some(names: list[str], most: int = 20) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-LONGEST_TEXT = 100_000
-MOST_BYTES = 8 * 1024 * 1024
-MOST_BLOCKS = 100
-LONGEST_LINE = 2_000
-LARGEST_STRUCTURE = 256 * 1024
-_MIME = re.compile(r"[\w.+-]{1,80}/[\w.+-]{1,80}", re.ASCII)
 
 
 def read_result(result: Mapping[str, Any]) -> ToolOutput:

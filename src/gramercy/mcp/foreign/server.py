@@ -28,8 +28,18 @@ if TYPE_CHECKING:
     from gramercy.mcp.foreign.link import Link
     from gramercy.mcp.foreign.session import Progress
 
+T = TypeVar("T")
 SERVER_NAME = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
+# Leaves 38 of the 64 characters of a registered name, `server__tool`, for the tool.
 LONGEST_SERVER_NAME = 24
+# Seconds. Servers that are installed at their first start (npx, uvx) take this long.
+STARTING = 30.0
+LISTING = 30.0
+# Seconds that a process gets to exit after its input was closed, before it is killed.
+CLOSING = 1.0
+# The notification of changed tools may not arrive, so a list is asked for again after this many seconds.
+FRESH = 60.0
+DOUBT = ". The call may or may not have taken effect"
 
 
 def connect_server(  # noqa: PLR0913 - the ways to reach a server are its arguments
@@ -93,15 +103,6 @@ def _link_maker(
     from gramercy.mcp.foreign.pipe import PipeLink
 
     return lambda: PipeLink(command, env, folder)
-
-
-T = TypeVar("T")
-STARTING = 30.0
-LISTING = 30.0
-CLOSING = 1.0
-# News of changed tools may not reach us, so the list is never trusted for longer than this.
-FRESH = 60.0
-DOUBT = ". The call may or may not have taken effect"
 
 
 class ForeignServer:
@@ -200,7 +201,7 @@ class ForeignServer:
             try:
                 self._session = session = await self._begin(self._era)
             except asyncio.CancelledError:
-                # Nobody's fault but the caller's, who left.
+                # Cancelled by the caller: the server did not fail, so the start does not count.
                 self._starts -= 1
                 raise
             KEEPER.at_exit(id(self), lambda: self._ended(CLOSING / 4))

@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 
 Era: TypeAlias = Literal["auto", "modern", "legacy"]
 CLIENT = {"name": "gramercy", "version": __version__}
+# Seconds: a server of the legacy era may not answer at all to a request of the modern one.
 PROBING = 5.0
+# A list that never ends must end here; large servers have some hundred tools.
 MOST_PAGES = 100
 MOST_TOOLS = 1_000
+# Of an error or a word about progress, in characters.
 LONGEST_MESSAGE = 1_000
-# Progress comes as often as a stranger likes; people need it a few times a second.
+# A server may send progress at any rate; people read it a few times a second.
 PROGRESS_PAUSE = 0.1
 
 
@@ -133,7 +136,7 @@ class ForeignSession:
         headers: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """Send a request and return its result; when nobody waits any more, the server is told."""
+        """Send a request and return its result; a cancelled one is cancelled at the server too."""
         self._last_id += 1
         outgoing = self._outgoing(self._last_id, method, params, headers or {}, progress)
         try:
@@ -196,7 +199,7 @@ class ForeignSession:
             return
         self._progress[token] = (found[0], now + PROGRESS_PAUSE)  # type: ignore[index]  # an int, or not found
         shown = tame(text)[:LONGEST_MESSAGE] if isinstance(text, str) else None
-        with contextlib.suppress(Exception):  # who only watches must not disturb the call
+        with contextlib.suppress(Exception):  # a watcher that fails must not disturb the call
             found[0](done, total if isinstance(total, int | float) else None, shown)
 
 

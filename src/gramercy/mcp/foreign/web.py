@@ -32,10 +32,15 @@ if TYPE_CHECKING:
     from gramercy.mcp.foreign.definitions import Definition
     from gramercy.mcp.foreign.link import Hear, Outgoing
 
+# Seconds for TCP and TLS; the answer itself is bounded by the caller.
 CONNECTING = 10.0
+# Messages of one response before its answer; progress of a long call comes to a few thousand.
 MOST_UNASKED = 10_000
+# A server that ends a stream early for the sixth time will not answer.
 MOST_RESUMPTIONS = 5
+# Characters of a server's own words that are quoted in a message.
 LONGEST_REASON = 300
+# Notifications on their way at the same time; only answers to a server's own requests can be many.
 MOST_ERRANDS = 100
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 401, 403, 404
 
@@ -144,7 +149,8 @@ class WebLink:
             raise SessionLostError(f"{self._url} has forgotten the session")
         if status in (UNAUTHORIZED, FORBIDDEN):
             raise ForeignError(
-                f"{self._url} lets us not in (status {status}): give a header such as Authorization: Bearer …"
+                f"{self._url} does not let us in (status {status}): "
+                "give a header such as Authorization: Bearer …"
             )
         if response.is_redirect:
             target = reveal(response.headers.get("location", ""))[:LONGEST_REASON]
@@ -166,7 +172,7 @@ class WebLink:
         return headers
 
     def tell(self, frame: bytes, version: str | None = None) -> None:
-        """Post a notification or a response; nobody waits for what comes of it."""
+        """Post a notification or a response on a task of its own; a failure is ignored."""
         self._version = version or self._version
         if len(self._errands) >= MOST_ERRANDS:
             raise ServerGoneError("it makes us say more than it listens to")

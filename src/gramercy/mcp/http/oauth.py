@@ -29,12 +29,24 @@ if TYPE_CHECKING:
     from jwt import PyJWK
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
-# Signatures with public keys only: with a shared secret whoever can check a token could make one.
+# Signatures with public keys only: a shared secret that checks tokens can also make them.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 SCOPES: Mapping[str, Safety] = MappingProxyType({f"gramercy:{level}": level for level in Safety})
+# Tokens whose signature was checked, about 200 kB; the least recently checked makes room.
 REMEMBERED = 1024
+# A revoked key is noticed within this time.
 REMEMBERED_SECONDS = 60.0
+# JWTs with many claims have a few kilobytes; proxies refuse headers above 8 or 16.
 LONGEST_TOKEN = 16 << 10
+# Keys are rotated over days. A key name that is not known is looked up again at most this often, so that
+# made-up names in tokens do not become requests to the authorization server.
+FRESH_SECONDS = 300.0
+PAUSE_SECONDS = 10.0
+# Seconds that callers with a new token wait for the authorization server.
+FETCH_SECONDS = 5.0
+# Key sets have some kilobytes and a handful of keys.
+LONGEST_DOCUMENT = 1 << 20
+MOST_KEYS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +74,7 @@ class OAuthSettings:
 
 
 class OAuthGate:
-    """Lets in who has a token of the authorization server; the scopes say how far."""
+    """Admits callers with a token of the authorization server; its scopes give the ceiling."""
 
     is_open = False
 
@@ -165,13 +177,6 @@ class OAuthGate:
         )
 
 
-FRESH_SECONDS = 300.0
-PAUSE_SECONDS = 10.0
-FETCH_SECONDS = 5.0
-LONGEST_DOCUMENT = 1 << 20
-MOST_KEYS = 100
-
-
 class Keys:
     """Finds keys by their names; `source` is an https address, a file, or the key set itself."""
 
@@ -207,7 +212,7 @@ class Keys:
             try:
                 self._keys = _parse(await asyncio.to_thread(self._read))
             except (OSError, ValueError, msgspec.DecodeError) as error:
-                # Old keys are better than none while the other side is away.
+                # Keys from before are better than none while the authorization server does not answer.
                 if not self._has(name):
                     raise KeysUnavailableError(str(error)) from error
 
