@@ -16,9 +16,9 @@ from gramercy.mcp.http.headers import (
     RepeatedArguments,
     check_accept,
     check_content,
-    check_handshake_version,
+    check_legacy_version,
     collect,
-    is_stateless,
+    is_modern,
 )
 from gramercy.mcp.http.posts import Posts
 from gramercy.mcp.http.requests import Exchange
@@ -118,8 +118,8 @@ class HttpApp:
             check_accept(exchange.headers)
             if await exchange.read_body(self._settings.body_limit):
                 await parts.posts.answer(exchange)
-        elif method not in {"GET", "DELETE"} or _is_newer(exchange):
-            allow = (b"allow", b"POST") if _is_newer(exchange) else METHODS
+        elif method not in {"GET", "DELETE"} or _is_modern(exchange):
+            allow = (b"allow", b"POST") if _is_modern(exchange) else METHODS
             raise HttpError(405, f"{method:.20} is not part of this protocol here", headers=(allow,))
         elif method == "GET":
             await self._listen(exchange, parts)
@@ -129,7 +129,7 @@ class HttpApp:
 
     async def _listen(self, exchange: Exchange, parts: _Parts) -> None:
         check_accept(exchange.headers, stream_only=True)
-        check_handshake_version(exchange.headers)
+        check_legacy_version(exchange.headers)
         session = parts.sessions.find(exchange.headers.get(b"mcp-session-id"), exchange.caller.principal)
         last = exchange.headers.get(b"last-event-id")
         if last is None:
@@ -193,8 +193,8 @@ class _Parts:
         self._timer = self.ground.loop.call_later(self._pause, self._sweep)
 
 
-def _is_newer(exchange: Exchange) -> bool:
-    return is_stateless(exchange.headers, None)
+def _is_modern(exchange: Exchange) -> bool:
+    return is_modern(exchange.headers, None)
 
 
 class Rate:

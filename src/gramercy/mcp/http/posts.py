@@ -1,7 +1,7 @@
 """What is posted: one message in, its answer out, as JSON when it stands alone and as a stream when not.
 
-The newer era has a fresh peer for each request and cancels it when the client goes; the older one has
-sessions, and streams to come back to.
+A modern request has a fresh peer and is cancelled when the client goes; a legacy one has a session, and a
+stream to come back to.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from gramercy.errors import HttpError
 from gramercy.mcp.base import Peer
 from gramercy.mcp.http.headers import (
-    check_handshake_version,
-    check_stateless,
-    is_stateless,
+    check_legacy_version,
+    check_modern,
+    is_modern,
     require_single,
 )
 from gramercy.mcp.http.requests import Envelope, lacks_metadata
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from gramercy.mcp.http.streams import Ground
 
 log = logging.getLogger("gramercy.mcp")
-# The newer era tells some errors by the status too; the older one only what is no message at all. A client
-# of both eras takes other errors with such a status for a server that does not know the newer one.
-NEWER_STATUS: dict[int, int] = {
+# Modern clients are told some errors by the status too; legacy ones only what is no message at all. A client
+# of both kinds takes other errors with such a status for a server that is not modern.
+MODERN_STATUS: dict[int, int] = {
     Code.PARSE_ERROR: 400,
     Code.INVALID_REQUEST: 400,
     Code.METHOD_NOT_FOUND: 404,
@@ -50,7 +50,7 @@ NEWER_STATUS: dict[int, int] = {
     Code.MISSING_CAPABILITY: 400,
     Code.UNSUPPORTED_VERSION: 400,
 }
-OLDER_STATUS: dict[int, int] = {Code.PARSE_ERROR: 400, Code.INVALID_REQUEST: 400}
+LEGACY_STATUS: dict[int, int] = {Code.PARSE_ERROR: 400, Code.INVALID_REQUEST: 400}
 # All of it is kept as long as the session.
 LONGEST_HANDSHAKE = 64 << 10
 
@@ -79,17 +79,17 @@ class Posts:
         single = envelope if isinstance(envelope, Envelope) else None
         if envelope is None:
             await self._answer_alone(exchange)
-        elif is_stateless(exchange.headers, single):
+        elif is_modern(exchange.headers, single):
             require_single(envelope)
             if single is not None:
-                self._check_stateless(exchange, single)
+                self._check_modern(exchange, single)
             await self._answer_alone(exchange)
         else:
             await self._answer_in_session(exchange, single)
 
-    def _check_stateless(self, exchange: Exchange, envelope: Envelope) -> None:
+    def _check_modern(self, exchange: Exchange, envelope: Envelope) -> None:
         if envelope.is_request:
-            check_stateless(exchange.headers, envelope)
+            check_modern(exchange.headers, envelope)
             if envelope.method == "tools/call" and envelope.params is not None:
                 self._repeated.check(envelope.params, exchange.headers)
         elif envelope.method is None:
@@ -97,7 +97,7 @@ class Posts:
 
     async def _answer_alone(self, exchange: Exchange) -> None:
         caller = exchange.caller
-        version = MODERN if is_stateless(exchange.headers, None) else None
+        version = MODERN if is_modern(exchange.headers, None) else None
         peer = Peer(principal=caller.principal, ceiling=caller.ceiling, version=version)
         stream = Stream(self._ground)
         is_quick = False
@@ -110,7 +110,7 @@ class Posts:
                 self._engine.close(peer)
 
     async def _answer_in_session(self, exchange: Exchange, envelope: Envelope | None) -> None:
-        check_handshake_version(exchange.headers)
+        check_legacy_version(exchange.headers)
         name = exchange.headers.get(b"mcp-session-id")
         if name is None and envelope is not None and envelope.is_request and envelope.method == "initialize":
             await self._open_session(exchange)
@@ -196,4 +196,4 @@ def _status(answer: bytes, session: HttpSession | None) -> int:
         return 200
     if code == Code.INVALID_PARAMS and session is None and lacks_metadata(answer):
         return 400
-    return (NEWER_STATUS if session is None else OLDER_STATUS).get(code, 200)
+    return (MODERN_STATUS if session is None else LEGACY_STATUS).get(code, 200)

@@ -1,4 +1,4 @@
-"""The sessions of the older era: who they belong to, what they stream, when they end.
+"""The sessions of legacy clients: who they belong to, what they stream, when they end.
 
 A session costs a few hundred bytes while nobody uses it; it ends when its client says so, when it was idle
 for long, or when there are too many.
