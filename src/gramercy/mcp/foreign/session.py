@@ -51,7 +51,7 @@ class ForeignSession:
 
     @property
     def is_modern(self) -> bool:
-        """Whether the server speaks the newer era."""
+        """Whether the server speaks the modern era."""
         return self.version == MODERN
 
     async def start(self) -> None:
@@ -62,12 +62,12 @@ class ForeignSession:
         try:
             await self._initialize()
         except RemoteError:
-            # A slow server of the newer era may have missed the time in which it was asked for it.
+            # A slow server of the modern era may have missed the time in which it was asked for it.
             if self._era == "legacy" or not await self._discovered():
                 raise
 
     async def _discovered(self) -> bool:
-        """Ask in the newer era; a server of the older one answers with an error, or not at all."""
+        """Ask in the modern era; a server of the legacy one answers with an error, or not at all."""
         self.version = MODERN
         try:
             async with asyncio.timeout(PROBING):

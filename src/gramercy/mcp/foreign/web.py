@@ -98,7 +98,7 @@ class WebLink:
         return found
 
     async def _resumed(self, outgoing: Outgoing, events: EventReader) -> Message | None:
-        """Ask for the rest of a stream that a server of the older era has ended early."""
+        """Ask for the rest of a stream that a server of the legacy era has ended early."""
         await asyncio.sleep(events.retry_ms / 1000)
         headers = self._all_headers(outgoing.version, None)
         headers |= {"last-event-id": events.last_id or "", "accept": "text/event-stream"}
@@ -195,7 +195,7 @@ class WebLink:
             return
 
     def forget(self, outgoing: Outgoing, cancellation: bytes) -> None:
-        """Tell a server with a session; in the newer era the end of the stream says it already."""
+        """Tell a server with a session; in the modern era the end of the stream says it already."""
         if self._session is not None and self._client is not None:
             with contextlib.suppress(ServerGoneError):
                 self.tell(cancellation, outgoing.version)

@@ -36,7 +36,7 @@ NAMED_BY = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
-NEWER = MODERN.encode()
+MODERN_HEADER = MODERN.encode()
 PLAIN = re.compile(rb"[\t\x20-\x7e]*")
 # Headers that may come several times; of any other, a proxy might read one value and this server another.
 LISTS = frozenset({b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"cookie", b"via"})
@@ -112,15 +112,15 @@ def check_content(headers: Mapping[bytes, bytes]) -> None:
         raise HttpError(415, f"send the body without Content-Encoding (it was {_shown(coding)})")
 
 
-def is_stateless(headers: Mapping[bytes, bytes], envelope: Envelope | None) -> bool:
-    """Tell whether a request is of the newer era: by its header, or by what the body declares."""
-    if headers.get(b"mcp-protocol-version") == NEWER:
+def is_modern(headers: Mapping[bytes, bytes], envelope: Envelope | None) -> bool:
+    """Tell whether a request is of the modern era: by its header, or by what the body declares."""
+    if headers.get(b"mcp-protocol-version") == MODERN_HEADER:
         return True
     return envelope is not None and envelope.version is not None
 
 
 def check_handshake_version(headers: Mapping[bytes, bytes]) -> None:
-    """Raise HttpError (400) for a revision that is not spoken; an older client sends no header at all."""
+    """Raise HttpError (400) for a revision that is not spoken; old legacy clients send no header."""
     version = headers.get(b"mcp-protocol-version")
     if version is not None and version.decode("latin-1") not in LEGACY:
         raise HttpError(
@@ -131,7 +131,7 @@ def check_handshake_version(headers: Mapping[bytes, bytes]) -> None:
         )
 
 
-def check_stateless(headers: Mapping[bytes, bytes], envelope: Envelope) -> None:
+def check_modern(headers: Mapping[bytes, bytes], envelope: Envelope) -> None:
     """Raise HttpError (400) unless version, method and name are in the headers and agree with the body."""
     if envelope.version is None:
         # The engine says what is missing.
@@ -180,7 +180,7 @@ def mismatch(reason: str) -> HttpError:
 
 
 def require_single(envelope: object) -> None:
-    """Raise HttpError (400) for a batch, which the newer era does not have."""
+    """Raise HttpError (400) for a batch, which the modern era does not have."""
     if isinstance(envelope, list):
         raise HttpError(400, "batches are not part of this revision: send one message")
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gramercy.mcp.http.auth import Caller
     from gramercy.mcp.http.responses import Receive, Send
 
+# Digits of a Content-Length: a number of 64 bits has no more, and int() of a long text is slow.
 LONGEST_NUMBER = 18
 
 
@@ -136,7 +137,7 @@ _failures = msgspec.json.Decoder(_Failure)
 
 
 def lacks_metadata(answer: bytes) -> bool:
-    """Tell whether an error is about what every request of the newer era must declare."""
+    """Tell whether an error is about what every request of the modern era must declare."""
     try:
         error = _failures.decode(answer).error
     except msgspec.DecodeError:
