@@ -94,6 +94,10 @@ FORMS = {
     "circle": ("(let ((x (list 1 2))) (setf (cddr x) x) x)", "l = [1]; l.append(l); l"),
     "huge_form": ("(length '({}))", "len([{}])"),
     "huge_part": ("a ", "0,"),
+    "define_f": ("(defun f () {})", "def f(): return {}"),
+    "call_f": ("(f)", "f()"),
+    "search": ('(push #p"{}/" asdf:*central-registry*)', "import sys; sys.path.insert(0, '{}')"),
+    "look_into_system": ("cl-user::*price*", "__import__('shop').price"),
     "define_function": ("(defun later () 1)", "def later(): return 1"),
     "define_many": (
         "(defun zebra (a &optional b) (list a b)) (defun ape () 1) (defvar *v* 42) (defun gone () 1)",
@@ -123,6 +127,15 @@ FORMS = {
                  (sb-alien:alien-funcall (sb-alien:extern-alien "kill" (function sb-alien:int sb-alien:int sb-alien:int)) 1 0))""",
         "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n[libc.creat(b'{0}/new', 0o600), libc.unlink(b'{0}/file'), libc.kill(1, 0)]",
     ),
+}
+
+# The files of a system called shop that sets a price.
+SYSTEM = {
+    "sbcl": {
+        "shop.asd": '(defsystem "shop" :components ((:file "prices")))',
+        "prices.lisp": "(defparameter cl-user::*price* {})",
+    },
+    "python": {"shop.py": "price = {}"},
 }
 
 

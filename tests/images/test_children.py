@@ -460,6 +460,39 @@ def test_definitions_are_undone_with_the_process(live, say):
     assert checkpoint.fork("live").ask("definitions")["data"]["functions"] == []
 
 
+def test_what_changes_nothing_is_told(live, say):
+    """Live images, a look: no checkpoint is needed after it."""
+    assert "unchanged" not in live.eval(say.define)
+    for look in (say.six, say.look):
+        assert live.eval(look)["unchanged"] is True
+    assert "unchanged" not in live.eval(say.change)
+
+
+def test_definitions_are_taken_back_while_a_thread_runs(live, say):
+    """Child protocol, undo_definitions: the way back where no copy can be made."""
+    live.eval(say.start_thread)
+    live.eval(say.define_f.format(1))
+    live.eval(say.define_f.format(2))
+    live.eval(say.six)
+    reply = live.ask("undo_definitions")
+    assert [(row["kind"], row["change"]) for row in reply["changed"]] == [("function", "restored")]
+    assert reply["notes"]
+    assert live.value(say.call_f) == "1"
+
+
+def test_each_undo_goes_one_call_further_back_until_nothing_is_left(live, say):
+    """Child protocol, undo_definitions."""
+    live.eval(say.define_f.format(1))
+    live.eval(say.define)
+    live.eval(say.look)
+    for kind in ("variable", "function"):
+        reply = live.ask("undo_definitions")
+        assert [(row["kind"], row["change"]) for row in reply["changed"]] == [(kind, "removed")]
+    error = live.ask("undo_definitions")["error"]
+    assert error["type"] in ("NothingToUndo", "NOTHING-TO-UNDO")
+    assert live.ask("definitions")["data"]["functions"] == []
+
+
 # --- interrupts
 
 
@@ -922,3 +955,16 @@ def test_a_missing_system_is_told_by_name(live, say, system, kind):
     assert re.search(kind, reply["error"]["type"])
     assert system in reply["error"]["message"]
     assert live.value(say.six) == "6"
+
+
+def test_a_system_is_loaded_again_where_its_source_has_changed(live, say, language, tmp_path):
+    """Seed 003, load-system."""
+    live.eval(say.search.format(tmp_path))
+    for price in (1, 2):
+        for name, text in child_forms.SYSTEM[language].items():
+            (tmp_path / name).write_text(text.format(price))
+        reply = live.ask("load_system", system="shop", seconds=60)
+        assert reply["ok"], reply["error"]
+        assert live.value(say.look_into_system) == str(price)
+        assert ("reloaded" in reply) is (price == 2)
+    assert "reloaded" not in live.ask("load_system", system="shop", seconds=60)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gramercy.images.base import Reply
 from gramercy.images.evaluations import PATIENCE
 
 SLOWLY = {
@@ -195,3 +196,35 @@ def test_calls_from_many_sides_are_answered_each_to_its_own_caller(image, words)
         thread.join(20 + PATIENCE)
     assert [reply.values for reply in replies] == [[str(3 + number)] for number in range(40)]
     assert threaded == {number: [str(3 + number)] for number in range(10)}
+
+
+def test_a_brief_evaluation_gives_its_reply_without_a_wait(image, words):
+    """Cold call: on an event loop a reply that comes within a moment needs no coroutine."""
+
+    async def begun():
+        # On a loaded machine a moment may pass before the process gets its turn.
+        for _ in range(200):
+            reply = image.begin(words.six)
+            if isinstance(reply, Reply):
+                return reply
+            await reply
+        return None
+
+    assert image.evaluate(words.six).ok
+    assert asyncio.run(begun()).values == ["6"]
+
+
+def test_what_takes_longer_than_a_moment_is_awaited(image, words):
+    """Cold call: the rest is waited for on a thread, and cancelling that interrupts the evaluation."""
+
+    async def waited():
+        reply = image.begin(SLOWLY[words.language])
+        assert not isinstance(reply, Reply)
+        first = await reply
+        endless = image.begin(words.loop)
+        endless.cancel()
+        return first, await image.aevaluate(words.six)
+
+    first, last = asyncio.run(waited())
+    assert first.ok
+    assert last.values == ["6"]

@@ -240,7 +240,7 @@ class Gate:
             edited = attempt.tool.checker.check(dict(decision.arguments))
         except GramercyError as error:
             raise _RefusalError(f"the edited arguments cannot be used, so nothing was run. {error}") from None
-        verdict = self.settings.policy.why(attempt.tool, edited)
+        verdict = self._judge(attempt.tool, edited)
         if verdict.action is Action.DENY:
             raise _RefusalError(f"the policy denies the edited call: {verdict.explanation}")
         attempt.take(edited)
@@ -254,11 +254,15 @@ class Gate:
         if current is not attempt.tool:
             attempt.tool = current
             self._recheck(attempt)
-        verdict = self.settings.policy.why(attempt.tool, attempt.arguments)
+        verdict = self._judge(attempt.tool, attempt.arguments)
         if verdict.action is Action.DENY:
             raise _RefusalError(f"the policy now denies the call: {verdict.explanation}")
         attempt.verdict = verdict
         return approved.drift(await self._seal(attempt, caller))
+
+    def _judge(self, tool: Tool, arguments: dict[str, Any]) -> Verdict:
+        policy = self.settings.policy
+        return policy.settled.get(tool) or policy.why(tool, arguments)
 
     def _recheck(self, attempt: Attempt) -> None:
         try:

@@ -101,7 +101,9 @@ LOOP = LoopCaller()
 
 
 def is_async(function: object) -> bool:
-    """Tell whether calling the function gives a coroutine."""
+    """Tell whether calling the function gives a coroutine, or may: one with `may_wait` says so itself."""
+    if getattr(function, "may_wait", False):
+        return True
     call = getattr(function, "__call__", None)  # noqa: B004 - the method itself is wanted, not a test
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 

@@ -7,15 +7,13 @@ from typing import Any, final
 
 import msgspec
 
-from gramercy.errors import Fault, GramercyError, InvalidArgumentsError, InvalidCallError
+from gramercy.errors import Fault, GramercyError, InvalidArgumentsError
 from gramercy.gram.json_text import JsonTextError, read_json
 from gramercy.tools.formatting import format_tool_result
 from gramercy.tools.values import WHOLE, is_unicode, join_path
 
-LONGEST_ID = 200
 _decode = msgspec.json.Decoder().decode
 _PLAIN = frozenset({str, int, bool})
-CALL_SHAPE = '{"id": "call_1", "name": "tool_name", "arguments": {…}}'
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -35,34 +33,6 @@ class ToolResult(msgspec.Struct, frozen=True):
     content: str
     error: str | None = None
     metadata: dict[str, Any] = {}
-
-
-def id_of(raw: Any) -> str:
-    """Return the id under which the result of this call is reported, whatever else is wrong with it."""
-    try:
-        if type(raw) is dict:
-            found = raw.get("id")
-        else:
-            found = (
-                raw.id if isinstance(raw, ToolCall) else raw.get("id") if isinstance(raw, Mapping) else None
-            )
-        return found if isinstance(found, str) else "" if found is None else str(found)[:LONGEST_ID]
-    except Exception:  # noqa: BLE001 - a stranger's mapping; its call is refused anyway
-        return ""
-
-
-def read_call(raw: Any) -> tuple[str, str, Any]:
-    """Return id, name and arguments of a call, or raise InvalidCallError saying what is missing."""
-    kind = type(raw)
-    if kind is dict or (kind is not ToolCall and isinstance(raw, Mapping)):
-        call_id, name, arguments = raw.get("id"), raw.get("name"), raw.get("arguments", {})
-    elif kind is ToolCall or isinstance(raw, ToolCall):
-        call_id, name, arguments = raw.id, raw.name, raw.arguments
-    else:
-        raise InvalidCallError(f"a call must be an object such as {CALL_SHAPE}, not {type(raw).__name__}")
-    if not name or not isinstance(name, str):
-        raise InvalidCallError(f"the call names no tool: expected {CALL_SHAPE}")
-    return (call_id if type(call_id) is str else id_of(raw)), name, arguments
 
 
 def read_arguments(arguments: Any) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from copy import copy
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ from gramercy.execution.callers import (
     later,
     must_pass,
 )
-from gramercy.execution.calls import ToolCall, ToolResult, id_of, read_arguments, read_call
+from gramercy.execution.calls import ToolCall, ToolResult, read_arguments
 from gramercy.execution.hooks import check_hooks, transformed
 from gramercy.execution.journal import Journal, MemoryJournal
 from gramercy.execution.metrics import Metrics, ToolMetrics, metrics_table
@@ -78,13 +78,19 @@ class Settings:
             raise ExecutionError(f"max_output is {self.max_output!r:.50}: expected a number of characters")
 
 
+# Threads for a batch of safe calls: enough to overlap their waits, few enough not to flood one service.
 SIDE_BY_SIDE = 8
+# Names of tools in the answer to an unknown name: what a model reads at a glance.
 MOST_NAMED = 20
+# An id is repeated in every result and record of its call; those of providers have some 30 characters.
+LONGEST_ID = 200
+CALL_SHAPE = '{"id": "call_1", "name": "tool_name", "arguments": {…}}'
 # Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
 _ALLOW, _ASK, _DENY = Action.ALLOW, Action.ASK, Action.DENY
 # Results that nobody needs to await, so that nobody needs to ask.
 _PLAIN_RESULTS = SCALARS | {list, dict, tuple}
 _modules = sys.modules
+_UNTRACED = nullcontext()
 # Arguments that hold no containers are copied without looking inside.
 _copy_flat: Copying = dict.copy
 _copy_nested: Copying = copy_json
@@ -313,15 +319,15 @@ class Executor:
 
     async def _run_waiting(self, attempt: Attempt, caller: Caller) -> ToolResult:
         """Take a call along the waiting road: approval, then the handler under its deadline, both traced."""
-        trace = telemetry.CallTrace(attempt.tool, attempt.call_id)
+        trace = telemetry.CallTrace(attempt.tool, attempt.call_id) if telemetry.API in _modules else None
+        result = None
         if attempt.verdict.action is _ASK:
-            with trace.span():
-                refusal = await self._gate.admit(attempt, caller)
-            if refusal is not None:
-                return trace.finished(refusal)
-        with trace.span():
-            result = await self._settle(attempt, self._call_handler(attempt, caller))
-        return trace.finished(result)
+            with trace.span() if trace else _UNTRACED:
+                result = await self._gate.admit(attempt, caller)
+        if result is None:
+            with trace.span() if trace else _UNTRACED:
+                result = await self._settle(attempt, self._call_handler(attempt, caller))
+        return trace.finished(result) if trace else result
 
     async def _call_handler(self, attempt: Attempt, caller: Caller) -> Any:
         self._recorder.started(attempt)
@@ -368,3 +374,31 @@ def _name_of(call: Any) -> Any:
     with suppress(Exception):  # a stranger's mapping; reading the call will say what is wrong with it
         return call.name if isinstance(call, ToolCall) else call.get("name")
     return None
+
+
+def id_of(raw: Any) -> str:
+    """Return the id under which the result of this call is reported, whatever else is wrong with it."""
+    try:
+        if type(raw) is dict:
+            found = raw.get("id")
+        else:
+            found = (
+                raw.id if isinstance(raw, ToolCall) else raw.get("id") if isinstance(raw, Mapping) else None
+            )
+        return found if isinstance(found, str) else "" if found is None else str(found)[:LONGEST_ID]
+    except Exception:  # noqa: BLE001 - a stranger's mapping; its call is refused anyway
+        return ""
+
+
+def read_call(raw: Any) -> tuple[str, str, Any]:
+    """Return id, name and arguments of a call, or raise InvalidCallError saying what is missing."""
+    kind = type(raw)
+    if kind is dict or (kind is not ToolCall and isinstance(raw, Mapping)):
+        call_id, name, arguments = raw.get("id"), raw.get("name"), raw.get("arguments", {})
+    elif kind is ToolCall or isinstance(raw, ToolCall):
+        call_id, name, arguments = raw.id, raw.name, raw.arguments
+    else:
+        raise InvalidCallError(f"a call must be an object such as {CALL_SHAPE}, not {kind.__name__}")
+    if not name or not isinstance(name, str):
+        raise InvalidCallError(f"the call names no tool: expected {CALL_SHAPE}")
+    return (call_id if type(call_id) is str else id_of(raw)), name, arguments

@@ -51,8 +51,9 @@ class Metrics:
 
     def record(self, tool: str, elapsed_ms: float, size: int | None) -> None:
         """Count a call that ran, with the size of its result, or None when it failed."""
-        self.recent.append((tool, elapsed_ms, size))
-        if len(self.recent) > SAMPLES:
+        recent = self.recent
+        recent.append((tool, elapsed_ms, size))
+        if len(recent) > SAMPLES:
             self.fold()
 
     def fold(self) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 
-class Attempt(msgspec.Struct):
+class Attempt(msgspec.Struct, gc=False):
     """What is known about a call between its look-up and its result; approval may still change it.
 
     Nothing else holds `arguments`: handlers, hooks and approvers get copies, made by `copied`. A struct
@@ -168,10 +168,11 @@ class Recorder:
         failure: State = State.FAILED,
     ) -> ToolResult:
         success = error is None
-        self.metrics.record(attempt.tool.name, elapsed_ms, len(content) if success else None)
+        tool, settings = attempt.tool, self.settings
+        self.metrics.record(tool.name, elapsed_ms, len(content) if success else None)
         metadata: dict[str, Any] = {
             "execution_time_ms": elapsed_ms,
-            "safety_level": attempt.tool.level_word,
+            "safety_level": tool.level_word,
         }
         if attempt.approved is not None:
             metadata |= attempt.approval()
@@ -179,7 +180,6 @@ class Recorder:
                 content = f"{_edit_note(attempt)}\n{content}"
         self._close(attempt, _DONE if success else failure, error or "", metadata)
         result = ToolResult(attempt.call_id, success, content, error, metadata)
-        settings = self.settings
         if settings.hooks:
             phase: Phase = "after" if success else "error"
             notify(settings.hooks, phase, attempt, result, settings.hook_deadline)

@@ -36,20 +36,14 @@ log = logging.getLogger("gramercy")
 def active_tracer() -> Any | None:
     """Return a tracer when this process has a real tracer provider, else None."""
     api = sys.modules.get(API)
-    if api is None or _is_unset(api):
+    # Asking the API itself costs as much as a call of a tool. It is asked where the private name is missing,
+    # or where the environment names a provider that is yet to be loaded.
+    if api is None or (getattr(api, "_TRACER_PROVIDER", api) is None and not PROVIDER_IS_NAMED):
         return None
     provider = api.get_tracer_provider()
     if isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider):
         return None
     return api.get_tracer("gramercy")
-
-
-def _is_unset(api: Any) -> bool:
-    """Tell quickly that no provider was set; asking the API itself costs as much as a call of a tool.
-
-    Where the private name is missing, or the environment names a provider to be loaded, the API is asked.
-    """
-    return getattr(api, "_TRACER_PROVIDER", api) is None and not PROVIDER_IS_NAMED
 
 
 class CallTrace:

@@ -13,7 +13,7 @@ from gramercy.errors import ImageError
 from gramercy.gram.suggestion import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -212,6 +212,16 @@ class Image(Protocol):
         watch: Watcher | None = None,
     ) -> Reply:
         """Evaluate without holding up the event loop; to cancel it is to interrupt the evaluation."""
+
+    def begin(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Reply | Awaitable[Reply]:
+        """Begin an evaluation on the event loop; return its reply where that comes within a moment."""
 
     def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Compile and load the code; warnings have positions, values are not returned."""

@@ -24,7 +24,7 @@ from time import monotonic, sleep, time
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageStartError
-from gramercy.images.asdf import lisp_string
+from gramercy.images.asdf import VARIABLE, lisp_string
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,6 +40,8 @@ QUIET_SECONDS = 1.0
 KEPT_SECONDS = 30 * 24 * 3600.0
 # Characters of the output of a failed build: the error is at its end.
 TAIL = 2000
+# A core serves every project: it must not remember systems of the machine, such as a newer ASDF.
+BUILD_REGISTRY = "(:source-registry :ignore-inherited-configuration)"
 BUILDING = "building the SBCL core, once; this takes a few seconds"
 WAITING = "waiting for the SBCL core, which another process builds"
 
@@ -53,7 +55,7 @@ def cache_directory() -> Path:
 def core_name(sbcl: str, version: str) -> str:
     """Return the name of the core for a runtime and the present source."""
     binary = Path(sbcl).resolve().stat()
-    digest = hashlib.sha256(f"{binary.st_size} {binary.st_mtime_ns}".encode())
+    digest = hashlib.sha256(f"{binary.st_size} {binary.st_mtime_ns} {BUILD_REGISTRY}".encode())
     for file in sorted(SOURCE.glob("*.lisp")):
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return f"sbcl-{version}-{digest.hexdigest()[:16]}.core"
@@ -149,6 +151,7 @@ def _write_through(path: Path) -> None:
 def _run(command: list[str], home: str, tell: Tell) -> tuple[int, str]:
     """Run the build with a clean environment; return its exit status and output."""
     environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": home, "LANG": "C.UTF-8"}
+    environment[VARIABLE] = BUILD_REGISTRY
     with (
         tempfile.TemporaryFile(dir=home) as log,
         subprocess.Popen(  # noqa: S603 - our own words

@@ -239,7 +239,7 @@ class Lifecycle:
         """Tell whether a call can begin without waiting for a process to start or to connect."""
         if self.live is None or self.family is None:
             return False
-        return self.collect() or len(self.promised) <= MOST_PROMISED
+        return not self.promised or self.collect() or len(self.promised) <= MOST_PROMISED
 
     def _take(self, promised: Promised, connection: Connection) -> None:
         connection.parent = promised.parent

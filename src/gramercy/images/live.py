@@ -21,7 +21,7 @@ from gramercy.images.undo import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from gramercy.images.base import UndoWay, Watcher
     from gramercy.images.checkpoints import Step
@@ -91,6 +91,19 @@ class LiveImage:
     ) -> Reply:
         """Evaluate without holding up the event loop; `watch` is called from another thread."""
         return await self._runner.arun(Evaluation("eval", code, self._seconds(timeout), package, watch))
+
+    def begin(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Reply | Awaitable[Reply]:
+        """Begin an evaluation on the event loop; return its reply where that comes within a moment."""
+        return self._runner.begin(
+            Evaluation("eval", code, self.timeout if timeout is None else timeout, package, watch)
+        )
 
     def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Compile and load the code."""

@@ -59,9 +59,17 @@ class Runner:
         self.history: deque[HistoryEntry] = deque(maxlen=MOST_HISTORY)
 
     async def arun(self, evaluation: Evaluation) -> Reply:
-        """Run an evaluation; block the event loop for a moment at most."""
+        """Run an evaluation from a task."""
+        begun = self.begin(evaluation)
+        return begun if type(begun) is Reply else await begun  # type: ignore[misc]
+
+    def begin(self, evaluation: Evaluation) -> Reply | asyncio.Future[Reply]:
+        """Begin an evaluation on the event loop, which blocks for a moment at most; a thread does the rest.
+
+        The reply itself saves a call that is over by then the layers of coroutines that a wait needs.
+        """
         if not self.lock.acquire(blocking=False):
-            return await on_a_thread(partial(self.run, evaluation), evaluation.cancel)
+            return on_a_thread(partial(self.run, evaluation), evaluation.cancel)
         reply = None
         try:
             # While other evaluations wait on threads, a blocked loop would delay their replies.
@@ -80,7 +88,7 @@ class Runner:
             if evaluation.wait is None
             else partial(self._finish_and_release, evaluation)
         )
-        return await on_a_thread(rest, evaluation.cancel)
+        return on_a_thread(rest, evaluation.cancel)
 
     def run(self, evaluation: Evaluation) -> Reply:
         """Run an evaluation and wait for its reply."""
@@ -255,8 +263,8 @@ def waiting_threads() -> int:
     return len(_waiting)
 
 
-async def on_a_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
-    """Run blocking work on a thread of its own; when the task is cancelled, call `cancel` on another one.
+def on_a_thread(work: Callable[[], T], cancel: Callable[[], object]) -> asyncio.Future[T]:
+    """Run blocking work on a thread of its own; when the future is cancelled, call `cancel` on another one.
 
     Not on a pool: evaluations that take hours would use up its threads.
     """
@@ -276,11 +284,13 @@ async def on_a_thread(work: Callable[[], T], cancel: Callable[[], object]) -> T:
 
     # With the context variables of the task, through which the work reports progress.
     threading.Thread(target=copy_context().run, args=(run,), name="gramercy-image", daemon=True).start()
-    try:
-        return await future
-    except asyncio.CancelledError:
+    future.add_done_callback(partial(_heed_cancellation, cancel))
+    return future
+
+
+def _heed_cancellation(cancel: Callable[[], object], future: asyncio.Future[Any]) -> None:
+    if future.cancelled():
         threading.Thread(target=cancel, name="gramercy-cancel", daemon=True).start()
-        raise
 
 
 def _tell(

@@ -22,7 +22,7 @@ from gramercy.images.base import Answer, CheckpointInfo, Form, HistoryEntry, Ima
 from gramercy.testing.namespace import copy_namespace, evaluated, fresh_namespace, imported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Awaitable, Iterator, Mapping
 
     from gramercy.images.base import UndoWay, Watcher
 
@@ -88,6 +88,17 @@ class MemoryImage:
         """Evaluate on a thread; it cannot be cancelled."""
         del package, timeout, watch
         return await asyncio.to_thread(self._run, _Step("eval", code))
+
+    def begin(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Awaitable[Reply]:
+        """Evaluate on a thread, also what takes but a moment."""
+        return self.aevaluate(code, package=package, timeout=timeout, watch=watch)
 
     def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Run the code without returning values."""

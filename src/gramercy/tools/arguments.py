@@ -57,9 +57,10 @@ class ArgumentChecker:
         copied = (self._copy or self._prepared())(arguments)
         if copied is None or (self._fits is not None and not self._fits(copied)):
             return None
-        for name, default in self._defaults.items():
-            if name not in copied:
-                copied[name] = copy_json(default)
+        if self._defaults:
+            for name, default in self._defaults.items():
+                if name not in copied:
+                    copied[name] = copy_json(default)
         return copied
 
     def _prepared(self) -> Callable[[Any], dict[str, Any] | None]:

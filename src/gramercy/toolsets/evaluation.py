@@ -27,7 +27,7 @@ def evaluation_tools(workshop: Workshop) -> list[Tool]:
 def _eval_form(workshop: Workshop) -> Tool:
     running = Running(
         lambda image, a: image.evaluate(a["form"], package=a.get("package"), timeout=a.get("timeout")),
-        lambda image, a, watch: image.aevaluate(
+        lambda image, a, watch: image.begin(
             a["form"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
         ),
         lambda reply, _: _evaluated(reply),

@@ -89,7 +89,7 @@ class Workshop:
         properties: dict[str, Any],
         run: Callable[[Image, dict[str, Any]], Any],
         *,
-        run_async: Callable[[Image, dict[str, Any]], Awaitable[Any]] | None = None,
+        run_async: Callable[[Image, dict[str, Any]], Any] | None = None,
         effect: Callable[[Image, dict[str, Any]], str] | None = None,
         required: Sequence[str] = (),
         level: Safety | str = "safe",
@@ -121,13 +121,10 @@ class Workshop:
 
         return handler
 
-    def _async_handler(
-        self, run: Callable[[Image, dict[str, Any]], Awaitable[Any]]
-    ) -> Callable[[dict[str, Any]], Awaitable[Any]]:
-        async def handler(arguments: dict[str, Any]) -> Any:
-            handle = arguments.pop("image", None)
-            return await run(self.source.get(handle), arguments)
-
+    def _async_handler(self, run: Callable[[Image, dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+        handler = self._handler(run)
+        # The executor must call it on the event loop, although it need not give anything to await.
+        handler.may_wait = True  # type: ignore[attr-defined]
         return handler
 
     def _handle(self) -> dict[str, Any]:
@@ -146,7 +143,7 @@ class Running:
     def __init__(
         self,
         run: Callable[[Image, dict[str, Any]], Reply],
-        run_async: Callable[[Image, dict[str, Any], Watcher], Awaitable[Reply]],
+        run_async: Callable[[Image, dict[str, Any], Watcher], Reply | Awaitable[Reply]],
         render: Callable[[Reply, dict[str, Any]], Any],
     ) -> None:
         self._run = run
@@ -157,9 +154,15 @@ class Running:
         """Run and wait."""
         return self._render(self._run(image, arguments), arguments)
 
-    async def awaited(self, image: Image, arguments: dict[str, Any]) -> Any:
-        """Run without holding up the event loop."""
-        return self._render(await self._run_async(image, arguments, _reporter()), arguments)
+    def begun(self, image: Image, arguments: dict[str, Any]) -> Any:
+        """Run without holding up the event loop; return what came of it, or what has to be awaited for it."""
+        reply = self._run_async(image, arguments, _reporter())
+        if hasattr(reply, "__await__"):
+            return self._awaited(reply, arguments)
+        return self._render(reply, arguments)
+
+    async def _awaited(self, reply: Awaitable[Reply], arguments: dict[str, Any]) -> Any:
+        return self._render(await reply, arguments)
 
     def make(
         self, workshop: Workshop, name: str, description: str, properties: dict[str, Any], **options: Any
@@ -175,7 +178,7 @@ class Running:
                 **properties,
                 "timeout": {"type": "number", "description": told, "exclusiveMinimum": 0, "maximum": longest},
             }
-        return workshop.make(name, description, properties, self.blocking, run_async=self.awaited, **options)
+        return workshop.make(name, description, properties, self.blocking, run_async=self.begun, **options)
 
 
 def dry_run(field: str) -> Callable[[Image, dict[str, Any]], str]:

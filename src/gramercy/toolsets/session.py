@@ -61,7 +61,7 @@ def _evaluator(language: str) -> Running:
         lambda image, a: checked(image).evaluate(
             a["code"], package=a.get("package"), timeout=a.get("timeout")
         ),
-        lambda image, a, watch: checked(image).aevaluate(
+        lambda image, a, watch: checked(image).begin(
             a["code"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
         ),
         lambda reply, _: evaluated(reply),

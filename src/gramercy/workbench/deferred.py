@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
     from pathlib import Path
 
     from gramercy.execution.executor import Executor
@@ -69,6 +69,17 @@ class DeferredImage:
     ) -> Coroutine[Any, Any, Reply]:
         """Evaluate without holding up the event loop."""
         return self._image().aevaluate(code, package=package, timeout=timeout, watch=watch)
+
+    def begin(
+        self,
+        code: str,
+        *,
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Reply | Awaitable[Reply]:
+        """Begin an evaluation on the event loop."""
+        return self._image().begin(code, package=package, timeout=timeout, watch=watch)
 
     def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Compile and load the code."""

@@ -179,7 +179,7 @@ def serve():
 
 @pytest.fixture
 def desk():
-    """Make a client of an engine in one era."""
+    """Make a client of an engine, legacy or modern."""
     return Desk
 
 

@@ -47,7 +47,7 @@ ANSWERS = {
 @pytest.mark.parametrize("answer", ANSWERS)
 @pytest.mark.parametrize("version", [MODERN, LEGACY, "2025-06-18"])
 def test_a_dangerous_call_runs_only_after_a_clear_yes(serve, desk, text_of, version, answer):
-    """mcp.md, checklist 4: accept, decline, cancel in both eras; decision 6."""
+    """mcp.md, checklist 4: accept, decline, cancel for legacy and modern clients; decision 6."""
     reply, said, done = ANSWERS[answer]
     wipe = Wipe()
 

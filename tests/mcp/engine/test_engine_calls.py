@@ -87,7 +87,7 @@ def test_log_lines_respect_the_level_of_the_session(serve, desk, version):
     assert client.now("logging/setLevel", {"level": "loud"})["error"]["code"] == -32602
 
 
-def test_log_lines_of_the_newer_era_come_only_when_asked_for(serve, desk):
+def test_modern_clients_get_log_lines_only_when_they_ask(serve, desk):
     """MCP specification 2026-07-28, Logging: the client opts in per request."""
     client = desk(serve(talk), MODERN)
     client.now("tools/call", {"name": "talk"})

@@ -1,4 +1,4 @@
-"""Handlers that ask the person, the model or for the roots of the client, in both eras."""
+"""Handlers that ask the person, the model or for the roots of the client, legacy and modern."""
 
 import asyncio
 
@@ -46,7 +46,7 @@ TOOLS = (greet, interview, need_sampling)
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18"])
-def test_the_older_era_asks_the_client_and_waits(serve, desk, version, text_of):
+def test_a_legacy_client_is_asked_and_waited_for(serve, desk, version, text_of):
     """MCP specification 2025-11-25, Elicitation, Sampling, Roots."""
 
     async def main():
@@ -117,7 +117,7 @@ def test_a_client_that_leaves_ends_its_questions(serve, desk):
     assert asyncio.run(main()) is None
 
 
-def test_the_newer_era_gets_its_questions_as_the_result(serve, desk, text_of):
+def test_a_modern_client_gets_its_questions_as_the_result(serve, desk, text_of):
     """MCP specification 2026-07-28, Multi Round-Trip Requests."""
 
     async def main():

@@ -1,4 +1,4 @@
-"""Calls that outlive their request: the extension of the newer era, and the tasks of 2025-11-25."""
+"""Calls that outlive their request: the modern extension, and the tasks of 2025-11-25."""
 
 import asyncio
 
@@ -255,7 +255,7 @@ def test_those_who_listen_to_a_task_hear_how_it_stands(serve, desk):
     assert (others, refused) == ([], -32021)
 
 
-def test_tasks_of_the_older_era_are_asked_for_and_their_result_is_waited_for(serve, desk, text_of):
+def test_legacy_tasks_are_asked_for_and_their_result_is_waited_for(serve, desk, text_of):
     """MCP specification 2025-11-25, Tasks."""
 
     async def main():
@@ -276,7 +276,7 @@ def test_tasks_of_the_older_era_are_asked_for_and_their_result_is_waited_for(ser
     assert meta == {"io.modelcontextprotocol/related-task": {"taskId": task_id}}
 
 
-def test_a_task_of_the_older_era_asks_whoever_waits_for_its_result(serve, desk, text_of):
+def test_a_legacy_task_asks_the_client_that_waits_for_its_result(serve, desk, text_of):
     """MCP specification 2025-11-25, Tasks, Input Required Status."""
 
     async def main():
@@ -293,7 +293,7 @@ def test_a_task_of_the_older_era_asks_whoever_waits_for_its_result(serve, desk, 
     assert metas == [{"io.modelcontextprotocol/related-task": {"taskId": task_id}}] * 2
 
 
-def test_a_cancelled_task_of_the_older_era_ends_those_who_wait(serve, desk):
+def test_a_cancelled_legacy_task_ends_those_who_wait(serve, desk):
     """MCP specification 2025-11-25, Tasks, Task Cancellation."""
 
     async def main():

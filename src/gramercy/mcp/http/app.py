@@ -1,8 +1,8 @@
 """The transport as an ASGI application: which requests it lets in, how many, and how each is answered.
 
-A posted message is answered with JSON when the answer stands alone, else with a stream. In the modern era
-each request has a peer of its own and is cancelled when its client disconnects; the legacy era has
-sessions, and streams to resume. What only the server can bound is in connections.py.
+A posted message is answered with JSON when the answer stands alone, else with a stream. A modern request
+has a peer of its own and is cancelled when its client disconnects; a legacy one has a session, and a stream
+that can be resumed. What only the server can bound is in connections.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gramercy.mcp.http.headers import (
     RepeatedArguments,
     check_accept,
     check_content,
-    check_handshake_version,
+    check_legacy_version,
     check_modern,
     collect,
     is_modern,
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 METHODS = (b"allow", b"POST, GET, DELETE, OPTIONS")
 log = logging.getLogger("gramercy.mcp")
-# The modern era tells some errors by the status too; the legacy one only what is no message at all. A client
-# of both eras takes other errors with such a status for a server that does not know the modern one.
+# Modern clients are told some errors by the status too; legacy ones only what is no message at all. A client
+# of both kinds takes other errors with such a status for a server that is not modern.
 MODERN_STATUS: dict[int, int] = {
     Code.PARSE_ERROR: 400,
     Code.INVALID_REQUEST: 400,
@@ -157,7 +157,7 @@ class HttpApp:
 
     async def _listen(self, exchange: Exchange, parts: _Parts) -> None:
         check_accept(exchange.headers, stream_only=True)
-        check_handshake_version(exchange.headers)
+        check_legacy_version(exchange.headers)
         session = parts.sessions.find(exchange.headers.get(b"mcp-session-id"), exchange.caller.principal)
         last = exchange.headers.get(b"last-event-id")
         if last is None:
@@ -252,12 +252,12 @@ class Posts:
         elif is_modern(exchange.headers, single):
             require_single(envelope)
             if single is not None:
-                self._check_stateless(exchange, single)
+                self._check_modern(exchange, single)
             await self._answer_alone(exchange)
         else:
             await self._answer_in_session(exchange, single)
 
-    def _check_stateless(self, exchange: Exchange, envelope: Envelope) -> None:
+    def _check_modern(self, exchange: Exchange, envelope: Envelope) -> None:
         if envelope.is_request:
             check_modern(exchange.headers, envelope)
             if envelope.method == "tools/call" and envelope.params is not None:
@@ -280,7 +280,7 @@ class Posts:
                 self._engine.close(peer)
 
     async def _answer_in_session(self, exchange: Exchange, envelope: Envelope | None) -> None:
-        check_handshake_version(exchange.headers)
+        check_legacy_version(exchange.headers)
         name = exchange.headers.get(b"mcp-session-id")
         if name is None and envelope is not None and envelope.is_request and envelope.method == "initialize":
             await self._open_session(exchange)

@@ -1,4 +1,4 @@
-"""The sessions of the legacy era: their owners, their streams, and when they end.
+"""The sessions of legacy clients: their owners, their streams, and when they end.
 
 An idle session costs a few hundred bytes. It ends when its client says so, when it was idle for long, or,
 least recently used first, when there are too many.

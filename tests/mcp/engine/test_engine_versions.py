@@ -1,4 +1,4 @@
-"""Handshake and discovery: which era a request belongs to, and what it is told."""
+"""Handshake and discovery: which requests are legacy and which modern, and what they are told."""
 
 import asyncio
 import json
@@ -91,7 +91,7 @@ def test_what_is_not_offered_is_neither_declared_nor_answered(serve, desk, versi
         ([], -32602),
     ],
 )
-def test_a_request_of_the_newer_era_must_say_so_completely(serve, meta, code):
+def test_a_modern_request_must_say_so_completely(serve, meta, code):
     """MCP specification 2026-07-28, _meta and Protocol Version Negotiation."""
     params = {} if meta is None else {"_meta": meta}
     error = send(serve(echo), Peer(), "server/discover", params)["error"]
@@ -101,7 +101,7 @@ def test_a_request_of_the_newer_era_must_say_so_completely(serve, meta, code):
         assert MODERN in error["data"]["supported"]
 
 
-def test_a_transport_can_say_that_a_request_is_of_the_newer_era(serve):
+def test_a_transport_can_say_that_a_request_is_modern(serve):
     """The HTTP header MCP-Protocol-Version, before _meta is looked at."""
     error = send(serve(echo), Peer(version=MODERN), "tools/list", {})["error"]
     assert (error["code"], "missing" in error["data"]) == (-32602, True)
@@ -118,7 +118,7 @@ def test_methods_that_an_era_does_not_have_are_not_found(serve, method):
 
 
 @pytest.mark.parametrize("method", ["subscriptions/listen", "tasks/update", "x/y"])
-def test_methods_of_the_newer_era_are_not_found_in_the_older(serve, desk, method):
+def test_modern_methods_are_not_found_by_legacy_clients(serve, desk, method):
     """MCP specification 2025-11-25, schema."""
     assert desk(serve(echo), "2025-11-25").now(method)["error"]["code"] == -32601
 
