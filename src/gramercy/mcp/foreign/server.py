@@ -224,7 +224,7 @@ class ForeignServer:
             await self._within(STARTING, "the start of", session.start(), session)
         except ServerGoneError as error:
             await session.link.close(0)
-            # Some servers of the legacy era end when they are asked in the modern one.
+            # Some legacy servers end when they get a modern request.
             if era == "auto" and session.is_modern and not self._is_closed:
                 return await self._begin("legacy")
             raise self._explained(error, session) from None

@@ -1,4 +1,4 @@
-"""One conversation with another server, in the era that it speaks: greeting, list of tools, calls."""
+"""One conversation with another server, legacy or modern, as it speaks: greeting, list of tools, calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Era: TypeAlias = Literal["auto", "modern", "legacy"]
 CLIENT = {"name": "gramercy", "version": __version__}
-# Seconds: a server of the legacy era may not answer at all to a request of the modern one.
+# Seconds: a legacy server may not answer a modern request at all.
 PROBING = 5.0
 # A list that never ends must end here; large servers have some hundred tools.
 MOST_PAGES = 100
@@ -51,7 +51,7 @@ class ForeignSession:
 
     @property
     def is_modern(self) -> bool:
-        """Whether the server speaks the modern era."""
+        """Whether the server is modern."""
         return self.version == MODERN
 
     async def start(self) -> None:
@@ -62,12 +62,12 @@ class ForeignSession:
         try:
             await self._initialize()
         except RemoteError:
-            # A slow server of the modern era may have missed the time in which it was asked for it.
+            # A slow modern server may have missed the time in which it was asked for it.
             if self._era == "legacy" or not await self._discovered():
                 raise
 
     async def _discovered(self) -> bool:
-        """Ask in the modern era; a server of the legacy one answers with an error, or not at all."""
+        """Ask as a modern client; a legacy server answers with an error, or not at all."""
         self.version = MODERN
         try:
             async with asyncio.timeout(PROBING):

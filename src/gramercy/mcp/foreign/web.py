@@ -98,7 +98,7 @@ class WebLink:
         return found
 
     async def _resumed(self, outgoing: Outgoing, events: EventReader) -> Message | None:
-        """Ask for the rest of a stream that a server of the legacy era has ended early."""
+        """Ask for the rest of a stream that a legacy server has ended early."""
         await asyncio.sleep(events.retry_ms / 1000)
         headers = self._all_headers(outgoing.version, None)
         headers |= {"last-event-id": events.last_id or "", "accept": "text/event-stream"}
@@ -157,7 +157,7 @@ class WebLink:
             raise ForeignError(f"{self._url} redirects to {target}, which is not followed: give that address")
 
     def _all_headers(self, version: str | None, method: str | None) -> dict[str, str]:
-        """Return the headers of one message; a method is named only in the era that wants it."""
+        """Return the headers of one message; only modern servers want the method named."""
         headers = self._headers | {
             "accept": "application/json, text/event-stream",
             "accept-encoding": "identity",
@@ -195,7 +195,7 @@ class WebLink:
             return
 
     def forget(self, outgoing: Outgoing, cancellation: bytes) -> None:
-        """Tell a server with a session; in the modern era the end of the stream says it already."""
+        """Tell a server with a session; to a modern one the end of the stream says it already."""
         if self._session is not None and self._client is not None:
             with contextlib.suppress(ServerGoneError):
                 self.tell(cancellation, outgoing.version)

@@ -1,4 +1,4 @@
-"""The header rules of both eras: what must be there, what must be acceptable, what must agree with the body.
+"""The header rules for legacy and modern clients: what must be there, be acceptable, agree with the body.
 
 Proxies between client and server route by headers; a request whose headers and body disagree is refused, so
 that it cannot pass a proxy as one thing and be served as another. Arguments of tools may be repeated in
@@ -113,14 +113,14 @@ def check_content(headers: Mapping[bytes, bytes]) -> None:
 
 
 def is_modern(headers: Mapping[bytes, bytes], envelope: Envelope | None) -> bool:
-    """Tell whether a request is of the modern era: by its header, or by what the body declares."""
+    """Tell whether a request is modern: by its header, or by what the body declares."""
     if headers.get(b"mcp-protocol-version") == MODERN_HEADER:
         return True
     return envelope is not None and envelope.version is not None
 
 
-def check_handshake_version(headers: Mapping[bytes, bytes]) -> None:
-    """Raise HttpError (400) for a revision that is not spoken; old legacy clients send no header."""
+def check_legacy_version(headers: Mapping[bytes, bytes]) -> None:
+    """Raise HttpError (400) for a revision that is not spoken; early legacy clients send no header."""
     version = headers.get(b"mcp-protocol-version")
     if version is not None and version.decode("latin-1") not in LEGACY:
         raise HttpError(
@@ -180,7 +180,7 @@ def mismatch(reason: str) -> HttpError:
 
 
 def require_single(envelope: object) -> None:
-    """Raise HttpError (400) for a batch, which the modern era does not have."""
+    """Raise HttpError (400) for a batch, which the modern protocol does not have."""
     if isinstance(envelope, list):
         raise HttpError(400, "batches are not part of this revision: send one message")
 

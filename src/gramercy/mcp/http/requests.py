@@ -137,7 +137,7 @@ _failures = msgspec.json.Decoder(_Failure)
 
 
 def lacks_metadata(answer: bytes) -> bool:
-    """Tell whether an error is about what every request of the modern era must declare."""
+    """Tell whether an error is about what every modern request must declare."""
     try:
         error = _failures.decode(answer).error
     except msgspec.DecodeError:

@@ -82,7 +82,7 @@ class Stream:
             self._append(message)
 
     def close_stream(self) -> None:
-        """Let the client come back for the rest: ends the connection, not the request (legacy era only)."""
+        """Let the client come back for the rest: ends the connection, not the request (legacy only)."""
         if threading.get_ident() != self._ground.thread:
             self._elsewhere(self.close_stream)
         elif not self.is_finished and self.number is not None and (self._primes or self.place):
