@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gramercy.images.output import Log
 from tests.images import children
 
 CODE = {
@@ -291,3 +292,13 @@ def test_a_fresh_image_has_no_symbols_of_its_own_where_users_work(live, words):
         pytest.skip("a matter of Lisp")
     found = live.ask("package_symbols", package="CL-USER", **{"include-internal": True})
     assert found["data"]["symbols"] == []
+
+
+def test_a_log_tells_its_last_words_after_the_end_of_all_processes():
+    """Defect: a call after the death of the zygote raised ValueError, since the pipe had been closed at EOF."""
+    log = Log()
+    os.write(log.writer, b"last words")
+    log.close_writer()
+    log.wait_for_end(10)
+    assert log.news() == "last words"
+    assert log.news() == ""

@@ -130,7 +130,7 @@ class Log:
         """Tell whether there is something to read: FIONREAD costs less than a read that raises EAGAIN."""
         try:
             return fcntl.ioctl(self.reader, termios.FIONREAD, _ZERO) != _ZERO
-        except OSError:
+        except (OSError, ValueError):  # closed after EOF, also while this thread asks
             return False
 
     def pump(self) -> bool:

@@ -12,6 +12,7 @@ import os
 import threading
 from collections import deque
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ from gramercy.toolsets import storage
 from gramercy.toolsets.documents import Document, Documents, Script, decode, unwritable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gramercy.toolsets.storage import Content
 
 # A file passes through the model's context whole; what is larger is data, which evaluated code reads better.
@@ -35,18 +38,21 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 class Workspace:
-    """One project directory."""
+    """One project directory. A function in its place is asked for it when the workspace is first used."""
 
-    def __init__(self, root: str | Path) -> None:
-        try:
-            self.root = Path(root).resolve(strict=True)
-        except OSError as error:
-            raise WorkspaceError(f"the project {root} cannot be used: {error.strerror}") from None
-        if not self.root.is_dir():
-            raise WorkspaceError(f"the project {root} is not a directory")
+    def __init__(self, root: str | Path | Callable[[], Path]) -> None:
+        if callable(root):
+            self._find_root = root
+        else:
+            self.root = _directory(root)
         self.documents = Documents()
         self._past = Past()
         self._lock = threading.RLock()
+
+    @cached_property
+    def root(self) -> Path:
+        """The real path of the directory."""
+        return _directory(self._find_root())
 
     def resolve(self, path: str) -> Path:
         """Return the real place of a path; refuse one that leads out of the project, by a symlink too."""
@@ -276,3 +282,13 @@ class Past:
     def forget_last(self) -> None:
         """Drop the latest write: it has been taken back."""
         self._writes.pop()
+
+
+def _directory(root: str | Path) -> Path:
+    try:
+        found = Path(root).resolve(strict=True)
+    except OSError as error:
+        raise WorkspaceError(f"the project {root} cannot be used: {error.strerror}") from None
+    if not found.is_dir():
+        raise WorkspaceError(f"the project {root} is not a directory")
+    return found

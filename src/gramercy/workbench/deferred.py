@@ -1,4 +1,4 @@
-"""Images, workspaces and offers that cost nothing before they are used.
+"""Images and offers that cost nothing before they are used.
 
 Not a process is started for them, and what they need is not even imported.
 """
@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-    from pathlib import Path
 
     from gramercy.execution.executor import Executor
     from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, Image, Reply, UndoWay, Watcher
     from gramercy.mcp import catalogue
     from gramercy.mcp.catalogue import Catalog, Change
-    from gramercy.toolsets.workspace import Workspace
 
 
 class DeferredImage:
@@ -155,31 +153,6 @@ class DeferredImage:
         if self._opened is not None:
             self._opened.interrupt()
             self._opened.close()
-
-
-class DeferredWorkspace:
-    """A workspace whose directory is not known before it is used."""
-
-    def __init__(self, find_root: Callable[[], Path]) -> None:
-        self._find_root = find_root
-        self._lock = threading.Lock()
-        self._workspace: Workspace | None = None
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(self._workspace or self._made(), attribute)
-
-    def _made(self) -> Workspace:
-        from gramercy.toolsets.workspace import Workspace
-
-        with self._lock:
-            if self._workspace is None:
-                self._workspace = Workspace(self._find_root())
-            return self._workspace
-
-
-def deferred_workspace(find_root: Callable[[], Path]) -> Workspace:
-    """Return a workspace that finds its directory when it is first used."""
-    return cast("Workspace", DeferredWorkspace(find_root))
 
 
 class DeferredCatalog:

@@ -16,7 +16,7 @@ from gramercy.errors import SourceError
 from gramercy.images.base import Gallery
 from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
-from gramercy.workbench.deferred import DeferredImage, close_within, deferred_workspace, offers_of
+from gramercy.workbench.deferred import DeferredImage, close_within, offers_of
 from gramercy.workbench.settings import LANGUAGES, SPOKEN, read_image_names
 from gramercy.workbench.site import Site
 
@@ -191,8 +191,9 @@ def _image_tools(
         yield from opened_image_tools(studio)
     if "core" in service.toolsets:
         from gramercy.toolsets.core import core_tools
+        from gramercy.toolsets.workspace import Workspace
 
-        yield from core_tools(workshop, deferred_workspace(site.path))
+        yield from core_tools(workshop, Workspace(site.path))
     if "session" in service.toolsets:
         from gramercy.toolsets.session import session_tools
 

@@ -26,8 +26,7 @@ from gramercy.ui.cli.options import (
     timeout_option,
 )
 from gramercy.ui.cli.reading import Completer, Entries, offer_names, piped_line, remembered, typed_line
-from gramercy.ui.cli.terminal import show, stoppable, tell, visible
-from gramercy.ui.cli.tools import summary_line
+from gramercy.ui.cli.terminal import show, stoppable, summary_line, tell, visible
 from gramercy.workbench.site import usable_project
 from gramercy.workbench.sources import image_registry, live_image
 

@@ -9,7 +9,6 @@ import json
 import signal
 import sys
 import threading
-from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +16,9 @@ import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
 
+    from gramercy.tools.tool import Tool
 
 T = TypeVar("T")
 # An evaluation may swallow one interrupt; the next comes before a person presses Ctrl-C again.
@@ -46,8 +47,17 @@ def tell(text: str) -> None:
     click.echo(visible(text), err=True)
 
 
+def summary_line(tool: Tool) -> str:
+    """Write a tool on one line: name, level and the first sentence of what it does."""
+    sentence, stop, _ = tool.description.partition("\n")[0].partition(". ")
+    return f"{tool.name:<24} {tool.safety_level.value:<10} {sentence}{stop.strip()}"
+
+
 def in_background(work: Callable[[], T]) -> Future[T]:
     """Start work on a thread that does not keep the program from ending."""
+    # Loads the logging package, which no other command needs.
+    from concurrent.futures import Future
+
     future: Future[T] = Future()
 
     def run() -> None:
@@ -62,6 +72,8 @@ def in_background(work: Callable[[], T]) -> Future[T]:
 
 def stoppable(work: Callable[[], T], stop: Callable[[], object]) -> T:
     """Return what the work returns; Ctrl-C stops it, again and again, and nothing of it is lost."""
+    from concurrent.futures import wait
+
     with _interrupts() as is_unwanted:
         future = in_background(work)
         while not wait([future], RETRY_SECONDS).done:

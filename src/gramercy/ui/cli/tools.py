@@ -16,7 +16,7 @@ from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.main import DENIED, FAILED
 from gramercy.ui.cli.options import LEVELS, origin_options, policy_option
-from gramercy.ui.cli.terminal import visible
+from gramercy.ui.cli.terminal import summary_line, visible
 from gramercy.workbench.sources import assembled, load_policy
 
 if TYPE_CHECKING:
@@ -50,12 +50,6 @@ def list_tools(
         return
     for tool in tools:
         click.echo(visible(summary_line(tool)))
-
-
-def summary_line(tool: Tool) -> str:
-    """Write a tool on one line: name, level and the first sentence of what it does."""
-    sentence, stop, _ = tool.description.partition("\n")[0].partition(". ")
-    return f"{tool.name:<24} {tool.safety_level.value:<10} {sentence}{stop.strip()}"
 
 
 @group.command("show")

@@ -1,6 +1,7 @@
-"""The settings of clients that write TOML: each server is a table of its own.
+"""The settings of clients that write TOML: each server is a table of its own. All else stays as it is.
 
 Statements are found by blanking strings and comments; what they mean is always asked of the real parser.
+tomlkit is not used: with a table it removes the comment above the next one, and it mixes line ends.
 """
 
 from __future__ import annotations
