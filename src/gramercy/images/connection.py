@@ -134,7 +134,7 @@ class Connection:
             if not chunk:
                 raise ImageGoneError("the image has ended")
             # Nearly always one read brings one frame, which then skips the buffer.
-            if not self._buffer and _is_one_frame(chunk):
+            if not self._buffer and int.from_bytes(chunk[:_HEADER_SIZE]) == len(chunk) - _HEADER_SIZE:
                 return chunk[_HEADER_SIZE:]
             self._buffer += chunk
             frame = self._take_frame()
@@ -203,10 +203,6 @@ class Connection:
             os.close(handle)
 
 
-def _is_one_frame(chunk: bytes) -> bool:
-    return len(chunk) >= _HEADER_SIZE and _HEADER.unpack_from(chunk)[0] == len(chunk) - _HEADER_SIZE
-
-
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
@@ -237,7 +233,10 @@ _KEYWORDS = _Keywords()
 def as_plist(request: dict[str, Any]) -> bytes:
     """Write a request as one property list, in standard syntax and without read-time evaluation."""
     if len(request) == _MEMBERS and "code" in request and request.get("then_fork") is not None:
-        return _evaluation(**request)
+        code, tag = request["code"], request["then_fork"]
+        if '"' in code or "\\" in code:
+            code = _escaped(code)
+        return f'(:op "{request["op"]}" :code "{code}" :then-fork "{tag}" :id {request["id"]})'.encode()
     words = [f"{_KEYWORDS[name]} {_datum(value)}" for name, value in request.items() if value is not None]
     return f"({' '.join(words)})".encode()
 
@@ -247,14 +246,8 @@ def as_plist(request: dict[str, Any]) -> bytes:
 _MEMBERS = 4
 
 
-def _evaluation(op: str, code: str, then_fork: str, id: int) -> bytes:  # noqa: A002 - the name of the field
-    return f'(:op "{op}" :code "{_escaped(code)}" :then-fork "{then_fork}" :id {id})'.encode()
-
-
 def _escaped(text: str) -> str:
-    if '"' in text or "\\" in text:
-        return text.replace("\\", "\\\\").replace('"', '\\"')
-    return text
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _datum(value: Any) -> str:
