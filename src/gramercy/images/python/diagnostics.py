@@ -80,7 +80,7 @@ class Sources:
         return cache if type(cache) is dict else {}
 
 
-class Cautions:
+class CollectedWarnings:
     """The warnings of the evaluation under way."""
 
     def __init__(self, sources: Sources) -> None:

@@ -12,7 +12,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from .anatomy import MISSING, class_space, is_class, is_module, raw_space
-from .diagnostics import Cautions, Sources, failure
+from .diagnostics import CollectedWarnings, Sources, failure
 from .evaluation import Run
 from .journal import CALLS, Binding, Step
 from .looks import only_reads
@@ -91,7 +91,7 @@ def compile_code(session: Session, request: Reply) -> Reply:
     def work(run: Run) -> None:
         name = session.sources.add(code)
         session.evaluator.parse(code, name, session.current)
-        check(code, name, session.sources, session.cautions, space)
+        check(code, name, session.sources, session.warnings, space)
         session.evaluator.run(code, session.current, space, run)
 
     reply, _run = session.perform(work, module, request)
@@ -121,7 +121,9 @@ def enter(session: Session, request: Reply) -> ModuleType:
     return module
 
 
-def check(code: str, name: str, sources: Sources, cautions: Cautions, known: dict[str, object]) -> None:
+def check(
+    code: str, name: str, sources: Sources, collected: CollectedWarnings, known: dict[str, object]
+) -> None:
     """Warn about names that neither the code, the module nor Python defines."""
     compiled = compile(code, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     if _has_star_import(code, name):
@@ -129,7 +131,7 @@ def check(code: str, name: str, sources: Sources, cautions: Cautions, known: dic
     stored = {step.argval for unit in _units(compiled) for step in _steps(unit) if step.opname in _STORES}
     defined = stored | _IMPLICIT | set(known) | set(vars(builtins))
     for missing, line in _missing(compiled, defined):
-        cautions.add(
+        collected.add(
             "warning",
             "UndefinedName",
             f"undefined name '{missing}'",
@@ -186,7 +188,7 @@ def _instructions(tree: ast.Module) -> str:
     return shorten(written.getvalue(), _TEXT)
 
 
-class Return:
+class Undo:
     """One undo."""
 
     def __init__(self, step: Step, session: Session) -> None:
@@ -246,13 +248,13 @@ def undo_definitions(session: Session, request: Request) -> Reply:
     step = journal.pop()
     if step is None:
         raise RequestError("NothingToUndo", _NOTHING)
-    way = Return(step, session)
-    reply, _run = session.perform(way.run, session.main, {**request, "id": None})
+    undo = Undo(step, session)
+    reply, _run = session.perform(undo.run, session.main, {**request, "id": None})
     reply.pop("forms")
     reply.pop("changed", None)
-    if way.changed:
-        reply["changed"] = way.changed
-    reply["notes"] = way.notes
+    if undo.changed:
+        reply["changed"] = undo.changed
+    reply["notes"] = undo.notes
     return reply
 
 

@@ -68,7 +68,7 @@ class Server:
 
     def __init__(self, options: Options, connection: Connection) -> None:
         self._address: Address = options.address
-        self._household = Household(options)
+        self._environment = Environment(options)
         self._connection = connection
         self._role = "zygote"
         self._mirror = open_mirror(options.mirror)
@@ -214,10 +214,10 @@ class Server:
         if self._role == "zygote":
             self.family.stop_adopting()
             shield()
-            self._household.move_in()
+            self._environment.set_up()
             self._session.begin()
             if not plain:
-                self._household.run_init(self._session)
+                self._environment.run_init(self._session)
         self._session.loop.forget()
         self._session.unsettle()
         self._role = role
@@ -268,7 +268,7 @@ def _limited(seconds: int) -> Iterator[None]:
         _signal(_ALARM, _DEFAULT)
 
 
-class Household:
+class Environment:
     """What the command line says about packages, project and the file to run first."""
 
     def __init__(self, options: Options) -> None:
@@ -282,7 +282,7 @@ class Household:
 
             self._site = site
 
-    def move_in(self) -> None:
+    def set_up(self) -> None:
         """Take up the packages of the environment, then put the project first.
 
         In this order a sitecustomize of the project does not run, as with `python script.py`; the code of

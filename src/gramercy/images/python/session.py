@@ -18,7 +18,7 @@ from typing import Any
 
 from .anatomy import is_module, raw_space
 from .definitions import Definitions
-from .diagnostics import Cautions, Sources, failure
+from .diagnostics import CollectedWarnings, Sources, failure
 from .evaluation import Evaluator, Loop, Run
 from .objects import Table
 from .processes import state
@@ -54,7 +54,7 @@ class Session:
         self.current = "__main__"
         self.console = Console(mirror)
         self.sources = Sources()
-        self.cautions = Cautions(self.sources)
+        self.warnings = CollectedWarnings(self.sources)
         self.loop = Loop()
         self.evaluator = Evaluator(self.sources, self.loop)
         self.definitions = Definitions(self.main)
@@ -89,7 +89,7 @@ class Session:
         self._load_ballast()
         run = Run(_size(request, "value_limit", 20_000))
         _modules["__main__"] = self.main
-        self.cautions.begin(raw_space(module))
+        self.warnings.begin(raw_space(module))
         self.console.begin(_size(request, "limit", 100_000), request.get("id"))
         self.definitions.origins.since = _time()
         started = _clock()
@@ -105,7 +105,7 @@ class Session:
             # Only our own requests have no id.
             if request.get("id") is not None and (error is not None or not (run.reads or run.pure)):
                 self.definitions.journal.add(self.definitions.step)
-        reply["warnings"] = self.cautions.end()
+        reply["warnings"] = self.warnings.end()
         reply["error"] = error
         reply["truncated"] = truncated
         if self.effects is not None:
