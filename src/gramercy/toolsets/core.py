@@ -168,7 +168,7 @@ def register_core_tools(
 ) -> int:
     """Register the eighteen core tools and return their number; registering again changes nothing.
 
-    A caller that gives its own workspace can attach documents to it and take writes back.
+    A program that gives a workspace of its own can attach documents to it and take writes back.
     """
     workspace = project if isinstance(project, Workspace) else Workspace(project)
     return registry.register_all(core_tools(Workshop(source_of(image)), workspace))

@@ -147,7 +147,7 @@ class Site:
         return self.client.post(self.url, content=content, headers={k: v for k, v in sent.items() if v})
 
     def post_modern(self, method: str, about: str | None = None, /, **params: Any) -> httpx.Response:
-        """Post a request of the newer era with all its headers."""
+        """Post a request of the modern era with all its headers."""
         return self.post(modern_message(method, **params), **modern_headers(method, about))
 
     def initialize(self, version: str = "2025-11-25", **headers: str) -> dict[str, str]:

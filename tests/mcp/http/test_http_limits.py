@@ -11,8 +11,8 @@ from uvicorn.server import ServerState
 
 from gramercy.errors import HttpError
 from gramercy.mcp.http import Caller, HttpApp, HttpSettings, TokenGate
-from gramercy.mcp.http.app import REMEMBERED_CALLERS, Load, Rate
 from gramercy.mcp.http.connections import bounded_by
+from gramercy.mcp.http.settings import REMEMBERED_CALLERS, Load, Rate
 
 ALICE, BOB = "alice" * 5, "bob" * 8
 HEAD = b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"

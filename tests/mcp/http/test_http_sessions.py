@@ -1,4 +1,4 @@
-"""Sessions of the older era: their beginning, their end, and what they cost."""
+"""Sessions of the legacy era: their beginning, their end, and what they cost."""
 
 import asyncio
 import gc

@@ -1,43 +1,69 @@
-"""The transport as an ASGI application: which requests it lets in, how many, and which part answers.
+"""The transport as an ASGI application: which requests it lets in, how many, and how each is answered.
 
-Runs in any ASGI server; what only the server can bound (slow senders and readers) is in connections.py.
+A posted message is answered with JSON when the answer stands alone, else with a stream. A modern request
+has a peer of its own and is cancelled when its client disconnects; a legacy one has a session, and a stream
+that can be resumed. What only the server can bound is in connections.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from gramercy.errors import HttpError
+from gramercy.mcp.base import Peer
 from gramercy.mcp.http.auth import Origins, Refusal
 from gramercy.mcp.http.headers import (
     RepeatedArguments,
     check_accept,
     check_content,
     check_legacy_version,
+    check_modern,
     collect,
     is_modern,
+    require_single,
 )
-from gramercy.mcp.http.posts import Posts
-from gramercy.mcp.http.requests import Exchange
-from gramercy.mcp.http.responses import internal_error, send_empty, send_json, send_refusal, with_headers
+from gramercy.mcp.http.requests import Envelope, Exchange, lacks_metadata
+from gramercy.mcp.http.responses import (
+    end_stream,
+    internal_error,
+    refusal_body,
+    send_empty,
+    send_json,
+    send_refusal,
+    start_stream,
+    with_headers,
+)
 from gramercy.mcp.http.sessions import Sessions
-from gramercy.mcp.http.streams import Delivery, Ground
-from gramercy.mcp.jsonrpc import Code
+from gramercy.mcp.http.settings import Load, Rate
+from gramercy.mcp.http.streams import Delivery, Ground, Stream
+from gramercy.mcp.jsonrpc import Code, error_code
+from gramercy.mcp.versions import MODERN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gramercy.mcp.base import MessageReceiver
+    from gramercy.mcp.base import Answer, MessageReceiver
     from gramercy.mcp.http.headers import SchemaSource
     from gramercy.mcp.http.responses import Receive, Scope, Send
+    from gramercy.mcp.http.sessions import HttpSession
     from gramercy.mcp.http.settings import HttpSettings
 
 METHODS = (b"allow", b"POST, GET, DELETE, OPTIONS")
-# Callers whose rate is counted; one that was dropped starts anew with a full bucket. About 500 kB.
-REMEMBERED_CALLERS = 4096
+log = logging.getLogger("gramercy.mcp")
+# Modern clients are told some errors by the status too; legacy ones only what is no message at all. A client
+# of both kinds takes other errors with such a status for a server that is not modern.
+MODERN_STATUS: dict[int, int] = {
+    Code.PARSE_ERROR: 400,
+    Code.INVALID_REQUEST: 400,
+    Code.METHOD_NOT_FOUND: 404,
+    Code.HEADER_MISMATCH: 400,
+    Code.MISSING_CAPABILITY: 400,
+    Code.UNSUPPORTED_VERSION: 400,
+}
+LEGACY_STATUS: dict[int, int] = {Code.PARSE_ERROR: 400, Code.INVALID_REQUEST: 400}
+# Kept as long as the session: what a client says of itself has some hundred bytes.
+LONGEST_HANDSHAKE = 64 << 10
 
 
 class HttpApp:
@@ -90,7 +116,9 @@ class HttpApp:
             await self._count(scope["method"], exchange)
         except HttpError as refusal:
             await send_refusal(send, refusal, None if exchange is None else exchange.request_id)
-        except Exception:  # noqa: BLE001 - one of the doors: whatever happens inside is an answer without details
+        except Exception:
+            # One of the doors: a fault of ours is an answer without details, and logged without the body.
+            log.exception("the HTTP request %s %s failed", scope["method"], scope["path"])
             await send_refusal(send, internal_error(), None if exchange is None else exchange.request_id)
 
     async def _admit(self, headers: dict[bytes, bytes], receive: Receive, send: Send) -> Exchange:
@@ -197,69 +225,145 @@ def _is_modern(exchange: Exchange) -> bool:
     return is_modern(exchange.headers, None)
 
 
-class Rate:
-    """A bucket of requests per principal, refilled at a steady rate."""
+class Posts:
+    """Hands messages to the engine and brings back what it says."""
 
-    def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:
-        self._per_second = per_second
-        self._burst = float(burst)
-        self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+    def __init__(
+        self,
+        engine: MessageReceiver,
+        settings: HttpSettings,
+        sessions: Sessions,
+        repeated: RepeatedArguments,
+        ground: Ground,
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._sessions = sessions
+        self._repeated = repeated
+        self._ground = ground
+        self.deliveries: set[Delivery] = set()
 
-    def take(self, principal: str) -> None:
-        """Count one request; raise HttpError (429) with the time to wait when there were too many."""
-        if self._per_second <= 0:
-            return
-        now = self._clock()
-        left, since = self._buckets.get(principal, (self._burst, now))
-        left = min(self._burst, left + (now - since) * self._per_second)
-        if left < 1.0:
-            wait = max(1, round((1.0 - left) / self._per_second + 0.5))
-            raise HttpError(
-                429,
-                f"more than {self._per_second:g} requests per second: wait {wait} s and go slower",
-                code=Code.BUSY,
-                headers=((b"retry-after", str(wait).encode()),),
-            )
-        self._buckets[principal] = (left - 1.0, now)
-        self._buckets.move_to_end(principal)
-        if len(self._buckets) > REMEMBERED_CALLERS:
-            self._buckets.popitem(last=False)
-
-
-class Load:
-    """How many requests are being answered, of one principal and of all."""
-
-    def __init__(self, each: int, total: int) -> None:
-        self._each = each
-        self._total = total
-        self._running: dict[str, int] = {}
-        self.count = 0
-
-    def enter(self, principal: str) -> None:
-        """Count a request that begins; raise HttpError when too many are running (429, 503 for all)."""
-        mine = self._running.get(principal, 0)
-        if mine >= self._each:
-            raise _refusal(429, f"{mine} requests of yours are running")
-        if self.count >= self._total:
-            raise _refusal(503, f"the server is answering {self.count} requests")
-        self._running[principal] = mine + 1
-        self.count += 1
-
-    def leave(self, principal: str) -> None:
-        """Count a request that ended."""
-        self.count -= 1
-        mine = self._running[principal] - 1
-        if mine:
-            self._running[principal] = mine
+    async def answer(self, exchange: Exchange) -> None:
+        """Answer one message."""
+        envelope = exchange.envelope
+        single = envelope if isinstance(envelope, Envelope) else None
+        if envelope is None:
+            await self._answer_alone(exchange)
+        elif is_modern(exchange.headers, single):
+            require_single(envelope)
+            if single is not None:
+                self._check_modern(exchange, single)
+            await self._answer_alone(exchange)
         else:
-            del self._running[principal]
+            await self._answer_in_session(exchange, single)
+
+    def _check_modern(self, exchange: Exchange, envelope: Envelope) -> None:
+        if envelope.is_request:
+            check_modern(exchange.headers, envelope)
+            if envelope.method == "tools/call" and envelope.params is not None:
+                self._repeated.check(envelope.params, exchange.headers)
+        elif envelope.method is None:
+            raise HttpError(400, "clients send requests and notifications in this revision, no responses")
+
+    async def _answer_alone(self, exchange: Exchange) -> None:
+        caller = exchange.caller
+        version = MODERN if is_modern(exchange.headers, None) else None
+        peer = Peer(principal=caller.principal, ceiling=caller.ceiling, version=version)
+        stream = Stream(self._ground)
+        is_quick = False
+        try:
+            answer = self._engine.take(peer, exchange.received, stream)
+            is_quick = isinstance(answer, bytes) or answer is None
+            await self._deliver(exchange, answer, stream, None)
+        finally:
+            if not is_quick or peer.on_close:
+                self._engine.close(peer)
+
+    async def _answer_in_session(self, exchange: Exchange, envelope: Envelope | None) -> None:
+        check_legacy_version(exchange.headers)
+        name = exchange.headers.get(b"mcp-session-id")
+        if name is None and envelope is not None and envelope.is_request and envelope.method == "initialize":
+            await self._open_session(exchange)
+            return
+        session = self._sessions.find(name, exchange.caller.principal)
+        # The newest token decides what the client may do from now on.
+        session.peer.ceiling = exchange.caller.ceiling
+        stream = session.begin_stream(self._ground)
+        session.busy += 1
+        try:
+            answer = self._engine.take(session.peer, exchange.received, stream)
+            await self._deliver(exchange, answer, stream, session)
+        finally:
+            session.busy -= 1
+
+    async def _open_session(self, exchange: Exchange) -> None:
+        if exchange.size > LONGEST_HANDSHAKE:
+            raise HttpError(413, f"this initialize is too long: at most {LONGEST_HANDSHAKE} bytes are read")
+        peer = Peer(principal=exchange.caller.principal, ceiling=exchange.caller.ceiling)
+        answer = self._engine.take(peer, exchange.received)
+        if answer is not None and not isinstance(answer, bytes):
+            answer = await answer
+        if answer is None or peer.version is None:
+            self._engine.close(peer)
+            body = answer or refusal_body(internal_error(), exchange.request_id)
+            await send_json(exchange.send, 400 if error_code(body) == Code.INVALID_REQUEST else 200, body)
+            return
+        name = self._sessions.open(peer)
+        await send_json(exchange.send, 200, answer, ((b"mcp-session-id", name.encode()),))
+
+    async def _deliver(
+        self, exchange: Exchange, answer: Answer, stream: Stream, session: HttpSession | None
+    ) -> None:
+        if isinstance(answer, bytes):
+            if not stream.place:
+                await send_json(exchange.send, _status(answer, session), answer)
+                return
+            stream.finish(answer)
+        elif answer is None:
+            await send_empty(exchange.send, 202)
+            return
+        else:
+            stream.run(asyncio.ensure_future(answer), lambda error: _lost(exchange, error))
+        await self._deliver_later(exchange, stream, session)
+
+    async def _deliver_later(self, exchange: Exchange, stream: Stream, session: HttpSession | None) -> None:
+        delivery = Delivery(stream, exchange.receive, self.deliveries)
+        is_kept = False
+        try:
+            await delivery.wait(self._settings.commit_seconds)
+            if stream.is_finished and not stream.place:
+                await _send_whole(exchange, stream, session)
+            elif not delivery.is_gone:
+                stream.prime()
+                if session is not None:
+                    session.keep(stream)
+                    is_kept = True
+                await delivery.pump(exchange.send, 0, self._settings.keepalive_seconds)
+        finally:
+            delivery.end()
+            if not is_kept:
+                stream.abandon()
 
 
-def _refusal(status: int, reason: str) -> HttpError:
-    return HttpError(
-        status,
-        f"{reason}, which is the limit: wait for one to end, or end a stream",
-        code=Code.BUSY,
-        headers=((b"retry-after", b"1"),),
-    )
+def _lost(exchange: Exchange, error: BaseException) -> bytes:
+    """Answer a request whose answer failed."""
+    log.error("the answer to request %r was lost", exchange.request_id, exc_info=error)
+    return refusal_body(internal_error(), exchange.request_id)
+
+
+async def _send_whole(exchange: Exchange, stream: Stream, session: HttpSession | None) -> None:
+    if stream.answer is None:
+        # A request that was cancelled has no answer, yet its response has to be one of the two kinds.
+        await start_stream(exchange.send)
+        await end_stream(exchange.send)
+    else:
+        await send_json(exchange.send, _status(stream.answer, session), stream.answer)
+
+
+def _status(answer: bytes, session: HttpSession | None) -> int:
+    code = error_code(answer)
+    if code is None:
+        return 200
+    if code == Code.INVALID_PARAMS and session is None and lacks_metadata(answer):
+        return 400
+    return (MODERN_STATUS if session is None else LEGACY_STATUS).get(code, 200)

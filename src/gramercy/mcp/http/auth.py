@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
     from gramercy.mcp.http.settings import HttpSettings
 
+# 96 bits in Base64; a shorter one could be guessed.
 SHORTEST_TOKEN = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who was let in: a name for limits and sessions, and how dangerous their tools may be."""
+    """An admitted caller: a name for limits and sessions, and the ceiling of its calls."""
 
     principal: str
     ceiling: Safety = Safety.DANGEROUS
@@ -35,7 +36,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Somebody who was not let in: the HTTP status, the WWW-Authenticate challenge, and the reason."""
+    """Why a caller is not admitted: the HTTP status, the WWW-Authenticate challenge, and the reason."""
 
     status: int
     challenge: str
@@ -43,11 +44,11 @@ class Refusal:
 
 
 class Gate(Protocol):
-    """Finds out who is calling."""
+    """Names the caller of a request by its Authorization header, or refuses it."""
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody is let in."""
+        """Whether every caller is admitted."""
 
     @property
     def documents(self) -> Mapping[str, bytes]:
@@ -61,7 +62,7 @@ class Gate(Protocol):
 
 
 class OpenGate:
-    """Lets everybody in, as one and the same caller."""
+    """Admits every request, as one and the same caller."""
 
     is_open = True
     documents: Mapping[str, bytes] = MappingProxyType({})
@@ -69,8 +70,8 @@ class OpenGate:
     def __init__(self, ceiling: Safety = Safety.DANGEROUS) -> None:
         self._caller = Caller("anonymous", ceiling)
 
-    async def admit(self, authorization: bytes | None) -> Caller | Refusal:  # noqa: ARG002 - nobody is asked
-        """Let the caller in."""
+    async def admit(self, authorization: bytes | None) -> Caller | Refusal:  # noqa: ARG002 - the header does not matter
+        """Admit the caller."""
         return self._caller
 
     def describe(self) -> str:
@@ -79,7 +80,7 @@ class OpenGate:
 
 
 class TokenGate:
-    """Lets in who sends one of some secret tokens; several may exist, with different ceilings."""
+    """Admits requests with one of some secret tokens, which may have different ceilings."""
 
     is_open = False
     documents: Mapping[str, bytes] = MappingProxyType({})
@@ -148,6 +149,7 @@ def _check_token(token: str) -> None:
 
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+# Values of the Host header that passed; clients of one server use a handful.
 REMEMBERED_HOSTS = 64
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gramercy.mcp.http.auth import Caller
     from gramercy.mcp.http.responses import Receive, Send
 
+# Digits of a Content-Length: a number of 64 bits has no more, and int() of a long text is slow.
 LONGEST_NUMBER = 18
 
 

@@ -1,7 +1,7 @@
-"""The sessions of legacy clients: who they belong to, what they stream, when they end.
+"""The sessions of legacy clients: their owners, their streams, and when they end.
 
-A session costs a few hundred bytes while nobody uses it; it ends when its client says so, when it was idle
-for long, or when there are too many.
+An idle session costs a few hundred bytes. It ends when its client says so, when it was idle for long, or,
+least recently used first, when there are too many.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # The revision that begins streams with an empty event; older clients would take it for a broken message.
 PRIMING = "2025-11-25"
+# Requests of one client that can be resumed at a time; the oldest without a connection makes room.
 MOST_STREAMS = 64
 STANDALONE = 0
 
@@ -74,7 +75,7 @@ class HttpSession:
         return stream, found[1]
 
     def sweep(self, before: float) -> None:
-        """Give up the streams that nobody came back for."""
+        """Drop the streams that were not resumed in time."""
         for number, stream in list((self._streams or {}).items()):
             if stream.detached_at is not None and stream.detached_at <= before:
                 self._drop(number)
@@ -127,7 +128,7 @@ class Sessions:
             raise HttpError(400, "the header Mcp-Session-Id is missing: initialize first, then send it")
         key = name.decode("latin-1")
         session = self._sessions.get(key)
-        # The session of somebody else is not told from one that never was.
+        # The session of another caller is not told from one that never was.
         if session is None or session.peer.principal != principal:
             raise HttpError(404, "Session not found: it has ended or never was. Initialize a new one")
         session.used = self._clock()
@@ -140,7 +141,7 @@ class Sessions:
         self._end((name or b"").decode("latin-1"))
 
     def sweep(self) -> None:
-        """End idle sessions, and streams that nobody came back for."""
+        """End idle sessions, and streams that were not resumed in time."""
         now = self._clock()
         idle_since = now - self._settings.session_seconds
         for name, session in list(self._sessions.items()):

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from gramercy.mcp.http.responses import Receive, Send
     from gramercy.mcp.http.settings import HttpSettings
 
+# How soon a client shall reconnect: a person notices a pause of half a second, and no more.
 RETRY_MS = 500
-# What is handed to the connection at a time.
+# Events in one write to the connection, so that a full stream does not hold up the loop.
 CHUNK = 256
 
 
@@ -164,7 +165,7 @@ class Stream:
         return self.place - kept <= cursor <= self.place
 
     def wake(self) -> None:
-        """Make whoever waits in `stir` look again."""
+        """Wake the connection that waits in `stir`."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
