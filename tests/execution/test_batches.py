@@ -151,7 +151,7 @@ def test_one_call_that_is_not_harmless_makes_all_wait_their_turn(run_all, name, 
         assert lock.acquire(blocking=False), "two calls ran at once"
         trace.append(("begin", arguments["n"]))
         for _ in range(100):
-            os.sched_yield()  # whoever else could run now would be noticed
+            os.sched_yield()  # another thread that could run now would be noticed
         trace.append(("end", arguments["n"]))
         lock.release()
 

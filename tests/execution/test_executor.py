@@ -236,7 +236,7 @@ def test_lone_surrogates_in_a_result_are_replaced(run):
 
 
 def test_the_handler_gets_arguments_that_are_its_own(run):
-    """Guard design: nobody shares the arguments of a call."""
+    """Guard design: the arguments of a call are shared with no one."""
     given = {"list": [1, {"a": 2}], "text": "hi"}
     seen: list[Any] = []
 

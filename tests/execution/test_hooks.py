@@ -1,4 +1,4 @@
-"""Observers watch and change nothing; transforms may rewrite, before anybody decides."""
+"""Observers watch and change nothing; transforms may rewrite, before the policy sees the call."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gramercy import Approved, Denied, Executor, Modified, Policy, Registry, ToolOutput, define_tool
 from gramercy.execution.journal import FINAL
 
-# Whoever hangs waits for this; it is set when a case is over, so that nothing is left behind.
+# A handler that hangs waits for this; it is set when a case is over, so that nothing is left behind.
 TINY = 0.01
 PARAMETERS: list[Any] = [
     {"name": "path", "type": "string"},

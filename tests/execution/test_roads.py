@@ -144,7 +144,7 @@ def test_a_dict_and_a_tool_call_give_the_same(run, inline):
 
 
 def test_a_call_that_is_begun_gives_its_result_at_once_or_an_awaitable():
-    """Performance design: whoever serves many clients makes a task only for what has to be waited for."""
+    """Performance design: a server of many clients makes a task only for what has to be waited for."""
     entered = []
 
     async def wait(arguments):

@@ -179,7 +179,7 @@ def test_the_look_at_a_target_may_be_async_and_has_the_tools_deadline(run):
 
 
 def test_who_looks_at_a_target_cannot_change_the_call(run):
-    """Guard design: nobody but transforms changes arguments."""
+    """Guard design: only transforms change arguments."""
     seen: list[Any] = []
 
     def look(arguments):

@@ -28,8 +28,16 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 ApprovalHandler: TypeAlias = Callable[..., Any]
+# A few paragraphs: more than people type, less than would crowd out the model's context.
 LONGEST_REASON = 2_000
+# The note on a reviewed edit quotes the rejected hunks, so it needs more room than a reason.
 LONGEST_NOTE = 8_000
+# A target that changes between every look and every answer is not something a person can approve.
+MOST_QUESTIONS = 3
+# The person waits for the preview before seeing the question; it may have to fork an image and run code.
+EFFECT_SECONDS = 20.0
+# Some 400 lines of a difference: what a person reads before deciding.
+LONGEST_EFFECT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +134,8 @@ def takes_request(handler: ApprovalHandler) -> bool:
     return True
 
 
-# A target that changes between every look and every answer is not something a person can approve.
-MOST_QUESTIONS = 3
-EFFECT_SECONDS = 20.0
-LONGEST_EFFECT = 20_000
-
-
 class _RefusalError(Exception):
-    """Why a call may not pass; the text goes to the model."""
+    """Why a call may not pass; never leaves the gate, and its text goes to the model."""
 
 
 class Gate:
@@ -161,7 +163,7 @@ class Gate:
             if ends_pipeline(error):
                 self.recorder.withdrawn(attempt)
                 raise
-            # The journal is a stranger's too: what cannot be recorded is not run.
+            # The journal too may raise anything: what cannot be recorded is not run.
             return self.recorder.denied(attempt, f"{attempt.tool.name} was not run: {error_text(error)}")
         return None
 
@@ -283,7 +285,7 @@ class Gate:
             if ends_pipeline(error):
                 raise
             text = error_text(error)
-            # A tool's own errors say what is wrong with the target; the executor's and a stranger's do not.
+            # A tool's own errors say what is wrong with the target; the executor's and Python's do not.
             if not isinstance(error, GramercyError) or isinstance(error, ExecutionError):
                 text = f"the state of its target cannot be told ({text})"
             raise _RefusalError(f"{tool.name} was not run: {text}") from None

@@ -19,7 +19,8 @@ from gramercy.execution.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
 
-# How long a cancelled coroutine may take to clean up before it is left behind.
+# How long a cancelled coroutine may take to clean up before it is left behind: enough to close a connection,
+# too short to be felt after a deadline.
 GRACE = 0.25
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ class BlockingCaller:
                 value = _wait(Worker(function, given).start(), limit)
             return on_a_loop(value, limit) if inspect.isawaitable(value) else value
         except GeneratorExit:
-            # Nobody closes a pipeline that never suspends, so the function raised it by itself.
+            # A coroutine that never suspends is never closed, so the function raised it by itself.
             raise ExecutionError("the code raised GeneratorExit") from None
 
     async def finish(self, awaitable: Awaitable[Any], limit: Limit) -> Any:
@@ -215,7 +216,7 @@ async def _on_a_worker(worker: Worker, limit: Limit) -> Any:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, finished: asyncio.Event) -> None:
-    # The loop may have been closed by somebody who no longer waits.
+    # The caller may have given up and closed its loop meanwhile.
     if not loop.is_closed():
         loop.call_soon_threadsafe(finished.set)
 
@@ -240,7 +241,7 @@ async def abandon(task: asyncio.Future[Any]) -> None:
 
 
 def _forget(task: asyncio.Future[Any]) -> None:
-    """Look at the outcome so that asyncio does not complain that nobody did."""
+    """Retrieve the exception, so that asyncio does not log it as never retrieved."""
     if not task.cancelled():
         task.exception()
 
@@ -284,7 +285,7 @@ def _is_looping() -> bool:
 
 
 def must_pass(error: BaseException) -> bool:
-    """Tell whether an exception belongs to whoever runs the program and must not become a failed result.
+    """Tell whether an exception is the caller's own interruption and must not become a failed result.
 
     Ctrl-C reaches the main thread only. A handler that raises CancelledError by itself has failed; only when
     its own task is being cancelled is it a cancellation.

@@ -7,11 +7,13 @@ from typing import Any, final
 
 import msgspec
 
-from gramercy.errors import Fault, GramercyError, InvalidArgumentsError
-from gramercy.gram.json_text import JsonTextError, read_json
+from gramercy.errors import Fault, GramercyError, InvalidArgumentsError, JsonTextError
+from gramercy.gram.json_text import read_json
 from gramercy.tools.formatting import format_tool_result
 from gramercy.tools.values import WHOLE, is_unicode, join_path
 
+# Some 1,000 tokens: room for a compiler's message, not for a whole log.
+LONGEST_ERROR = 4_000
 _decode = msgspec.json.Decoder().decode
 _PLAIN = frozenset({str, int, bool})
 
@@ -70,9 +72,6 @@ def parse_arguments(text: str | bytes) -> Any:
         raise InvalidArgumentsError([Fault(path, error.expected, error.found)]) from None
 
 
-LONGEST_ERROR = 4_000
-
-
 def text_for_model(value: Any, limit: int) -> str:
     """Format a value and cut it to a limit of characters, saying so at the end."""
     text = value if type(value) is str else format_tool_result(value)
@@ -87,7 +86,7 @@ def clean(text: str) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Describe an exception from a stranger in one bounded text, without its traceback."""
+    """Describe an exception of any code in one bounded text, without its traceback."""
     name = type(error).__name__
     try:
         message = str(error).strip()

@@ -52,6 +52,26 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Handler, Tool
 
 
+# Threads for a batch of safe calls: enough to overlap their waits, few enough not to flood one service.
+SIDE_BY_SIDE = 8
+# Names of tools in the answer to an unknown name: what a model reads at a glance.
+MOST_NAMED = 20
+# An id is repeated in every result and record of its call; those of providers have some 30 characters.
+LONGEST_ID = 200
+CALL_SHAPE = '{"id": "call_1", "name": "tool_name", "arguments": {…}}'
+# Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
+_ALLOW, _ASK, _DENY = Action.ALLOW, Action.ASK, Action.DENY
+# Types that are never awaitable: to ask inspect about every result would cost two bare calls.
+_PLAIN_RESULTS = SCALARS | {list, dict, tuple}
+_modules = sys.modules
+_UNTRACED = nullcontext()
+# Arguments that hold no containers are copied without looking inside.
+_copy_flat: Copying = dict.copy
+_copy_nested: Copying = copy_json
+Copying: TypeAlias = "Callable[[dict[str, Any]], dict[str, Any]]"
+Outcome: TypeAlias = "ToolResult | Coroutine[Any, Any, ToolResult]"
+
+
 @dataclass(slots=True)
 class Settings:
     """The parts and limits of one executor; deadlines in seconds, None for none."""
@@ -76,26 +96,6 @@ class Settings:
                 )
         if not is_duration(self.max_output) or not isinstance(self.max_output, int):
             raise ExecutionError(f"max_output is {self.max_output!r:.50}: expected a number of characters")
-
-
-# Threads for a batch of safe calls: enough to overlap their waits, few enough not to flood one service.
-SIDE_BY_SIDE = 8
-# Names of tools in the answer to an unknown name: what a model reads at a glance.
-MOST_NAMED = 20
-# An id is repeated in every result and record of its call; those of providers have some 30 characters.
-LONGEST_ID = 200
-CALL_SHAPE = '{"id": "call_1", "name": "tool_name", "arguments": {…}}'
-# Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
-_ALLOW, _ASK, _DENY = Action.ALLOW, Action.ASK, Action.DENY
-# Results that nobody needs to await, so that nobody needs to ask.
-_PLAIN_RESULTS = SCALARS | {list, dict, tuple}
-_modules = sys.modules
-_UNTRACED = nullcontext()
-# Arguments that hold no containers are copied without looking inside.
-_copy_flat: Copying = dict.copy
-_copy_nested: Copying = copy_json
-Copying: TypeAlias = "Callable[[dict[str, Any]], dict[str, Any]]"
-Outcome: TypeAlias = "ToolResult | Coroutine[Any, Any, ToolResult]"
 
 
 class Executor:
@@ -203,7 +203,7 @@ class Executor:
 
     @property
     def approval_handler(self) -> ApprovalHandler | None:
-        """The function that is asked; None when nobody can be, so that what needs approval is denied."""
+        """The function that is asked; None when there is none, so that what needs approval is denied."""
         return self._gate.handler
 
     @property
@@ -354,7 +354,7 @@ class Executor:
         return self._recorder.raised(attempt, error)
 
     def _may_overlap(self, batch: list[Any]) -> bool:
-        """Tell whether calls may run side by side: all safe, nobody to ask, and some that are not trivial."""
+        """Tell whether calls may run side by side: all safe, none asked about, not all trivial."""
         found = [self.settings.registry.find(_name_of(call)) for call in batch]
         tools = [tool for tool in found if tool is not None]
         if any(tool.safety_level is not Safety.SAFE or self.policy.may_ask(tool) for tool in tools):
@@ -371,7 +371,7 @@ def _batch(calls: Any) -> list[Any]:
 
 
 def _name_of(call: Any) -> Any:
-    with suppress(Exception):  # a stranger's mapping; reading the call will say what is wrong with it
+    with suppress(Exception):  # a mapping may raise anything; reading the call will say what is wrong
         return call.name if isinstance(call, ToolCall) else call.get("name")
     return None
 
@@ -386,7 +386,7 @@ def id_of(raw: Any) -> str:
                 raw.id if isinstance(raw, ToolCall) else raw.get("id") if isinstance(raw, Mapping) else None
             )
         return found if isinstance(found, str) else "" if found is None else str(found)[:LONGEST_ID]
-    except Exception:  # noqa: BLE001 - a stranger's mapping; its call is refused anyway
+    except Exception:  # noqa: BLE001 - a mapping may raise anything; its call is refused anyway
         return ""
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
-# Nobody writes rules for longer values; such a value is never surely, and always possibly, a match.
+# Paths end at 4,096 characters on Linux. A longer value is never surely, and always possibly, a match.
 LONGEST_VALUE = 10_000
 
 

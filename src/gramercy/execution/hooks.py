@@ -1,4 +1,4 @@
-"""Hooks: observers watch and can change nothing, transforms may rewrite arguments before anybody decides."""
+"""Hooks watch and can change nothing; transforms may rewrite arguments before the policy sees them."""
 
 from __future__ import annotations
 
@@ -97,5 +97,5 @@ def transformed(
 def _name(hook: Any) -> str:
     try:
         return str(getattr(hook, "__qualname__", None) or type(hook).__name__)[:100]
-    except Exception:  # noqa: BLE001 - a stranger's object; its name is only for the log
+    except Exception:  # noqa: BLE001 - an attribute may raise anything; the name is only for the log
         return "of unknown name"

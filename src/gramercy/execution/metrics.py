@@ -1,4 +1,4 @@
-"""Count and time calls per tool. Recording is cheap; the arithmetic happens when somebody looks."""
+"""Count and time calls per tool. Recording is cheap; the arithmetic is done when figures are asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Percentiles are taken over the latest calls, so that memory is bounded and old weather is forgotten.
+# Percentiles are taken over the latest calls, so that memory is bounded and the figures show the present.
 SAMPLES = 1024
 
 

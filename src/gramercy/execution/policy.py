@@ -145,13 +145,13 @@ def _argument_globs(value: Any) -> Mapping[str, str]:
         raise InvalidPolicyError(
             f"arguments in a rule must map names to globs, such as {{'path': 'notes/**'}}, not {value!r:.60}"
         )
-    # Nobody may change a rule after its policy has got a version.
+    # A rule must not change after its policy has got a version.
     return MappingProxyType(dict(value))
 
 
 __all__ = ["Action", "Policy", "Rule", "Verdict"]
 
-# Tools are few; a program that makes them without end must not make the memory of verdicts grow without end.
+# More tools than any registry holds: a bound for a program that makes new ones without end.
 MOST_REMEMBERED = 20_000
 
 

@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 
+# Names and levels only: arguments may hold secrets, and logs travel.
+audit = logging.getLogger("gramercy.audit")
+# Arguments repeated to the model after an edit: it knows its own, and needs to see what differs.
+LONGEST_SHOWN = 2_000
+# Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
+_SAFE, _DONE, _DENIED = Safety.SAFE, State.DONE, State.DENIED
+
+
 class Attempt(msgspec.Struct, gc=False):
     """What is known about a call between its look-up and its result; approval may still change it.
 
@@ -68,13 +76,6 @@ class Attempt(msgspec.Struct, gc=False):
         return found
 
 
-# Names and levels only: arguments may hold secrets, and logs travel.
-audit = logging.getLogger("gramercy.audit")
-LONGEST_NOTE = 2_000
-# Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
-_SAFE, _DONE, _DENIED = Safety.SAFE, State.DONE, State.DENIED
-
-
 class Recorder:
     """Makes every ToolResult of an executor, so that no result leaves without its trace."""
 
@@ -103,7 +104,7 @@ class Recorder:
         if tool.safety_level is not _SAFE or attempt.key:
             try:
                 self.move(attempt, State.EXECUTING, canonical_text(attempt.arguments))
-            except Exception as error:  # noqa: BLE001 - a stranger's journal; unrecorded means not run
+            except Exception as error:  # noqa: BLE001 - a journal may raise anything; unrecorded means not run
                 text = f"{tool.name} was not run, because the journal failed: {error_text(error)}"
                 raise ExecutionError(text) from None
             audit.info("%s tool %s runs as call %r", tool.level_word, tool.name, attempt.call_id)
@@ -196,7 +197,7 @@ class Recorder:
             metadata["journal_error"] = error_text(error)
 
     def cancelled(self, attempt: Attempt) -> None:
-        """Record a call whose caller has gone away while it ran; there is nobody to give a result to."""
+        """Record a call that was cancelled while it ran; there is no caller left to take a result."""
         self.metrics.record_refusal(attempt.tool.name, denied=False)
         self._close(attempt, _unfinished(attempt.tool), "cancelled by the caller", {})
 
@@ -236,5 +237,5 @@ def _edit_note(attempt: Attempt) -> str:
     if attempt.edit_note:
         return f"[{attempt.edit_note}]"
     text = canonical_text(attempt.arguments)
-    shown = text if len(text) <= LONGEST_NOTE else text[:LONGEST_NOTE] + "…"
+    shown = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
     return f"[A person changed the arguments before approving; the tool ran with {shown}]"

@@ -78,7 +78,7 @@ class CallTrace:
                 before.end()
             api = sys.modules[API]
             return api.use_span(self.last, record_exception=False, set_status_on_exception=False)
-        except Exception as error:  # noqa: BLE001 - a stranger's tracer
+        except Exception as error:  # noqa: BLE001 - the tracer is not ours
             log.warning("no span for %s: %s", self.tool.name, type(error).__name__)
             return nullcontext()
 
@@ -116,5 +116,5 @@ class CallTrace:
     def _end(self) -> None:
         try:
             self.last.end()
-        except Exception as error:  # noqa: BLE001 - a stranger's exporter
+        except Exception as error:  # noqa: BLE001 - the exporter is not ours
             log.warning("the span of %s was not ended: %s", self.tool.name, type(error).__name__)

@@ -1,4 +1,4 @@
-"""Run a plain function on another thread so that whoever waits can stop waiting on time.
+"""Run a plain function on another thread so that the waiting thread or task can stop waiting on time.
 
 Python cannot kill a thread. A function that is given up is interrupted at its next step of Python code; one
 that blocks inside C goes on until it returns, on a daemon thread that keeps no program alive. A thread that
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+# Longer than the pause between most calls of an agent at work, so that these need no new thread.
 IDLE_SECONDS = 10.0
+# Four batches of SIDE_BY_SIDE calls; what is beyond that ends with its work.
 MOST_IDLE = 32
 BUSY, RESTING = "gramercy-worker", "gramercy-resting"
 
 
 class _GivenUpError(BaseException):
-    """Raised inside a function that nobody waits for any more."""
+    """Raised inside a function whose caller has given up waiting."""
 
 
 class _Hand:
@@ -66,7 +68,7 @@ class _Hand:
             try:
                 return self._work.get(timeout=IDLE_SECONDS)
             except Empty:
-                # Whoever found it idle at the last moment is about to give it something.
+                # A worker that took it off the idle list at the last moment is about to give it work.
                 if _retire(self):
                     return None
 
@@ -172,7 +174,7 @@ class Worker:
     def _call(self) -> None:
         try:
             self._value = self._context.run(self._function, *self._given)
-        except BaseException as error:  # noqa: BLE001 - carried over to whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             self._error = error
 
     def _finish(self) -> None:

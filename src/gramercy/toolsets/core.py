@@ -30,7 +30,7 @@ def register_core_tools(
 ) -> int:
     """Register the eighteen core tools and return their number; registering again changes nothing.
 
-    Whoever gives a workspace of their own can attach documents to it and take writes back.
+    A program that gives a workspace of its own can attach documents to it and take writes back.
     """
     workspace = project if isinstance(project, Workspace) else Workspace(project)
     return registry.register_all(core_tools(Workshop(source_of(image)), workspace))
