@@ -87,10 +87,13 @@ with ours, theirs:
 UNSHOWN = frozenset(
     {
         "ChangedError",
+        "FileTooLargeError",
         "HandshakeError",
         "HttpError",
         "InvalidFrameError",
+        "JsonTextError",
         "KeysUnavailableError",
+        "NotAFileError",
         "ProtocolError",
         "RemoteError",
         "SessionLostError",

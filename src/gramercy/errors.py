@@ -28,7 +28,10 @@ GramercyError
 │   └── InvalidFrameError       what a client sent is no message
 │       └── SilentFrameError    nor is it a request, so that it must not be answered
 ├── HttpError                   the HTTP transport answers a request itself
+├── JsonTextError               a text is not strict JSON
 ├── WorkspaceError              a file of the project cannot be read or written
+│   ├── NotAFileError           the name belongs to a directory, a pipe, a device or a socket
+│   └── FileTooLargeError       it has more bytes than are read
 ├── InvalidSettingError         a value in a configuration or an option cannot be used
 ├── ClientSettingsError         the settings of an MCP client cannot be read or changed
 ├── UnreadableFileError         a file that a command names cannot be read or written
@@ -40,6 +43,7 @@ GramercyError
     ├── CheckpointError         there is no such state to go back to
     └── SandboxError            it cannot be confined as asked
 
+StoredSchemaWarning is no error but a warning: a stored schema says something else than its type signature.
 This module knows no other: it carries fields and builds texts, nothing else.
 """
 
@@ -123,6 +127,21 @@ class TypeSignatureError(PositionedGramError):
 
 class SpecificationError(GramError):
     """A pattern or JSON object is not a usable tool specification or agent."""
+
+
+class StoredSchemaWarning(UserWarning):
+    """A schema stored beside a type signature says something else than the signature."""
+
+
+class JsonTextError(GramercyError, ValueError):
+    """The text is not strict JSON: what was expected, what was found, and the name it is about, if any."""
+
+    def __init__(self, expected: str, found: str, name: str | None = None) -> None:
+        self.expected = expected
+        self.found = found
+        self.name = name
+        about = f"{name!r:.60}: " if name is not None else ""
+        super().__init__(f"not valid JSON: {about}expected {expected}, found {found}")
 
 
 class ToolError(GramercyError):
@@ -293,6 +312,14 @@ class HttpError(GramercyError):
 
 class WorkspaceError(GramercyError):
     """A file of the project cannot be read or written as asked."""
+
+
+class NotAFileError(WorkspaceError):
+    """The name belongs to a directory, a pipe, a device or a socket."""
+
+
+class FileTooLargeError(WorkspaceError):
+    """The file has more bytes than are read."""
 
 
 class InvalidSettingError(GramercyError):

@@ -15,7 +15,7 @@ import pytest
 
 from gramercy.errors import SpecificationError
 from gramercy.gram.annotations import annotation_to_schema
-from gramercy.gram.functions import function_to_schema, read_docstring
+from gramercy.gram.functions import function_to_schema
 from gramercy.gram.json_schema import compile_schema
 
 
@@ -243,21 +243,6 @@ def test_the_other_styles_of_docstrings_are_read_too(function, expected):
     """NumPy and reST."""
     properties = function_to_schema(function)["properties"]
     assert {name: schema["description"] for name, schema in properties.items()} == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "summary"),
-    [
-        (None, ""),
-        ("", ""),
-        ("One line.", "One line."),
-        ("Two\n    lines.\n\n    More.", "Two lines."),
-        ("One.\nArgs:\n    x: y", "One."),
-    ],
-)
-def test_the_summary_is_the_first_paragraph(text, summary):
-    """Docstrings describe the function first."""
-    assert read_docstring(text).summary == summary
 
 
 def test_an_annotated_description_wins_over_the_docstring():

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gramercy.errors import GramError, SpecificationError, TypeSignatureError
+from gramercy.errors import GramError, SpecificationError, StoredSchemaWarning, TypeSignatureError
 from gramercy.gram.specification import (
     SAFETY_WORDS,
-    StoredSchemaWarning,
     ToolSpecification,
     create_tool_specification,
     specifications_in,

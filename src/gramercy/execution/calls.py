@@ -7,8 +7,8 @@ from typing import Any, final
 
 import msgspec
 
-from gramercy.errors import Fault, GramercyError, InvalidArgumentsError
-from gramercy.gram.json_text import JsonTextError, read_json
+from gramercy.errors import Fault, GramercyError, InvalidArgumentsError, JsonTextError
+from gramercy.gram.json_text import read_json
 from gramercy.tools.formatting import format_tool_result
 from gramercy.tools.values import WHOLE, is_unicode, join_path
 

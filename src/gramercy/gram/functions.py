@@ -10,7 +10,6 @@ import functools
 import inspect
 import re
 import typing
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +17,7 @@ from gramercy.errors import SpecificationError
 from gramercy.gram.annotations import annotation_to_schema, field_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from gramercy.gram.json_schema import Schema
 
@@ -31,7 +30,7 @@ _REFUSED_KINDS = {
 
 def function_to_schema(function: Callable[..., Any]) -> Schema:
     """Return the JSON Schema of a function's parameters, with descriptions from annotations and docstring."""
-    described = read_docstring(inspect.getdoc(function)).parameters
+    described = described_parameters(inspect.getdoc(function))
     properties, required = {}, []
     for parameter in _signature(function).parameters.values():
         schema = _parameter_schema(function, parameter)
@@ -124,38 +123,20 @@ _NUMPY_ENTRY: Final = re.compile(r"(?P<names>\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s
 _REST_ENTRY: Final = re.compile(
     r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(?P<name>\w+)\s*:\s*(?P<text>.*)\Z"
 )
-_SECTION: Final = re.compile(r"[A-Z][\w ]*:\s*\Z")
 _UNDERLINE: Final = re.compile(r"-{3,}\s*\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Docstring:
-    """What a docstring says: its first paragraph, and a description for each parameter it names."""
-
-    summary: str = ""
-    parameters: Mapping[str, str] = field(default_factory=dict)
-
-
-def read_docstring(text: str | None) -> Docstring:
-    """Read a docstring; a part that is not understood is left out."""
-    if not text:
-        return Docstring()
-    lines = inspect.cleandoc(text).expandtabs().splitlines()
+def described_parameters(docstring: str | None) -> dict[str, str]:
+    """Return what a docstring says about each parameter; a part that is not understood is left out."""
+    if not docstring:
+        return {}
+    lines = inspect.cleandoc(docstring).expandtabs().splitlines()
     found: dict[str, list[str]] = {}
     for entries in (_google(lines), _numpy(lines), _rest(lines)):
         for name, words in entries:
             found.setdefault(name, words)
     described = {name: " ".join(filter(None, map(str.strip, words))) for name, words in found.items()}
-    return Docstring(_summary(lines), {name: words for name, words in described.items() if words})
-
-
-def _summary(lines: list[str]) -> str:
-    paragraph = []
-    for number, line in enumerate(lines):
-        if not line.strip() or _starts_section(lines, number):
-            break
-        paragraph.append(line.strip())
-    return " ".join(paragraph)
+    return {name: words for name, words in described.items() if words}
 
 
 def _starts_section(lines: list[str], number: int) -> bool:

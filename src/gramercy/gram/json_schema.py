@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 Schema: TypeAlias = dict[str, Any]
 
-# Patterns come from strangers: past this many steps a match counts as failed instead of hanging the call.
+# Schemas of other programs can hold patterns of exponential time (ReDoS): past this many steps a match counts
+# as failed.
 BACKTRACK_LIMIT = 100_000
 
 

@@ -7,16 +7,7 @@ from collections import Counter
 from math import isfinite
 from typing import Any
 
-
-class JsonTextError(ValueError):
-    """The text is not strict JSON: what was expected, what was found, and the name it is about, if any."""
-
-    def __init__(self, expected: str, found: str, name: str | None = None) -> None:
-        self.expected = expected
-        self.found = found
-        self.name = name
-        about = f"{name!r:.60}: " if name is not None else ""
-        super().__init__(f"not valid JSON: {about}expected {expected}, found {found}")
+from gramercy.errors import JsonTextError
 
 
 def read_json(text: str | bytes, *, what: str = "JSON", overflow: bool = False) -> Any:

@@ -54,7 +54,7 @@ def text_of(values: Mapping[str, Any], key: str) -> Any:
 
 
 def misspelt(values: Iterable[str], known: Collection[str]) -> tuple[str, str] | None:
-    """Return a key that nobody reads but that nearly is one that is missing, with that one."""
+    """Return a key that means nothing but is nearly one that is missing, with that one."""
     present = list(values)
     missing = [key for key in known if key not in present]
     for key in present:

@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gramercy.errors import SpecificationError
+from gramercy.errors import SpecificationError, StoredSchemaWarning
 from gramercy.gram.json_schema import canonical_schema
 from gramercy.gram.patterns import (
     block_text,
@@ -36,10 +36,6 @@ TOOL_LABELS: Final = ("ToolSpecification", "Tool")
 # The words for safety levels, from harmless to dangerous.
 SAFETY_WORDS: Final = ("safe", "cautious", "dangerous")
 TOOL_PROPERTIES: Final = ("description", "safety", "categories", "schema")
-
-
-class StoredSchemaWarning(UserWarning):
-    """A schema stored beside a type signature says something else than the signature."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Find the name somebody probably meant. Error paths only: it may be slow, but never unbounded."""
+"""Find the names that a misspelt one resembles. Only errors pay for it: it may be slow, but is bounded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 # Longer words are hostile or generated; comparing them would take time that a typing error never needs.
 LONGEST_WORD = 80
+# The ratio of difflib's own default: one letter wrong in three, one syllable in a longer word.
 CLOSE_ENOUGH = 0.6
 # Shorter fragments are inside everything.
 SHORTEST_PART = 3

@@ -177,7 +177,7 @@ def check_definition(schema: Schema) -> list[str]:
 def _is_plainly_right(schema: Schema) -> bool:
     """Tell whether a schema is so plain that nothing can be wrong with it; False says nothing.
 
-    So are the schemas of most functions, and whoever has no others need not load the validator to start.
+    So are the schemas of most functions; a program that has no others starts without loading the validator.
     """
     types = _plain_types_of(schema) if isinstance(schema, dict) else None
     if types is None or not isinstance(schema.get("additionalProperties", False), bool):

@@ -18,18 +18,18 @@ LogLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "cr
 
 
 class Call:
-    """The call that is being handled, as its handler sees it; this one belongs to nobody in particular."""
+    """The call that is being handled, as its handler sees it; this one has no client behind it."""
 
     __slots__ = ()
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the result any more."""
+        """Whether the caller has given the call up."""
         return False
 
     @property
     def principal(self) -> str:
-        """Who calls, as the transport has found out."""
+        """The caller, as the transport has authenticated it."""
         return "local"
 
     @property
@@ -48,7 +48,7 @@ class Call:
         return False
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell how far the work is; dropped when nobody asked to know."""
+        """Tell how far the work is; dropped when the caller did not ask for progress."""
 
     def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None:
         """Send a line to the caller's log; dropped below the level that the caller wants."""
@@ -71,26 +71,26 @@ class Call:
     async def ask(self, message: str, schema: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
         """Ask the person a form of flat fields; give `{"action": "accept", "content": {…}}` or a refusal."""
         del message, schema, key
-        raise self._nobody("asked")
+        raise self._no_conversation("asked")
 
     async def sample(self, params: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
         """Have the caller's model answer; `params` and result are those of sampling/createMessage."""
         del params, key
-        raise self._nobody("asked for a completion")
+        raise self._no_conversation("asked for a completion")
 
     async def roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
         """Return the folders that the caller works in."""
         del key
-        raise self._nobody("asked for roots")
+        raise self._no_conversation("asked for roots")
 
-    def _nobody(self, what: str) -> ExecutionError:
+    def _no_conversation(self, what: str) -> ExecutionError:
         return ExecutionError(
             f"the caller cannot be {what}: this call has no conversation; look at current_call().can(…) first"
         )
 
 
-_NOBODY = Call()
-_current: ContextVar[Call] = ContextVar("gramercy-call", default=_NOBODY)
+_NO_CONVERSATION = Call()
+_current: ContextVar[Call] = ContextVar("gramercy-call", default=_NO_CONVERSATION)
 enter_call = _current.set
 leave_call = _current.reset
 

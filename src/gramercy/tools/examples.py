@@ -25,7 +25,7 @@ MOST_UNKNOWN = 50
 LONGEST_TEXT = 60
 MOST_ITEMS = 3
 MOST_NAMES = 20
-# minLength can ask for more text than anybody would read; past this the example is given up.
+# minLength can ask for more text than a message can hold; past this the example is given up.
 MOST_PADDING = 10_000
 
 
@@ -41,10 +41,6 @@ def corrected_arguments(schema: Schema, arguments: Any, fits: Callable[[Any], bo
     return None
 
 
-class _TooManyPartsError(Exception):
-    pass
-
-
 class _Fixer:
     def __init__(self, root: Schema) -> None:
         self.root = root
@@ -54,7 +50,7 @@ class _Fixer:
         """Return a value near the given one that fits the schema as far as can be told."""
         self.left -= 1
         if self.left < 0:
-            raise _TooManyPartsError
+            raise ValueError("the example would have too many parts")
         schema = self._merged(self._resolve(schema))
         if depth > DEEPEST or not schema:
             return shortened(value)

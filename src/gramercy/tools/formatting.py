@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+# Longer lists and objects are laid out over several lines.
 WIDTH = 80
+# Deeper values are shown as #<deeper>; the bound keeps the walk off the end of the stack.
 DEEPEST = 50
 # Enough for any result that is worth sending; the executor's own cap is smaller and announced.
 MOST_CHARACTERS = 400_000
@@ -30,7 +32,7 @@ def format_tool_result(value: Any) -> str:
         return str.__str__(value)
     try:
         return _Writer().write(value)
-    except Exception as error:  # noqa: BLE001 - a stranger's container may do anything
+    except Exception as error:  # noqa: BLE001 - a container of any class may raise anything
         return _stand_in(value, error)
 
 
@@ -114,7 +116,7 @@ class _Writer:
 def _entries(mapping: Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
     try:
         yield from mapping.items()
-    except Exception as error:  # noqa: BLE001 - a stranger's mapping may do anything
+    except Exception as error:  # noqa: BLE001 - a mapping of any class may raise anything
         yield f"#<unreadable: {type(error).__name__}>", None
 
 

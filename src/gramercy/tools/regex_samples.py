@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+# Longer patterns are not simple ones, and longer texts (from counts such as {1000}) teach a model nothing.
 LONGEST_PATTERN = 200
 LONGEST_TEXT = 1_000
 _ESCAPES = {"d": "0", "D": "a", "w": "a", "W": "-", "s": " ", "S": "a", "t": "\t", "n": "\n", "r": "\r"}

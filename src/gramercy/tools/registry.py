@@ -14,6 +14,7 @@ from gramercy.tools.tool import Tool
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+# Names that resemble an unknown one; more would not be read as a correction.
 SUGGESTIONS = 3
 
 

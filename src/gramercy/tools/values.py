@@ -51,7 +51,7 @@ def copy_plain(value: Any, *, deepest: int = DEEPEST, tuples: bool = False) -> P
     walk = _Walk(deepest, tuples=tuples)
     try:
         walk.result.value = walk.copy(value, None, 0)
-    except _TooManyValuesError:
+    except OverflowError:
         fault = Fault(WHOLE, f"at most {MOST_VALUES:,} values", "more than that")
         return PlainCopy(None, [fault], 1, walk.result.size)
     except RecursionError:
@@ -145,10 +145,6 @@ def _text_of(path: _Path) -> str:
     return text or WHOLE
 
 
-class _TooManyValuesError(Exception):
-    pass
-
-
 class _Walk:
     def __init__(self, deepest: int, *, tuples: bool) -> None:
         self.result = PlainCopy()
@@ -159,7 +155,7 @@ class _Walk:
     def copy(self, value: Any, path: _Path, depth: int) -> Any:
         self.result.size += 1
         if self.result.size > MOST_VALUES:
-            raise _TooManyValuesError
+            raise OverflowError
         if isinstance(value, str):
             return self.text(value, path)
         if value is None or value is True or value is False:

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 MOST_HISTORY = 50
 DEFAULT_HISTORY = 10
-# Fifty long evaluations must not make a text that would be cut in the middle.
+# 50 entries of this length stay below the executor's 100,000 characters, which would cut in the middle.
 LONGEST_ENTRY = 1_800
+# How many evaluations back read_output goes: as many as get_repl_history shows.
+FARTHEST = MOST_HISTORY
 
 
 def evaluation_tools(workshop: Workshop) -> list[Tool]:
@@ -129,9 +131,6 @@ def _entry_text(entry: HistoryEntry) -> str:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= LONGEST_ENTRY else f"{text[:LONGEST_ENTRY]}\n… [{len(text):,} characters]"
-
-
-FARTHEST = 50
 
 
 def output_tool(workshop: Workshop) -> Tool:

@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from gramercy.toolsets.documents import Document
     from gramercy.toolsets.workspace import Workspace
 
+# 200 lines of 500 characters are as much as the executor lets through (100,000 characters).
 MOST_MATCHES = 200
 LONGEST_LINE = 500
+# The regular expression is bounded in steps for each line; this bounds all lines together.
 SEARCH_SECONDS = 5.0
+# A part of a file, below the executor's limit with room for the note on how to read on.
 MOST_CHARACTERS = 60_000
+# Enough to see what changed since the file was read; the model is told to read it again.
 LONGEST_DIFFERENCE = 4_000
 
 PATH = text("Path of the file, relative to the project directory")

@@ -17,10 +17,13 @@ from gramercy.toolsets.documents import lines
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+# Unchanged lines around a change, as in every unified diff.
 CONTEXT = 3
-# Comparing looks at every pair of equal lines, time and again; past this a change is one hunk.
+# Comparing looks at every pair of equal lines, time and again; past these a change is one hunk, so
+# that it takes about a second at most.
 MOST_PAIRS = 2_000_000
 MOST_LINES = 100_000
+# Lines shown of a rejected hunk, enough for a model to know it again.
 LONGEST_SHOWN = 12
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LANGUAGES = ("sbcl", "python")
 # For each caller; an image with its checkpoints takes some hundred megabytes.
 MOST_OPEN = 8
-# Longer than a person's lunch, shorter than a forgotten experiment.
+# Long enough for a person to come back from a meeting; an image holds memory while it waits.
 IDLE_SECONDS = 3600.0
 # 96 bits: a handle is what keeps another caller's image apart, so it must not be guessed.
 HANDLE_OCTETS = 12

@@ -10,13 +10,16 @@ from gramercy.tools.content import ToolOutput
 if TYPE_CHECKING:
     from gramercy.images.base import Answer, Change, ImageFault, Notice, Reply
 
+# The innermost frames tell where it went wrong; recursion gives thousands.
 MOST_FRAMES = 20
-# Both streams and the values together stay below what the guard lets through, so that it never cuts the end.
+# Both streams and the values together stay below the executor's 100,000 characters: it never cuts the end.
 MOST_OUTPUT = 30_000
 MOST_VALUES = 30_000
+# A system that is compiled for the first time gives hundreds, mostly of one kind.
 MOST_WARNINGS = 50
+# Messages can hold whole data structures; the beginning names what is wrong.
 LONGEST_MESSAGE = 8_000
-# Nobody can tell which of them wrote a line, nor whether a thread wrote it during this call.
+# They share one descriptor: which of them wrote a line, and during which call, cannot be told.
 LOG_HEADING = "[output of threads, C code and other processes]"
 NO_VALUES = "=> ; No values"
 STREAMS = ("stdout", "stderr")
@@ -37,8 +40,8 @@ FURTHER = {
 def evaluation_text(reply: Reply, *, can_read_on: bool = False) -> str:
     """Write an evaluation: output sections, then one `=> value` per value of the last form.
 
-    A failed one begins with its error: whoever cuts a long text must not cut that. A reader who can read on
-    is told how.
+    A failed one begins with its error, so that a text cut at its end keeps it. A reader who can read on is
+    told how.
     """
     if reply.error is not None:
         sections = [fault_text(reply.error), *output_sections(reply, can_read_on=can_read_on)]

@@ -14,28 +14,19 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gramercy.errors import FileTooLargeError, NotAFileError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from io import FileIO
     from pathlib import Path
 
+# A file that changes three times while it is read is being written all the time.
 TRIES = 3
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# Opening a pipe without this would wait for somebody to write into it.
+# Without O_NONBLOCK opening a FIFO would wait for a writer.
 _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class NotAFileError(OSError):
-    """The name belongs to a directory, a pipe, a device or a socket."""
-
-
-class TooLargeError(OSError):
-    """The file has more bytes than the reader takes."""
-
-
-class RestlessError(OSError):
-    """The file changes each time it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +56,7 @@ def directory(root: Path, parts: Sequence[str], *, create: bool = False) -> Iter
 
 
 def read(folder: int, name: str, most: int) -> Content:
-    """Read a file whole, and again when somebody wrote to it meanwhile."""
+    """Read a file whole, and again when another process wrote to it meanwhile."""
     for _ in range(TRIES):
         descriptor = os.open(name, _READING, dir_fd=folder)
         with os.fdopen(descriptor, "rb", buffering=0) as file:
@@ -74,11 +65,11 @@ def read(folder: int, name: str, most: int) -> Content:
                 raise NotAFileError(f"{name} is not a regular file")
             data = _bytes(file, most)
             if len(data) > most:
-                raise TooLargeError(f"it has more than {most:,} bytes")
+                raise FileTooLargeError(f"it has more than {most:,} bytes")
             # Clocks of file systems tick too slowly to tell; two equal readings do.
             if data == _bytes(file, most):
                 return Content(data, stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid))
-    raise RestlessError("it changes while it is read")
+    raise OSError("it changes while it is read")
 
 
 def _bytes(file: FileIO, most: int) -> bytes:
@@ -112,7 +103,7 @@ def replace(folder: int, name: str, data: bytes, old: Content | None, check: Cal
 
 
 def _resemble(descriptor: int, old: Content) -> None:
-    # Only root may give files away; for anybody else the owner is the same already, or cannot be kept.
+    # Only root may change a file's owner; for other users it is the same already, or cannot be kept.
     with contextlib.suppress(OSError):
         os.fchown(descriptor, *old.owner)
     os.fchmod(descriptor, old.mode)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
 
-
+# A label is a name in a list of states, one line each.
 LONGEST_LABEL = 100
 WAYS = (
     "Where the state before was not kept: replay runs the calls since the last kept state again, but for the "

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gramercy.errors import WorkspaceError
+from gramercy.errors import FileTooLargeError, NotAFileError, WorkspaceError
 from gramercy.gram.suggestion import suggest
 from gramercy.toolsets import storage
 from gramercy.toolsets.documents import Document, Documents, Script, decode, unwritable
@@ -168,9 +168,9 @@ class Workspace:
                 return storage.read(folder, name, LARGEST_FILE)
         except FileNotFoundError:
             return None
-        except (storage.NotAFileError, IsADirectoryError):
+        except (NotAFileError, IsADirectoryError):
             raise self._missing(path) from None
-        except storage.TooLargeError as error:
+        except FileTooLargeError as error:
             raise WorkspaceError(
                 f"{path} is too large: {error}; work on a part of it by evaluation"
             ) from None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from gramercy.gram.syntax.tree import Span
 
+# The `schema_version` of the JSON report that gram programs share.
 REPORT_VERSION: Final = 1
 _NEWLINE: Final = re.compile("\n")
 # Characters that take two UTF-16 units.

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+# A signature with a few parameters stands on one line, and two files still fit side by side on a screen.
 WIDTH: Final = 100
 INDENT: Final = "  "
+# The width of what can never stand on one line; sums of it stay comparable.
 _TOO_WIDE: Final = 10**9
 
 
