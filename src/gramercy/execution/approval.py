@@ -17,6 +17,7 @@ from gramercy.execution.callers import Limit, ends_pipeline
 from gramercy.execution.calls import clean, error_text
 from gramercy.execution.journal import State
 from gramercy.execution.policy import Action
+from gramercy.execution.results import Approval
 from gramercy.execution.seal import Seal, seal_call
 
 if TYPE_CHECKING:
@@ -173,32 +174,34 @@ class Gate:
                 f"{attempt.tool.name} needs approval ({attempt.verdict.explanation}), "
                 "but nobody can be asked: no approval handler is set. It was not run."
             )
-        attempt.approved = False
+        approval = attempt.approval = Approval()
         changes: tuple[str, ...] = ()
         for _ in range(MOST_QUESTIONS):
-            seal, by = await self._ask_once(attempt, caller, changes)
+            seal, by = await self._ask_once(attempt, approval, caller, changes)
             changes = tuple(await self._drift(attempt, seal, caller))
             if not changes:
                 self.recorder.move(attempt, State.READY, seal.digest)
-                attempt.approved, attempt.approved_by = True, by
+                approval.approved, approval.by = True, by
                 return
         changed = "; ".join(changes)
         raise _RefusalError(f"{attempt.tool.name} was not run: {changed} while it was being approved")
 
-    async def _ask_once(self, attempt: Attempt, caller: Caller, changes: tuple[str, ...]) -> tuple[Seal, str]:
+    async def _ask_once(
+        self, attempt: Attempt, approval: Approval, caller: Caller, changes: tuple[str, ...]
+    ) -> tuple[Seal, str]:
         """Ask; return the seal of what was approved and by whom. Edited arguments get a seal of their own."""
         seal = await self._seal(attempt, caller)
         self.recorder.move(attempt, State.AWAITING, "; ".join(changes))
         started = perf_counter()
         decision = await self._decision(attempt, seal, caller, changes)
         waited_ms = (perf_counter() - started) * 1000.0
-        attempt.wait_ms += waited_ms
+        approval.wait_ms += waited_ms
         self.recorder.metrics.record_approval(attempt.tool.name, waited_ms)
         if isinstance(decision, Denied):
             reason = f": {decision.reason}" if decision.reason else ""
             raise _RefusalError(f"User denied tool execution{reason}")
         if isinstance(decision, Modified):
-            self._edit(attempt, decision)
+            self._edit(attempt, approval, decision)
             seal = await self._seal(attempt, caller)
         return seal, decision.by
 
@@ -236,7 +239,7 @@ class Gate:
         cut = f"\n… [{len(told):,} characters]" if len(told) > LONGEST_EFFECT else ""
         return clean(told[:LONGEST_EFFECT]) + cut
 
-    def _edit(self, attempt: Attempt, decision: Modified) -> None:
+    def _edit(self, attempt: Attempt, approval: Approval, decision: Modified) -> None:
         """Take over edited arguments; they must fit the schema and must not meet a rule that denies."""
         try:
             edited = attempt.tool.checker.check(dict(decision.arguments))
@@ -246,7 +249,7 @@ class Gate:
         if verdict.action is Action.DENY:
             raise _RefusalError(f"the policy denies the edited call: {verdict.explanation}")
         attempt.take(edited)
-        attempt.edited, attempt.edit_note = True, decision.note
+        approval.edited, approval.note = True, decision.note
 
     async def _drift(self, attempt: Attempt, approved: Seal, caller: Caller) -> list[str]:
         """List what is no longer as it was when the person decided, and take over what is there now."""

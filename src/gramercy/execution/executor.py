@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.hooks import Hook, Transform
     from gramercy.tools.registry import Registry
-    from gramercy.tools.tool import Handler, Tool
+    from gramercy.tools.tool import Tool
 
 
 # Threads for a batch of safe calls: enough to overlap their waits, few enough not to flood one service.
@@ -63,7 +63,7 @@ CALL_SHAPE = '{"id": "call_1", "name": "tool_name", "arguments": {…}}'
 _ALLOW, _ASK, _DENY = Action.ALLOW, Action.ASK, Action.DENY
 # Types that are never awaitable: to ask inspect about every result would cost two bare calls.
 _PLAIN_RESULTS = SCALARS | {list, dict, tuple}
-_modules = sys.modules
+_modules, _API = sys.modules, telemetry.API
 _UNTRACED = nullcontext()
 # Arguments that hold no containers are copied without looking inside.
 _copy_flat: Copying = dict.copy
@@ -290,36 +290,30 @@ class Executor:
         attempt = self._prepare(call)
         if type(attempt) is ToolResult:
             return attempt
-        handler = self._plain_handler(attempt, caller)
-        if handler is None:
-            return later(self._run_waiting, attempt, caller)
-        try:
-            self._recorder.started(attempt)
-            value = handler(attempt.copied(attempt.arguments))
-            if type(value) not in _PLAIN_RESULTS and isawaitable(value):
-                rest = self._settle(attempt, caller.finish(value, Limit(attempt.tool.name, None)))
-                return begun(rest) if attempt.tool.async_handler is not None and caller is LOOP else rest
-        except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
-            return self._rescued(attempt, error, must_pass)
-        return self._recorder.returned(attempt, value)
-
-    def _plain_handler(self, attempt: Attempt, caller: Caller) -> Handler | None:
-        """Return the handler if it can be called right here: no question, deadline, trace or thread."""
         tool = attempt.tool
+        # The plain road is for what can be called right here: no question, deadline, trace or thread.
         if (
             attempt.verdict.action is not _ALLOW
             or not tool.is_plain
             or self.settings.deadline is not None
-            or (telemetry.API in _modules and telemetry.active_tracer() is not None)
+            or not (caller is BLOCKING or tool.inline or tool.async_handler)
+            or (_API in _modules and telemetry.active_tracer() is not None)
         ):
-            return None
-        if caller is BLOCKING:
-            return tool.handler
-        return tool.async_handler or (tool.handler if tool.inline else None)
+            return later(self._run_waiting, attempt, caller)
+        handler = tool.handler if caller is BLOCKING else tool.async_handler or tool.handler
+        try:
+            self._recorder.started(attempt)
+            value = handler(attempt.copied(attempt.arguments))
+            if type(value) not in _PLAIN_RESULTS and isawaitable(value):
+                rest = self._settle(attempt, caller.finish(value, Limit(tool.name, None)))
+                return begun(rest) if tool.async_handler is not None and caller is LOOP else rest
+        except BaseException as error:  # noqa: BLE001 - sorted out by _rescued
+            return self._rescued(attempt, error, must_pass)
+        return self._recorder.returned(attempt, value)
 
     async def _run_waiting(self, attempt: Attempt, caller: Caller) -> ToolResult:
         """Take a call along the waiting road: approval, then the handler under its deadline, both traced."""
-        trace = telemetry.CallTrace(attempt.tool, attempt.call_id) if telemetry.API in _modules else None
+        trace = telemetry.CallTrace(attempt.tool, attempt.call_id) if _API in _modules else None
         result = None
         if attempt.verdict.action is _ASK:
             with trace.span() if trace else _UNTRACED:

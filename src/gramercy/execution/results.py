@@ -36,6 +36,25 @@ LONGEST_SHOWN = 2_000
 _SAFE, _DONE, _DENIED = Safety.SAFE, State.DONE, State.DENIED
 
 
+class Approval(msgspec.Struct):
+    """What became of the question whether a call may run."""
+
+    approved: bool = False
+    by: str | None = None
+    edited: bool = False
+    note: str = ""
+    wait_ms: float = 0.0
+
+    def metadata(self) -> dict[str, Any]:
+        """Describe it for the result of the call."""
+        found: dict[str, Any] = {"approved": self.approved, "approval_wait_ms": self.wait_ms}
+        if self.by:
+            found["approved_by"] = self.by
+        if self.edited:
+            found["arguments_edited"] = True
+        return found
+
+
 class Attempt(msgspec.Struct, gc=False):
     """What is known about a call between its look-up and its result; approval may still change it.
 
@@ -49,12 +68,8 @@ class Attempt(msgspec.Struct, gc=False):
     verdict: Verdict
     copied: Callable[[dict[str, Any]], dict[str, Any]] = copy_json
     key: int = 0
-    approved: bool | None = None
-    approved_by: str | None = None
-    edited: bool = False
-    edit_note: str = ""
-    wait_ms: float = 0.0
     started: float = 0.0
+    approval: Approval | None = None
 
     def given(self) -> dict[str, Any]:
         """Return a copy of the arguments, through which they cannot be changed."""
@@ -63,17 +78,6 @@ class Attempt(msgspec.Struct, gc=False):
     def take(self, arguments: dict[str, Any]) -> None:
         """Go on with other arguments."""
         self.arguments, self.copied = arguments, copy_json
-
-    def approval(self) -> dict[str, Any]:
-        """Describe for the result what a person has decided; nothing when no person was asked."""
-        if self.approved is None:
-            return {}
-        found: dict[str, Any] = {"approved": self.approved, "approval_wait_ms": self.wait_ms}
-        if self.approved_by:
-            found["approved_by"] = self.approved_by
-        if self.edited:
-            found["arguments_edited"] = True
-        return found
 
 
 class Recorder:
@@ -175,9 +179,9 @@ class Recorder:
             "execution_time_ms": elapsed_ms,
             "safety_level": tool.level_word,
         }
-        if attempt.approved is not None:
-            metadata |= attempt.approval()
-            if attempt.edited:
+        if attempt.approval is not None:
+            metadata |= attempt.approval.metadata()
+            if attempt.approval.edited:
                 content = f"{_edit_note(attempt)}\n{content}"
         self._close(attempt, _DONE if success else failure, error or "", metadata)
         result = ToolResult(attempt.call_id, success, content, error, metadata)
@@ -211,7 +215,8 @@ class Recorder:
     def denied(self, attempt: Attempt, text: str) -> ToolResult:
         """Make the result of a call that may not run."""
         text = text_for_model(text, self.settings.max_output)
-        metadata = {"safety_level": attempt.tool.level_word, **attempt.approval(), "denied": True}
+        approval = attempt.approval.metadata() if attempt.approval else {}
+        metadata = {"safety_level": attempt.tool.level_word, **approval, "denied": True}
         self._close(attempt, State.DENIED, text, metadata)
         self.metrics.record_refusal(attempt.tool.name, denied=True)
         return ToolResult(attempt.call_id, success=False, content=text, error=text, metadata=metadata)
@@ -234,8 +239,8 @@ def _unfinished(tool: Tool) -> State:
 
 
 def _edit_note(attempt: Attempt) -> str:
-    if attempt.edit_note:
-        return f"[{attempt.edit_note}]"
+    if attempt.approval and attempt.approval.note:
+        return f"[{attempt.approval.note}]"
     text = canonical_text(attempt.arguments)
     shown = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
     return f"[A person changed the arguments before approving; the tool ran with {shown}]"

@@ -10,11 +10,12 @@ from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFaul
 from gramercy.images.evaluations import Evaluation, Wait, with_output
 from gramercy.images.lifecycle import Lifecycle
 from gramercy.images.runner import Runner
-from gramercy.images.saving import restore_image, save_image
-from gramercy.images.undo import (
+from gramercy.images.states import (
     go_back,
     keep_state,
     prepare_replay,
+    restore_image,
+    save_image,
     told_of_definitions,
     told_of_replay,
     undo_exactly,

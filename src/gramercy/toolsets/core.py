@@ -1,23 +1,161 @@
-"""The core tools of a workspace and an image, registered together."""
+"""The core tools: nine that look into an image, and how all eighteen are registered together.
+
+Looking runs no user code, except for macro expansion.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gramercy.toolsets.evaluation import evaluation_tools
-from gramercy.toolsets.factory import ImageSource, Workshop, source_of
+from gramercy.toolsets.factory import PACKAGE, ImageSource, Workshop, flag, source_of, text
 from gramercy.toolsets.files import file_tools
-from gramercy.toolsets.introspection import introspection_tools
+from gramercy.toolsets.rendering import answered
 from gramercy.toolsets.session import session_tools
 from gramercy.toolsets.time_travel import time_travel_tools
 from gramercy.toolsets.workspace import Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from gramercy.images.base import Image
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
+
+
+def introspection_tools(workshop: Workshop) -> list[Tool]:
+    """Make the nine tools."""
+    return [
+        *_name_tools(workshop),
+        *_reference_tools(workshop),
+        *_class_tools(workshop),
+        _macroexpand(workshop),
+    ]
+
+
+def _question(name: str) -> Callable[[Image, dict[str, Any]], Any]:
+    """Return a handler that passes the arguments on as a question to the image."""
+    return lambda image, arguments: answered(image.ask(name, **arguments))
+
+
+def _name_tools(workshop: Workshop) -> list[Tool]:
+    return [
+        workshop.make(
+            "describe_symbol",
+            "Get detailed information about a name in the running image: what it names, its value or "
+            "parameters, its type and documentation. Use it before you call or change something that you "
+            "did not write.",
+            {
+                "symbol": text(
+                    "The name, with or without its package: car, alexandria:curry, json.loads", minLength=1
+                ),
+                "package": PACKAGE,
+            },
+            _question("describe"),
+            required=["symbol"],
+            categories=["introspection"],
+        ),
+        workshop.make(
+            "apropos_search",
+            "List names in the running image that contain a text, with what they name. Use it when you do "
+            "not know the exact name, or to see what there is for a subject.",
+            {
+                "pattern": text("Part of a name; upper and lower case are the same", minLength=1),
+                "package": PACKAGE,
+            },
+            _question("apropos"),
+            required=["pattern"],
+            categories=["introspection"],
+        ),
+        workshop.make(
+            "function_arglist",
+            "Show the parameters of a function, macro, method or class. Use it to write a call with the "
+            "right arguments; it is shorter than describe_symbol.",
+            {"function": text("Name of the function", minLength=1), "package": PACKAGE},
+            _question("arglist"),
+            required=["function"],
+            categories=["introspection"],
+        ),
+    ]
+
+
+def _reference_tools(workshop: Workshop) -> list[Tool]:
+    return [
+        workshop.make(
+            "who_calls",
+            "List the definitions in the running image that call a function. Use it before you change "
+            "what a function takes or returns, to find the places that must change with it.",
+            {"function": text("Name of the function that is called", minLength=1), "package": PACKAGE},
+            _question("who_calls"),
+            required=["function"],
+            categories=["introspection", "xref"],
+        ),
+        workshop.make(
+            "who_references",
+            "List the definitions in the running image that refer to a global variable. Use it before you "
+            "rename, remove or give another meaning to one.",
+            {"variable": text("Name of the variable", minLength=1), "package": PACKAGE},
+            _question("who_references"),
+            required=["variable"],
+            categories=["introspection", "xref"],
+        ),
+        workshop.make(
+            "list_package_symbols",
+            "List the names that a package or module exports, or all of its own names. Use it to get to "
+            "know a library after you have loaded it.",
+            {
+                "package": text("Name of the package or module", minLength=1),
+                "include_internal": flag("Whether to list also what is not exported", default=False),
+            },
+            _question("package_symbols"),
+            required=["package"],
+            categories=["introspection", "packages"],
+        ),
+    ]
+
+
+def _class_tools(workshop: Workshop) -> list[Tool]:
+    return [
+        workshop.make(
+            "class_slots",
+            "List the slots or fields of a class, inherited ones too: names, types, initial values as "
+            "they are written, accessors. Use it before you make or change instances.",
+            {"class": text("Name of the class", minLength=1), "package": PACKAGE},
+            _question("class_slots"),
+            required=["class"],
+            categories=["introspection", "clos"],
+        ),
+        workshop.make(
+            "class_hierarchy",
+            "Show the superclasses and subclasses of a class and the order in which methods are looked "
+            "up. Use it to find where behaviour is inherited from and what a change would reach.",
+            {"class": text("Name of the class", minLength=1), "package": PACKAGE},
+            _question("class_hierarchy"),
+            required=["class"],
+            categories=["introspection", "clos"],
+        ),
+    ]
+
+
+def _macroexpand(workshop: Workshop) -> Tool:
+    return workshop.make(
+        "macroexpand_form",
+        "Show what a form becomes when its macros are expanded (in Python: how the code is understood). "
+        "Use it to see what a macro does with your code. It runs the code of the macros, but not the form.",
+        {
+            "form": text("The form to expand", minLength=1),
+            "full": flag(
+                "Whether to expand until nothing is left to expand, inner forms too, or only once",
+                default=False,
+            ),
+            "package": PACKAGE,
+        },
+        _question("macroexpand"),
+        required=["form"],
+        level="cautious",
+        categories=["introspection"],
+    )
 
 
 def core_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:

@@ -1,8 +1,7 @@
 """Lint gram texts: read them, run every check, and give the findings their place in the file.
 
-Checks come after the functions that run them: first those for any document, then those for tools and agents.
-They yield code, message and span, and never raise; the codes are those of `diagnostics`. Paths are names:
-the caller reads the files.
+Checks yield code, message and span, and never raise; the codes are those of `diagnostics`. Knows texts, and
+paths as names only: the caller reads the files.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Refusal:
     reason: str
 
 
-class Gate(Protocol):
+class CallerGate(Protocol):
     """Names the caller of a request by its Authorization header, or refuses it."""
 
     @property

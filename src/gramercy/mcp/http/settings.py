@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gramercy.errors import HttpError, ServingError
-from gramercy.mcp.http.auth import Gate, TokenGate
+from gramercy.mcp.http.auth import CallerGate, TokenGate
 from gramercy.mcp.jsonrpc import Code
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class HttpSettings:
     limit, None is no limit on the loopback interface and PUBLIC_RATE elsewhere.
     """
 
-    gate: Gate = field(default_factory=TokenGate.generate)
+    gate: CallerGate = field(default_factory=TokenGate.generate)
     path: str = "/mcp"
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()

@@ -1,0 +1,314 @@
+"""Ways back to an earlier state: kept names, rollback, undo by state, replay or definitions, and files.
+
+A way that takes back more or less than was asked, or runs calls again, says so; one that would lose a state
+without being told to is refused. All of them work on a lifecycle that the caller has locked. In a file, a
+state of SBCL is a core, which holds everything; of Python, the steps that led to it, which are run again.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from gramercy.errors import CheckpointError, ImageError
+from gramercy.images.checkpoints import LARGEST_PAST, MOST_DIFFERENCES, Past, Step, depth, differences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gramercy.images.base import CheckpointInfo, Reply
+    from gramercy.images.checkpoints import Checkpoint
+    from gramercy.images.connection import Connection
+    from gramercy.images.lifecycle import Lifecycle
+    from gramercy.images.processes import Family, Program
+
+
+def keep_state(lifecycle: Lifecycle, name: str) -> CheckpointInfo:
+    """Keep the present state under a name; raise where it cannot be kept."""
+    try:
+        kept = lifecycle.keep_now()
+    except ImageError as error:
+        raise CheckpointError(f"the present state cannot be kept: {error}. {_instead(lifecycle)}") from None
+    notes = []
+    others = [each.id for each in lifecycle.timeline.named(name) if each is not kept] if name else []
+    if others:
+        notes.append(f"{', '.join(others)} has this name too: go back by the ids.")
+    if not name:
+        # A state that was asked for shall last, and what has a name is not dropped for room.
+        name = kept.label
+    lifecycle.timeline.name(kept, name)
+    return lifecycle.timeline.info(kept, notes=notes)
+
+
+def _instead(lifecycle: Lifecycle) -> str:
+    standing = lifecycle.timeline.standing()
+    if standing is None:
+        return "Nothing was named."
+    calls = _calls(lifecycle.unkept)
+    return f"Nothing was named. The newest state that is kept is {standing.shown()}, {calls} ago."
+
+
+def go_back(lifecycle: Lifecycle, word: str) -> CheckpointInfo:
+    """Go to a state by its id or name; keep the one that is left, or say that it is lost."""
+    lifecycle.surely_ready()
+    checkpoint = lifecycle.timeline.get(word)
+    notes = _left_behind(lifecycle, checkpoint)
+    lifecycle.go_to(checkpoint)
+    return lifecycle.timeline.info(checkpoint, notes=notes)
+
+
+def _left_behind(lifecycle: Lifecycle, goal: Checkpoint) -> list[str]:
+    """Keep the state that is about to be left for the goal, or say what is lost with it."""
+    lost = lifecycle.unkept
+    try:
+        return _left_behind_or_raise(lifecycle, goal)
+    except ImageError as error:
+        return [
+            f"The state that was left could not be kept ({error}): {_calls(lost)} cannot be gone back to."
+        ]
+
+
+def _left_behind_or_raise(lifecycle: Lifecycle, goal: Checkpoint) -> list[str]:
+    if not lifecycle.unkept:
+        return []
+    return [f"The state that was left is kept as {lifecycle.keep_now(goal).shown()}."]
+
+
+def undo_exactly(lifecycle: Lifecycle) -> CheckpointInfo:
+    """Go to the state before the last call, or to an earlier one if nothing is lost by that; else raise."""
+    checkpoint = lifecycle.target()
+    count = depth(lifecycle.past) - depth(checkpoint.past)
+    if count == 1:
+        return _taken_back(lifecycle, checkpoint)
+    reason = lifecycle.unkept_reason
+    try:
+        notes = _left_behind_or_raise(lifecycle, checkpoint)
+    except ImageError as error:
+        raise CheckpointError(_choices(checkpoint, count, reason or str(error))) from None
+    lifecycle.go_to(checkpoint)
+    why = f" ({reason})" if reason else ""
+    notes.insert(0, f"That takes back the last {_calls(count)}: no state was kept in between{why}.")
+    return lifecycle.timeline.info(checkpoint, taken_back=count, notes=notes)
+
+
+def _taken_back(lifecycle: Lifecycle, checkpoint: Checkpoint) -> CheckpointInfo:
+    left = lifecycle.timeline.standing()
+    # Looks that came after a return to this checkpoint were not there yet when the call began.
+    looks = left.looks_before if left is not None and left.parent == checkpoint.id else None
+    lifecycle.go_to(checkpoint, looks)
+    return lifecycle.timeline.info(checkpoint, taken_back=1)
+
+
+def _choices(checkpoint: Checkpoint, count: int, reason: str) -> str:
+    return (
+        f"the state before the last call was not kept ({reason}), so nothing was taken back. Choose: "
+        f"rollback to {checkpoint.shown()} takes back the last {_calls(count)}, for good; "
+        f"undo by replay goes there and runs {_calls(count - 1)} again, effects included; "
+        "undo by definitions puts back only what the last call defined"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The steps to run again from a checkpoint, and the notes about the state that was left for it."""
+
+    start: Checkpoint
+    steps: list[Step]
+    notes: list[str]
+
+
+def prepare_replay(lifecycle: Lifecycle) -> Replay:
+    """Go to the newest checkpoint before the last call; return what is to be run again from there."""
+    checkpoint = lifecycle.target()
+    steps = lifecycle.steps_from(checkpoint)
+    # The last change is the one to take back; the looks after it are not run again either.
+    while steps.pop().look:
+        continue
+    notes = _left_behind(lifecycle, checkpoint)
+    lifecycle.go_to(checkpoint)
+    return Replay(checkpoint, steps, notes)
+
+
+def told_of_replay(lifecycle: Lifecycle, replay: Replay, replies: list[Reply | None]) -> CheckpointInfo:
+    """Describe the state after a replay: what was run again, and what went otherwise."""
+    count, told = len(replay.steps), differences(replay.steps, replies)
+    notes = [f"{_calls(count)} after {replay.start.shown()} ran again: their effects outside came twice."]
+    if not count:
+        notes = ["Nothing had to be run again: the state before the last call is kept."]
+    elif not told:
+        notes.append("All answered as the first time.")
+    notes += told[:MOST_DIFFERENCES]
+    if len(told) > MOST_DIFFERENCES:
+        notes.append(f"and {len(told) - MOST_DIFFERENCES} more differences")
+    return _standing(lifecycle, [*notes, *replay.notes], taken_back=1)
+
+
+def told_of_definitions(lifecycle: Lifecycle, reply: Reply) -> CheckpointInfo:
+    """Describe what was put back and what was not; raise where nothing could be."""
+    if reply.error is not None:
+        raise CheckpointError(reply.error.message)
+    notes = [f"{change.kind} {change.name} {change.change}" for change in reply.changed]
+    return _standing(lifecycle, [*notes, *reply.notes])
+
+
+def _standing(lifecycle: Lifecycle, notes: list[str], taken_back: int = 0) -> CheckpointInfo:
+    """Describe the current checkpoint, which need not be the present state."""
+    lifecycle.surely_ready()
+    standing = lifecycle.timeline.standing()
+    if standing is None:
+        raise CheckpointError("no state is kept")
+    return lifecycle.timeline.info(
+        standing, is_present=lifecycle.unkept == 0, taken_back=taken_back, notes=notes
+    )
+
+
+def _calls(count: int) -> str:
+    return "1 call" if count == 1 else f"{count} calls"
+
+
+# Of a recording; to be raised when old files cannot be read any more.
+FORMAT = 1
+# The first bytes of a core of SBCL.
+CORE_MAGIC = b"LCBS"
+# A core of gigabytes on a slow disk.
+SAVE_SECONDS = 120.0
+
+
+class Restorable(Protocol):
+    """What `restore_image` needs of an image."""
+
+    def program(self) -> Program:
+        """Return how the image was started."""
+
+    def adopt(self, program: Callable[[], Program]) -> None:
+        """Begin again with another program."""
+
+    def repeat(self, steps: list[Step]) -> list[Reply | None]:
+        """Begin again and run the steps but for those that are left out."""
+
+
+def save_image(path: Path, family: Family, live: Connection, past: Past | None) -> str:
+    """Write the state; return a sentence that says what was written."""
+    path = path.expanduser()
+    if path.is_dir() or not path.parent.is_dir():
+        raise ImageError(f"{path} cannot be written: it is to be a file in a directory that exists")
+    if family.program.saved is None:
+        count = write_recording(path, family.program.language, past)
+        return f"saved to {path}: {_steps(count)}, to be run again to restore the state"
+    return f"saved to {path}: {_save_core(path, family, live):,} bytes"
+
+
+def _save_core(path: Path, family: Family, live: Connection) -> int:
+    """Let the image write a core into its private directory, and copy it to where it may not write."""
+    made = family.directory.path / "tmp" / f"{secrets.token_hex(8)}.core"
+    try:
+        answer = live.request(dict[str, Any], SAVE_SECONDS, "save", path=str(made))
+        if not answer.get("ok"):
+            reason = (answer.get("error") or {}).get("message", "it does not say why")
+            raise ImageError(f"the image cannot be saved: {reason}")
+        return _copy(made, path)
+    except OSError as error:
+        raise ImageError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def _copy(made: Path, path: Path) -> int:
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        # O_NOFOLLOW: evaluated code may have put a link there.
+        with (
+            os.fdopen(os.open(made, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as source,
+            partial.open("wb") as target,
+        ):
+            shutil.copyfileobj(source, target, 1 << 20)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return path.stat().st_size
+
+
+def restore_image(path: Path, image: Restorable) -> str:
+    """Take up a state; the present one is given up only when that has worked."""
+    path = path.expanduser().resolve()
+    program = image.program()
+    if program.saved is not None:
+        _check_core(path)
+        with_core = program.saved
+        image.adopt(lambda: with_core(path))
+        return f"restored from {path}"
+    steps = read_recording(path, program.language)
+    told = differences(steps, image.repeat(steps))
+    more = f"\nand {len(told) - MOST_DIFFERENCES} more" if len(told) > MOST_DIFFERENCES else ""
+    listed = "".join(f"\n{each}" for each in told[:MOST_DIFFERENCES])
+    outcome = f"; not as the first time:{listed}{more}" if told else ", all as the first time"
+    return f"restored from {path}: {_steps(len(steps))} run again{outcome}"
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
+
+
+def _check_core(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(CORE_MAGIC))
+    except OSError as error:
+        raise ImageError(f"{path} cannot be read: {error.strerror}") from None
+    if magic.startswith(b"{"):
+        raise ImageError(f"{path} is not a saved image of SBCL: restore it into an image of python")
+    if magic != CORE_MAGIC:
+        raise ImageError(f"{path} is not a saved image of SBCL")
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """The steps that led to a state, as they are written to a file."""
+
+    gramercy_journal: int
+    language: str
+    steps: list[Step]
+
+
+def write_recording(path: Path, language: str, past: Past | None) -> int:
+    """Write the steps to a file, atomically; return their number."""
+    if past is not None and past.size > LARGEST_PAST:
+        raise ImageError(
+            f"what led to this state is {past.size:,} characters of code, more than the "
+            f"{LARGEST_PAST:,} that are run again: reset the image and load the code from files"
+        )
+    steps = past.steps() if past else []
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        partial.write_bytes(msgspec.json.encode(Recording(FORMAT, language, steps)))
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise ImageError(f"{path} cannot be written: {error.strerror}") from None
+    return len(steps)
+
+
+def read_recording(path: Path, language: str) -> list[Step]:
+    """Read the steps of a file that was written for this language."""
+    try:
+        data = path.read_bytes()
+        if data[: len(CORE_MAGIC)] == CORE_MAGIC:
+            raise ImageError(f"{path} was saved by an image of sbcl, not of {language}")
+        recording = msgspec.json.decode(data, type=Recording)
+    except OSError as error:
+        raise ImageError(f"{path} cannot be read: {error.strerror}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ImageError(f"{path} is not a saved image: {error}") from None
+    if recording.gramercy_journal != FORMAT:
+        raise ImageError(
+            f"{path} has the format {recording.gramercy_journal}: this version reads format {FORMAT}"
+        )
+    if recording.language != language:
+        raise ImageError(f"{path} was saved by an image of {recording.language}, not of {language}")
+    return recording.steps
