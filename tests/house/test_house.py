@@ -10,7 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 HEAVY = ("click", "jsonschema_rs", "asyncio", "opentelemetry", "msgspec")
 # httpx has 6 of 23, anyio 9 of 46.
-MOST_SINGLE_IMPORTERS = 115
+MOST_SINGLE_IMPORTERS = 49
+QUESTIONS = 10
 
 
 def modules_after(statement):
@@ -81,3 +82,29 @@ def test_dependencies_are_locked_by_name_and_version_only():
 def test_scripts_are_executable():
     for script in (ROOT / "scripts").iterdir():
         assert script.stat().st_mode & 0o111, script.name
+
+
+def test_every_error_class_is_in_the_one_tree():
+    """Its docstring draws them all; a private one, caught in its own module, is control flow."""
+    outside = []
+    for path in SOURCES:
+        # The programs inside of an image import nothing of ours.
+        if path.name == "errors.py" or {"python", "confine"} & set(path.parts[-2:-1]):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+                if any(base.endswith(("Error", "Exception")) for base in bases):
+                    outside.append(f"{path.relative_to(ROOT)}: {node.name}")
+    assert outside == []
+
+
+def test_the_page_names_places_that_are_there():
+    """architecture.md, Where to look: each file has what the question is about."""
+    page = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .*\? \| `(\S+\.py)` \| `([\w.]+)` \|$", page, re.MULTILINE)
+    assert len(rows) == QUESTIONS
+    for file, name in rows:
+        text = (ROOT / "src/gramercy" / file).read_text(encoding="utf-8")
+        for part in name.split("."):
+            assert re.search(rf"^ *(async )?(def|class) {part}\b", text, re.MULTILINE), (file, name)

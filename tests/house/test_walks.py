@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 HOME = str(Path(gramercy.__file__).parent) + "/"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "architecture.md"
+# A reply that takes longer than a moment is waited for on another road, with more modules: not meant here.
+TRIES = 40
 # A server that starts an SBCL image on a busy machine; the walk itself takes milliseconds.
 LONGEST_WAIT = 120
 
@@ -154,6 +157,7 @@ class TracedServer:
 
     def __init__(self, directory: Path, *arguments: str, transport: int) -> None:
         self._trace, self._said = directory / "trace.json", directory / "said"
+        self._steps: list[Step] = []
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
                 [sys.executable, __file__, "serve", str(self._trace), *arguments],
@@ -181,8 +185,9 @@ class TracedServer:
 
     def steps(self, began: float, ended: float) -> list[Step]:
         """Return the steps between two moments, after the end."""
-        steps = [Step(*each) for each in json.loads(self._trace.read_text())]
-        return [step for step in steps if began <= step.time <= ended]
+        if not self._steps:
+            self._steps = [Step(*each) for each in json.loads(self._trace.read_text())]
+        return [step for step in self._steps if began <= step.time <= ended]
 
     def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
         """Return its standard input and output."""
@@ -218,13 +223,15 @@ def walk_over_stdio() -> Walk:
             client = {"name": "walk", "version": "1"}
             ask(request(1, "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=client))
             ask({"jsonrpc": "2.0", "method": "notifications/initialized"})
-            for number in (2, 3, 4):
+            times = []
+            for number in range(2, 2 + TRIES):
                 began = time.monotonic()
                 call = {"name": "evaluate-lisp", "arguments": {"code": "(+ 1 2 3)"}}
                 answer = ask(request(number, "tools/call", **call))
-                ended = time.monotonic()
+                times.append((began, time.monotonic()))
                 assert answer["result"]["content"][0]["text"] == "=> 6", answer
-        return Walk("evaluate-lisp over stdio", server.steps(began, ended))
+        tried = [Walk("evaluate-lisp over stdio", server.steps(*each)) for each in times]
+    return min(tried, key=lambda walk: len(walk.modules))
 
 
 META = "io.modelcontextprotocol/"
@@ -285,11 +292,11 @@ def walks() -> list[Walk]:
 
 # How many modules a reader opens who follows the call. A call that passes more has grown a door too many.
 MOST_MODULES = {
-    "safe, dictionary": 12,
-    "safe, ToolCall": 12,
-    "dangerous, approved": 16,
-    "evaluate-lisp over stdio": 45,
-    "approval over HTTP": 49,
+    "safe, dictionary": 7,
+    "safe, ToolCall": 7,
+    "dangerous, approved": 10,
+    "evaluate-lisp over stdio": 28,
+    "approval over HTTP": 31,
 }
 
 
@@ -305,6 +312,18 @@ def test_a_call_passes_few_modules(taken: dict[str, Walk], name: str) -> None:
     """The house is read along the way of a call; this counts its doors."""
     modules = taken[name].modules
     assert len(modules) <= MOST_MODULES[name], modules
+
+
+@pytest.mark.parametrize("name", MOST_MODULES)
+def test_the_architecture_lists_the_modules_of_a_call(taken: dict[str, Walk], name: str) -> None:
+    """A page that is not compared with the program is soon untrue."""
+    section = (
+        PAGE.read_text(encoding="utf-8")
+        .partition(f"### {name[0].upper()}{name[1:]}\n")[2]
+        .partition("\n#")[0]
+    )
+    listed = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", section)
+    assert sorted(listed) == sorted(taken[name].modules)
 
 
 def serve(trace: str, arguments: list[str]) -> None:
