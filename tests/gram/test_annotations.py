@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal, NewType, NotRequired, Optional, Type
 import pytest
 
 from gramercy.errors import SpecificationError
-from gramercy.gram.annotations import annotation_to_schema
-from gramercy.gram.functions import function_to_schema
+from gramercy.gram.functions import annotation_to_schema, function_to_schema
 from gramercy.gram.json_schema import compile_schema
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gramercy import InvalidArgumentsError, create_tool, validate_tool_args
-from gramercy.tools.regex_samples import text_matching
+from gramercy.tools.examples import text_matching
 
 
 def error_for(properties, arguments, **more):
