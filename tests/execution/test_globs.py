@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gramercy.execution.globs import possibly_matches, surely_matches
+from gramercy.execution.policy import possibly_matches, surely_matches
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from gramercy import Denied, Executor, Registry, ToolOutput, define_tool
-from gramercy.execution.metrics import SAMPLES, Metrics, metrics_table, percentile
+from gramercy.execution.results import SAMPLES, Metrics, metrics_table, percentile
 
 
 def test_figures_are_those_of_the_calls(run):

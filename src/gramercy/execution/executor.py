@@ -37,9 +37,8 @@ from gramercy.execution.callers import (
 from gramercy.execution.calls import ToolCall, ToolResult, read_arguments
 from gramercy.execution.hooks import check_hooks, transformed
 from gramercy.execution.journal import Journal, MemoryJournal
-from gramercy.execution.metrics import Metrics, ToolMetrics, metrics_table
 from gramercy.execution.policy import Action, Policy, Verdict
-from gramercy.execution.results import Attempt, Recorder
+from gramercy.execution.results import Attempt, Metrics, Recorder, ToolMetrics, metrics_table
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import SCALARS, PlainCopy, copy_json, is_duration
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
+from math import ceil
+from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +22,12 @@ from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from gramercy.execution.executor import Settings
     from gramercy.execution.hooks import Phase
-    from gramercy.execution.metrics import Metrics
     from gramercy.execution.policy import Verdict
     from gramercy.tools.tool import Tool
-
 
 # Names and levels only: arguments may hold secrets, and logs travel.
 audit = logging.getLogger("gramercy.audit")
@@ -244,3 +245,133 @@ def _edit_note(attempt: Attempt) -> str:
     text = canonical_text(attempt.arguments)
     shown = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
     return f"[A person changed the arguments before approving; the tool ran with {shown}]"
+
+
+# Percentiles are taken over the latest calls, so that memory is bounded and the figures show the present.
+SAMPLES = 1024
+
+
+class ToolMetrics(msgspec.Struct, frozen=True):
+    """The figures of one tool; times in milliseconds, sizes in characters."""
+
+    tool: str
+    calls: int
+    succeeded: int
+    failed: int
+    denied: int
+    success_rate: float
+    p50_ms: float
+    p95_ms: float
+    mean_result_size: float
+    mean_approval_wait_ms: float
+
+
+class _Tally:
+    __slots__ = ("approval_ms", "approvals", "calls", "denied", "size", "succeeded", "times")
+
+    def __init__(self) -> None:
+        self.calls = self.succeeded = self.denied = self.size = self.approvals = 0
+        self.approval_ms = 0.0
+        self.times: deque[float] = deque(maxlen=SAMPLES)
+
+
+class Metrics:
+    """The tallies of one executor."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._tallies: dict[str, _Tally] = {}
+        # Calls that are not yet in the tallies. Appending is atomic, so recording a call needs no lock.
+        self.recent: deque[tuple[str, float, int | None]] = deque()
+
+    def record(self, tool: str, elapsed_ms: float, size: int | None) -> None:
+        """Count a call that ran, with the size of its result, or None when it failed."""
+        recent = self.recent
+        recent.append((tool, elapsed_ms, size))
+        if len(recent) > SAMPLES:
+            self.fold()
+
+    def fold(self) -> None:
+        """Move recent calls into the tallies, so that they do not pile up."""
+        with self._lock:
+            self._fold()
+
+    def record_refusal(self, tool: str, *, denied: bool) -> None:
+        """Count a call that never ran: denied, or refused for its arguments."""
+        with self._lock:
+            tally = self._tally(tool)
+            tally.calls += 1
+            tally.denied += denied
+
+    def record_approval(self, tool: str, wait_ms: float) -> None:
+        """Note how long a person took."""
+        with self._lock:
+            tally = self._tally(tool)
+            tally.approvals += 1
+            tally.approval_ms += wait_ms
+
+    def _fold(self) -> None:
+        """Move recent calls into the tallies; the caller holds the lock. Every call pays for it."""
+        recent, tallies = self.recent, self._tallies
+        while recent:
+            tool, elapsed_ms, size = recent.popleft()
+            tally = tallies.get(tool) or self._tally(tool)
+            tally.calls += 1
+            tally.times.append(elapsed_ms)
+            if size is not None:
+                tally.succeeded += 1
+                tally.size += size
+
+    def _tally(self, tool: str) -> _Tally:
+        found = self._tallies.get(tool)
+        if found is None:
+            found = self._tallies[tool] = _Tally()
+        return found
+
+    def snapshot(self) -> dict[str, ToolMetrics]:
+        """Return the figures of every tool that was called, by name."""
+        with self._lock:
+            self._fold()
+            return {name: _figures(name, tally) for name, tally in sorted(self._tallies.items())}
+
+
+def _figures(name: str, tally: _Tally) -> ToolMetrics:
+    times = sorted(tally.times)
+    return ToolMetrics(
+        tool=name,
+        calls=tally.calls,
+        succeeded=tally.succeeded,
+        failed=tally.calls - tally.succeeded - tally.denied,
+        denied=tally.denied,
+        success_rate=tally.succeeded / tally.calls if tally.calls else 0.0,
+        p50_ms=percentile(times, 0.50),
+        p95_ms=percentile(times, 0.95),
+        mean_result_size=tally.size / tally.succeeded if tally.succeeded else 0.0,
+        mean_approval_wait_ms=tally.approval_ms / tally.approvals if tally.approvals else 0.0,
+    )
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the nearest-rank percentile of values in ascending order; 0 when there are none."""
+    return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else 0.0
+
+
+_COLUMNS = ("tool", "calls", "ok", "failed", "denied", "success", "p50 ms", "p95 ms", "size", "wait ms")
+
+
+def metrics_table(metrics: Mapping[str, ToolMetrics]) -> str:
+    """Lay the figures out as a plain text table."""
+    rows = [_COLUMNS, *(_row(figures) for figures in metrics.values())]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    return "\n".join(_line(row, widths) for row in rows)
+
+
+def _row(m: ToolMetrics) -> tuple[str, ...]:
+    counts = (str(m.calls), str(m.succeeded), str(m.failed), str(m.denied), f"{m.success_rate:.0%}")
+    times = (f"{m.p50_ms:.3f}", f"{m.p95_ms:.3f}")
+    return (m.tool, *counts, *times, f"{m.mean_result_size:.0f}", f"{m.mean_approval_wait_ms:.1f}")
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+    return "  ".join([row[0].ljust(widths[0]), *cells[1:]]).rstrip()
