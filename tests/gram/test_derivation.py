@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 from gramercy.errors import GramError, InvalidSchemaError, SpecificationError, TypeSignatureError
 from gramercy.gram.json_schema import canonical_schema
-from gramercy.gram.signatures.derivation import function_to_signature, json_schema_to_signature
-from gramercy.gram.signatures.signature import type_signature_to_json_schema
+from gramercy.gram.signatures.signature import (
+    function_to_signature,
+    json_schema_to_signature,
+    type_signature_to_json_schema,
+)
 from gramercy.gram.syntax.reader import read
 
 keys = st.text(st.characters(codec="utf-8"), max_size=6)

@@ -227,7 +227,7 @@ def _data(path: str) -> dict[str, Any]:
 
 def specification_text(tool: Tool) -> str:
     """Return the text of the specification; what gram cannot say raises a GramercyError."""
-    from gramercy.gram.signatures.derivation import json_schema_to_signature
+    from gramercy.gram.signatures.signature import json_schema_to_signature
     from gramercy.gram.specification import create_tool_specification
     from gramercy.tools.safety import Safety
 
