@@ -2,9 +2,9 @@
 
 Most arguments are plain JSON of the types that the schema names. For those a Python function is written, once
 for each schema, whose one pass does what a copy by `values` and the validator do in two, at a tenth of the
-price: every value is of exactly its type, finite, valid Unicode, and their number is bounded. Anything unusual
-(a subclass, 3.0 for an integer, a name that the schema does not have) ends the pass with None, and the thorough
-check decides.
+price: every value is of exactly its type, finite, valid Unicode, and their number is bounded. Anything
+unusual (a subclass, 3.0 for an integer, a name that the schema does not have) ends the pass with None, and
+the thorough check decides.
 """
 
 from __future__ import annotations
