@@ -49,7 +49,7 @@ from gramercy.mcp.foreign import connect_server
 from gramercy.mcp.http import HttpSettings
 from gramercy.toolsets.workspace import Workspace
 from gramercy.ui.cli.files import read_text
-from gramercy.ui.clients.known import CLIENTS
+from gramercy.ui.cli.install import CLIENTS
 from gramercy.workbench.settings import read_port
 from gramercy.workbench.sources import load_tools
 

@@ -17,9 +17,9 @@ from gramercy.errors import ClientSettingsError
 from gramercy.images.caches import cache_directory
 from gramercy.testing.clients import StdioClient
 from gramercy.ui.cli.files import write_settings
+from gramercy.ui.cli.install import CLIENTS
 from gramercy.ui.cli.serve import serve
 from gramercy.ui.clients.base import Machine, is_fleeting
-from gramercy.ui.clients.known import CLIENTS
 
 FILES = {
     "claude-code": (".claude.json", ".mcp.json"),

@@ -22,7 +22,7 @@ from gramercy.mcp.pipes import LARGEST_FRAME, Splitter
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gramercy.mcp.foreign.link import Hear, Outgoing
+    from gramercy.mcp.foreign.session import Hear, Outgoing
 
 # Messages without an answer among them; progress of a long call comes to a few thousand.
 MOST_UNASKED = 10_000

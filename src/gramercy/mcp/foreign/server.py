@@ -18,15 +18,13 @@ from gramercy.errors import (
     SessionLostError,
 )
 from gramercy.mcp.foreign.invisibles import reveal
-from gramercy.mcp.foreign.link import KEEPER
-from gramercy.mcp.foreign.session import Era, ForeignSession
+from gramercy.mcp.foreign.session import KEEPER, Era, ForeignSession
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from gramercy.mcp.foreign.definitions import Definition, Listing
-    from gramercy.mcp.foreign.link import Link
-    from gramercy.mcp.foreign.session import Progress
+    from gramercy.mcp.foreign.session import Link, Progress
 
 T = TypeVar("T")
 SERVER_NAME = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import httpx
 
     from gramercy.mcp.foreign.definitions import Definition
-    from gramercy.mcp.foreign.link import Hear, Outgoing
+    from gramercy.mcp.foreign.session import Hear, Outgoing
 
 # Seconds for TCP and TLS; the answer itself is bounded by the caller.
 CONNECTING = 10.0

@@ -1,4 +1,7 @@
-"""`gramercy install`: tell an MCP client of this server, by showing what to add or by adding it."""
+"""`gramercy install`: tell an MCP client of this server, by showing what to add or by adding it.
+
+First the clients that are known: where their settings are, in what words, and what to do after a change.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,114 @@ from gramercy.ui.cli.files import read_settings, write_settings
 from gramercy.ui.cli.main import CONFIGURATION
 from gramercy.ui.cli.options import LEVELS, add_environment_options, given_words, timeout_option
 from gramercy.ui.cli.terminal import tell, visible
-from gramercy.ui.clients.base import Machine, is_fleeting, own_command, uvx_command
-from gramercy.ui.clients.known import CLIENTS
+from gramercy.ui.clients.base import Client, Machine, is_fleeting, own_command, uvx_command
+from gramercy.ui.clients.json_settings import JsonSettings
+from gramercy.ui.clients.toml_settings import TomlSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.ui.clients.base import Client
+_STDIO = (("type", "stdio"),)
+_OPEN_FOLDER = "${workspaceFolder}"
+
+
+def _claude_code(machine: Machine) -> Path:
+    return machine.directory("CLAUDE_CONFIG_DIR", machine.home) / ".claude.json"
+
+
+def _claude_desktop(machine: Machine) -> Path:
+    return machine.settings() / "Claude" / "claude_desktop_config.json"
+
+
+def _cursor(machine: Machine) -> Path:
+    return machine.home / ".cursor" / "mcp.json"
+
+
+def _vscode(machine: Machine) -> Path:
+    return machine.settings() / "Code" / "User" / "mcp.json"
+
+
+def _codex(machine: Machine) -> Path:
+    return machine.directory("CODEX_HOME", machine.home / ".codex") / "config.toml"
+
+
+def _gemini(machine: Machine) -> Path:
+    return machine.directory("GEMINI_CLI_HOME", machine.home) / ".gemini" / "settings.json"
+
+
+def _zed(machine: Machine) -> Path:
+    if machine.platform == "darwin":
+        return machine.home / ".config" / "zed" / "settings.json"
+    return machine.settings() / ("Zed" if machine.platform == "win32" else "zed") / "settings.json"
+
+
+_ALL = (
+    Client(
+        "claude-code",
+        "Claude Code",
+        JsonSettings("mcpServers"),
+        _claude_code,
+        "Start claude anew and look with /mcp; a server of a project is asked about once.",
+        project_file=".mcp.json",
+        extra=_STDIO,
+    ),
+    Client(
+        "claude-desktop",
+        "Claude Desktop",
+        JsonSettings("mcpServers"),
+        _claude_desktop,
+        "Quit Claude Desktop, not just its window, and start it again.",
+        workspace=None,
+    ),
+    Client(
+        "cursor",
+        "Cursor",
+        # Its parser is said to be strict, but a comment that is there must not be lost for that.
+        JsonSettings("mcpServers", frozenset({"comments", "commas"})),
+        _cursor,
+        "Restart Cursor and turn the server on in its settings, under MCP.",
+        project_file=".cursor/mcp.json",
+        workspace=_OPEN_FOLDER,
+        extra=_STDIO,
+    ),
+    Client(
+        "vscode",
+        "VS Code",
+        JsonSettings("servers", frozenset({"comments", "commas"})),
+        _vscode,
+        "Run the command 'MCP: List Servers' and start the server; agent mode uses it.",
+        project_file=".vscode/mcp.json",
+        workspace=_OPEN_FOLDER,
+        extra=_STDIO,
+    ),
+    Client(
+        "codex",
+        "Codex",
+        TomlSettings("mcp_servers"),
+        _codex,
+        "Start codex anew and look with /mcp; the file of a project counts only where it is trusted.",
+        project_file=".codex/config.toml",
+    ),
+    Client(
+        "gemini",
+        "Gemini CLI",
+        JsonSettings("mcpServers", frozenset({"comments"})),
+        _gemini,
+        "Start gemini anew and look with /mcp; servers run only in folders that you trust.",
+        project_file=".gemini/settings.json",
+    ),
+    Client(
+        "zed",
+        "Zed",
+        JsonSettings("context_servers", frozenset({"comments", "commas"})),
+        _zed,
+        "Zed starts it at once; a green dot in the settings of the agent panel shows that it runs.",
+        project_file=".zed/settings.json",
+    ),
+)
+
+CLIENTS = {client.name: client for client in _ALL}
+
 
 # What all clients take, and short enough for them to make names of tools with it.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
