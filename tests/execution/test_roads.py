@@ -216,6 +216,40 @@ def test_a_call_that_was_begun_may_be_dropped():
     assert asyncio.run(main()) == [("waits", "failed")]
 
 
+@pytest.mark.parametrize("way", ["dropped", "cancelled at once", "cancelled inside of a task", "awaited"])
+def test_what_a_begun_call_waits_for_is_cancelled_with_it(way):
+    """MCP: an evaluation does not run on when its call is cancelled before the first step of its task."""
+
+    async def main() -> bool:
+        waiting = asyncio.get_running_loop().create_future()
+
+        async def wait(_):
+            return await waiting
+
+        tool = replace(define_tool("it", "It.", PARAMETERS, handler=handle), async_handler=wait)
+        rest: Any = Executor(Registry([tool])).begin(ToolCall("1", "it", {"text": "x"}))
+
+        async def outer(inner):
+            return await inner
+
+        if way == "dropped":
+            del rest
+        elif way == "awaited":
+            asyncio.get_running_loop().call_soon(waiting.set_result, "done")
+            assert (await rest).content == "done"
+        else:
+            task = asyncio.create_task(outer(rest) if "inside" in way else rest)
+            del rest
+            task.cancel()
+            await asyncio.wait([task], timeout=10)
+            assert task.cancelled()
+            del task
+        gc.collect()
+        return waiting.cancelled()
+
+    assert asyncio.run(main()) is (way != "awaited")
+
+
 def test_an_executor_with_another_approver_shares_the_rest(run):
     """MCP: a server asks its client and leaves the executor that it was given as it was."""
     tool = define_tool("it", "It.", PARAMETERS, safety_level="dangerous", handler=handle)

@@ -10,6 +10,8 @@ import asyncio
 import inspect
 import threading
 import types
+from collections.abc import Coroutine
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -17,7 +19,7 @@ from gramercy.errors import DeadlineExceededError, ExecutionError
 from gramercy.execution.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator
+    from collections.abc import Awaitable, Callable, Generator
 
 # How long a cancelled coroutine may take to clean up before it is left behind: enough to close a connection,
 # too short to be felt after a deadline.
@@ -125,7 +127,7 @@ def begun(coroutine: Coroutine[Any, Any, T]) -> T | Coroutine[Any, Any, T]:
         waiting = coroutine.send(None)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
-    return _resumed(coroutine, waiting)
+    return _Begun(coroutine, waiting)
 
 
 @types.coroutine
@@ -134,21 +136,47 @@ def later(function: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> Gener
     return (yield from function(*given))  # type: ignore[no-any-return]
 
 
-@types.coroutine
-def _resumed(coroutine: Coroutine[Any, Any, Any], waiting: Any) -> Generator[Any, Any, Any]:
-    """Hand on what the coroutine waits for to the task that awaits this, and the answers to the coroutine."""
-    while True:
-        try:
-            value = yield waiting
-        except BaseException as error:  # noqa: BLE001 - belongs to the coroutine
-            step: Callable[[Any], Any] = coroutine.throw
-            value = error
-        else:
-            step = coroutine.send
-        try:
-            waiting = step(value)
-        except StopIteration as done:
-            return done.value
+class _Begun(Coroutine[Any, Any, T]):
+    """A coroutine that waits already: gives what it waits for to the task that awaits this, then goes on.
+
+    Dropped or cancelled before its first step, it cancels what the coroutine waits for, as a task would.
+    """
+
+    __slots__ = ("_coroutine", "_waiting")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], waiting: Any) -> None:
+        self._coroutine = coroutine
+        self._waiting = waiting
+
+    def send(self, value: Any) -> Any:
+        waiting, self._waiting = self._waiting, None
+        return self._coroutine.send(value) if waiting is None else waiting
+
+    def throw(self, *error: Any) -> Any:
+        self._call_off()
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._call_off()
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self  # it has all that `await` uses of a generator
+
+    def __iter__(self) -> _Begun[T]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def __del__(self) -> None:
+        self._call_off()
+
+    def _call_off(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if isinstance(waiting, asyncio.Future):
+            with suppress(RuntimeError):  # the loop is closed: there is nothing left to cancel
+                waiting.cancel()
 
 
 async def bounded(awaitable: Awaitable[T], limit: Limit) -> T:
