@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import defaultdict
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from gramercy.images.caches import find_core
+from gramercy.images.sbcl import find_sbcl, sbcl_version
 from gramercy.testing.clients import HttpClient, StdioClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    import pytest
 
     from gramercy.images.base import Reply
 
@@ -72,3 +77,19 @@ def memory(pid: int) -> float:
 def saying(reply: Reply) -> Mapping[str, Reply]:
     """Return the replies of an image in memory that answers everything alike."""
     return defaultdict(lambda: reply)
+
+
+def empty_home(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make an empty home the user's, with a cache that has nothing but the core of SBCL."""
+    core = find_core(find_sbcl(), sbcl_version(find_sbcl()))
+    assert core is not None
+    cache = directory / "cache" / "gramercy"
+    cache.mkdir(parents=True)
+    shutil.copy2(core, cache / core.name)
+    for name in ("CL_SOURCE_REGISTRY", "XDG_DATA_HOME", "XDG_DATA_DIRS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(directory / "cache"))
+    home = directory / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    return home

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from gramercy.images.asdf import user_registry
-from gramercy.images.caches import find_core
 from gramercy.images.environment import Environment, Status
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement, find_confinement, why_not
-from gramercy.images.sbcl import find_sbcl, lisp_findings, sbcl_program, sbcl_version
+from gramercy.images.sbcl import lisp_findings, sbcl_program
 from gramercy.images.systems import find_systems
+from tests.support import empty_home
 
 pytestmark = pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")
 DEBIAN = Path("/usr/share/common-lisp/source")
@@ -41,17 +41,8 @@ def needs(*systems):
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     """Give each test an empty home and a cache that has nothing but the core."""
-    core = find_core(find_sbcl(), sbcl_version(find_sbcl()))
-    assert core is not None
-    kept = tmp_path / "cache" / "gramercy"
-    kept.mkdir(parents=True)
-    shutil.copy2(core, kept / core.name)
-    for name in ("CL_SOURCE_REGISTRY", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_DATA_DIRS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "home").mkdir()
-    return tmp_path / "home"
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    return empty_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture

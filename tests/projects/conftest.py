@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 
 import pytest
 
-from gramercy.images.caches import find_core
-from gramercy.images.sbcl import find_sbcl, sbcl_version
 from tests.projects import walking
+from tests.support import empty_home
 
 
 @pytest.fixture
@@ -38,17 +36,7 @@ def walk():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """Return an empty home with a cache that has nothing but the core."""
-    core = find_core(find_sbcl(), sbcl_version(find_sbcl()))
-    assert core is not None
-    kept = tmp_path / "cache" / "gramercy"
-    kept.mkdir(parents=True)
-    shutil.copy2(core, kept / core.name)
-    for name in ("CL_SOURCE_REGISTRY", "XDG_DATA_HOME", "XDG_DATA_DIRS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "home").mkdir()
-    return tmp_path / "home"
+    return empty_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture
