@@ -50,8 +50,7 @@ class Project:
         (self.directory / name).write_text(text)
 
     def load(self, system="demo", seconds=60.0):
-        self.process.plug.settimeout(seconds)
-        return self.process.ask("load_system", system=system)
+        return self.process.ask("load_system", seconds, system=system)
 
 
 @pytest.fixture

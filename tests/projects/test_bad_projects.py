@@ -221,7 +221,8 @@ def test_a_project_with_50000_files_is_one_as_any_other(project, gramercy, walk)
     done = gramercy("eval", "--language", "python", "import here; here.x", cwd=project)
     assert (done.returncode, done.stdout) == (0, "=> 1\n")
     done = gramercy("eval", "--language", "sbcl", '(asdf:load-system "here") 3', cwd=project)
-    assert (done.returncode, done.stdout.partition("\n")[0]) == (0, "=> 3")
+    # ASDF tells of itself first where the machine has a newer one to compile.
+    assert (done.returncode, "=> 3" in done.stdout.splitlines()) == (0, True)
     assert len(lines_about("has many files", done.stdout)) == 1
     day = walk("python", project)
     assert "Loaded: here" in day.load("here")
