@@ -163,7 +163,7 @@ def go():
     Subject("hunchentoot, serving", """
 (defvar cl-user::*server* (hunchentoot:start (make-instance 'hunchentoot:easy-acceptor :port 8318 :address "127.0.0.1")))""",
         "(hunchentoot:started-p cl-user::*server*)", language="sbcl", system="hunchentoot"),
-    Subject("hunchentoot, stopped", """
+    Subject("hunchentoot, stopped and its threads ended", """
 (defvar cl-user::*server* (hunchentoot:start (make-instance 'hunchentoot:easy-acceptor :port 8319 :address "127.0.0.1")))
 (hunchentoot:stop cl-user::*server*)
 ;; STOP wakes the listener with a connection of its own and does not wait for the thread that takes that one.

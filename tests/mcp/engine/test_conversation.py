@@ -7,6 +7,7 @@ import pytest
 
 from gramercy import tool
 from gramercy.errors import ExecutionError
+from gramercy.mcp import conversation, jsonrpc
 from gramercy.mcp.conversation import MOVES, WAITED_FOR, State
 from gramercy.mcp.versions import MODERN
 from gramercy.tools.context import current_call
@@ -191,3 +192,29 @@ def test_an_exception_before_any_waiting_is_logged_the_same(serve, desk, caplog,
     assert found["error"]["message"] == "Internal error"
     assert [record.getMessage() for record in caplog.records] == ["tools/call 'explode' failed (request 1)"]
     assert SECRET not in caplog.text
+
+
+def test_the_table_has_the_moves_of_the_drawing_and_no_others():
+    """MCP, conversation: a move too many would let two requests wait for one outcome."""
+    moves = {
+        (before.value, after.value)
+        for before, followers in conversation.MOVES.items()
+        for after in followers
+        if after.value not in {"done", "cancelled"}
+    }
+    assert moves == {
+        ("running", "asking"),
+        ("running", "task"),
+        ("asking", "running"),
+        ("asking", "parked"),
+        ("asking", "task"),
+        ("parked", "running"),
+        ("parked", "asking"),
+        ("parked", "expired"),
+    }
+
+
+def test_every_code_has_one_meaning():
+    """MCP, errors: the same on every transport; an enum makes an alias of a number given twice."""
+    assert len(jsonrpc.Code.__members__) == len(set(jsonrpc.Code))
+    assert (jsonrpc.Code.DENIED, jsonrpc.Code.BUSY) == (-32000, -32001)
