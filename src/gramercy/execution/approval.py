@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from gramercy.errors import DeadlineExceededError, ExecutionError, GramercyError
 from gramercy.execution.callers import Limit, ends_pipeline
@@ -42,15 +44,13 @@ EFFECT_SECONDS = 20.0
 LONGEST_EFFECT = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Approved:
+class Approved(msgspec.Struct, frozen=True):
     """Run the call as shown."""
 
     by: str = "person"
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(msgspec.Struct, frozen=True):
     """Do not run the call. A handler that could not reach the person says so with another `refuser`.
 
     Then the reason is what the model is told after "NAME was not run:".
@@ -60,11 +60,10 @@ class Denied:
     refuser: str = Refuser.PERSON
 
 
-@dataclass(frozen=True, slots=True)
-class Modified:
+class Modified(msgspec.Struct, frozen=True):
     """Run the call with these arguments instead; a `note` tells the model what was changed."""
 
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = msgspec.field(default_factory=dict)
     by: str = "person"
     note: str = ""
 
@@ -100,7 +99,7 @@ def read_decision(answer: Any) -> Decision:
         and isinstance(decision.arguments, Mapping)
         and isinstance(decision.note, str)
     ):
-        return replace(decision, note=_bounded(decision.note))
+        return msgspec.structs.replace(decision, note=_bounded(decision.note))
     return Denied(
         f"the approval handler answered {_shown(answer)}, "
         "which is neither 'approved', 'denied' nor ('modified', arguments)",

@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from copy import copy
-from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from gramercy.errors import (
     ExecutionError,
@@ -71,15 +72,14 @@ Copying: TypeAlias = "Callable[[dict[str, Any]], dict[str, Any]]"
 Outcome: TypeAlias = "ToolResult | Coroutine[Any, Any, ToolResult]"
 
 
-@dataclass(slots=True)
-class Settings:
+class Settings(msgspec.Struct):
     """The parts and limits of one executor; deadlines in seconds, None for none."""
 
     registry: Registry
     policy: Policy
     journal: Journal
-    hooks: list[Hook] = field(default_factory=list)
-    transforms: list[Transform] = field(default_factory=list)
+    hooks: list[Hook] = msgspec.field(default_factory=list)
+    transforms: list[Transform] = msgspec.field(default_factory=list)
     deadline: float | None = None
     approval_deadline: float | None = None
     hook_deadline: float | None = None

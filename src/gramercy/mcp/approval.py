@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from itertools import count
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gramercy.errors import DeadlineExceededError, ExecutionError
 from gramercy.execution.approval import Approved, Decision, Denied, Modified, read_decision, takes_request
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
 MOST_PENDING = 100
 
 
-@dataclass(frozen=True, slots=True)
-class PendingApproval:
+class PendingApproval(msgspec.Struct, frozen=True):
     """A call that waits for a person."""
 
     id: str
