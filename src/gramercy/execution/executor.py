@@ -39,7 +39,7 @@ from gramercy.execution.calls import ToolCall, ToolResult, read_arguments
 from gramercy.execution.hooks import check_hooks, transformed
 from gramercy.execution.journal import Journal, MemoryJournal
 from gramercy.execution.policy import Action, Policy, Verdict
-from gramercy.execution.results import Attempt, Metrics, Recorder, ToolMetrics, metrics_table
+from gramercy.execution.results import Attempt, Metrics, Recorder, Refuser, ToolMetrics, metrics_table
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import SCALARS, PlainCopy, copy_json, is_duration
 
@@ -265,7 +265,8 @@ class Executor:
             return self._refused(call, error, tool)
         attempt = Attempt(call_id, tool, checked, verdict, copied)
         if verdict.action is _DENY:
-            return self._recorder.denied(attempt, f"The policy denies {tool.name}: {verdict.explanation}")
+            text = f"The policy denies {tool.name}: {verdict.explanation}"
+            return self._recorder.denied(attempt, Refuser.RULE, text)
         return attempt
 
     def _refused(self, call: Any, error: BaseException, tool: Tool | None) -> ToolResult:
