@@ -12,7 +12,7 @@ from gramercy.images.environment import Environment, Network, PublishedPort
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.mcp.listing import described
 from gramercy.mcp.versions import LATEST_LEGACY
-from gramercy.workbench.serving import TOOLSETS, Service, open_server
+from gramercy.workbench.serving import DEFAULT_TOOLSETS, TOOLSETS, Service, open_server
 
 MOST_TOOLS, MOST_TOKENS = 26, 4_500
 # So many are free today for the tools of a project: searching and editing files, definitions, tests.
@@ -26,8 +26,7 @@ READS = (True, False, True, False)
 
 def listed(*toolsets, images=("sbcl",), **options):
     """Return the tools of a server as its clients see them, by name."""
-    chosen = {"toolsets": toolsets} if toolsets else {}
-    server = open_server(Service(images=images, **chosen, **options))
+    server = open_server(Service(images=images, toolsets=toolsets or DEFAULT_TOOLSETS, **options))
     try:
         settings = server.engine._settings
         tools = settings.registry.library().values()

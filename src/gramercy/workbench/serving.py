@@ -6,11 +6,12 @@ Knows no transport. Nothing here starts an image, or imports what starting one n
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gramercy import __version__
 from gramercy.errors import SourceError
@@ -63,8 +64,7 @@ LONGEST_INSTRUCTIONS = 2_000
 LONGEST_PLACE = 600
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(msgspec.Struct, frozen=True):
     """What to serve: images as `LANGUAGE` or `NAME=LANGUAGE`, files with tools, which tools, and how.
 
     `approver` is asked when a client cannot show a question to its person. `uses_roots` lets the folders of
