@@ -368,7 +368,7 @@ def test_a_denied_call_names_the_rule(run):
     executor = Executor(Registry([make(ran.append)]), policy=policy)
     result = run(executor, call(text="hi"))
     assert result.error.startswith("The policy denies it: rule 1 says deny (not today)")
-    assert (ran, result.metadata) == ([], {"safety_level": "safe", "denied": True})
+    assert (ran, result.metadata) == ([], {"safety_level": "safe", "denied": True, "denied_by": "rule"})
     assert executor.why("it", {"text": "hi"}).rule is policy.rules[0]
     assert [entry.state for entry in executor.journal.entries()] == [State.REQUESTED, State.DENIED]
 

@@ -19,10 +19,10 @@ UNABLE = {"nothing": {}, "links only": {"elicitation": {"url": {}}}, "models onl
 ANSWERS = {
     "approve": (YES, None),
     "deny": (desk.NO, "User denied tool execution: not today"),
-    "decline": ({"action": "decline"}, "User denied tool execution: the person declined"),
-    "cancel": ({"action": "cancel"}, "User denied tool execution: the person dismissed it"),
-    "empty": ({"action": "accept"}, "User denied tool execution: the answer does not fit"),
-    "nonsense": ({"yes": True}, "User denied tool execution: the client answered"),
+    "decline": ({"action": "decline"}, "{tool} was not run: the client declined after"),
+    "cancel": ({"action": "cancel"}, "{tool} was not run: the question was dismissed at the client"),
+    "empty": ({"action": "accept"}, "{tool} was not run: the answer does not fit"),
+    "nonsense": ({"yes": True}, "{tool} was not run: the client answered"),
 }
 
 
@@ -31,6 +31,7 @@ def test_a_file_is_changed_only_after_a_clear_yes(meet, run, era, file, case):
     """MCP server, checklist 4: every answer on both transports in both eras."""
     tool, answer = case
     reply, refusal = ANSWERS[answer]
+    refusal = refusal and refusal.format(tool=tool)
     client = meet(era, lambda _: reply)
     result = calling(run, client, tool, file)
     assert result["isError"] is (refusal is not None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
+from enum import StrEnum
 from math import ceil
 from threading import Lock
 from time import perf_counter
@@ -35,6 +36,33 @@ audit = logging.getLogger("gramercy.audit")
 LONGEST_SHOWN = 2_000
 # Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
 _SAFE, _DONE, _DENIED = Safety.SAFE, State.DONE, State.DENIED
+
+
+class Refuser(StrEnum):
+    """Who or what refused a call; only `person` says that somebody decided."""
+
+    PERSON = "person"
+    RULE = "rule"
+    CLIENT = "client"
+    NOBODY = "nobody"
+    TIMEOUT = "timeout"
+    APPROVER = "approver"
+    GUARD = "guard"
+
+
+# What a model should do after a refusal. Where nobody decided, the person can have a rule decide.
+_ALLOWING = ' a rule can allow it, in a file for --policy:\n[[rules]]\naction = "allow"\ntools = ["{tool}"]'
+ADVICE: dict[str, str] = {
+    Refuser.PERSON: "Do not call it again as it is: go on without it, or ask the person what they want.",
+    Refuser.RULE: "Nobody was asked. Do not try another way to the same end: tell the person what decided, "
+    "for only they can change the policy.",
+    Refuser.CLIENT: "Do not call it again by yourself: ask the person. Where no person can answer,"
+    + _ALLOWING,
+    Refuser.NOBODY: "Nobody has decided, and calling it again will not help: tell the person;" + _ALLOWING,
+    Refuser.TIMEOUT: "Nobody has refused it: call it again once the person is there to answer.",
+    Refuser.APPROVER: "Nobody has decided, and calling it again will not help: tell the person what failed.",
+    Refuser.GUARD: "Nobody has refused it: look at what changed or failed before you call it again.",
+}
 
 
 class Approval(msgspec.Struct):
@@ -203,24 +231,27 @@ class Recorder:
 
     def cancelled(self, attempt: Attempt) -> None:
         """Record a call that was cancelled while it ran; there is no caller left to take a result."""
-        self.metrics.record_refusal(attempt.tool.name, denied=False)
+        self.metrics.record_refusal(attempt.tool.name)
         self._close(attempt, _unfinished(attempt.tool), "cancelled by the caller", {})
 
     def withdrawn(self, attempt: Attempt) -> None:
         """Record a call whose caller has gone away before it was approved: it has not run."""
-        self.metrics.record_refusal(attempt.tool.name, denied=False)
+        self.metrics.record_refusal(attempt.tool.name)
         self._close(
             attempt, State.FAILED, "cancelled by the caller before it was approved; it was not run", {}
         )
 
-    def denied(self, attempt: Attempt, text: str) -> ToolResult:
-        """Make the result of a call that may not run."""
+    def denied(self, attempt: Attempt, refuser: Refuser, text: str) -> ToolResult:
+        """Make the result of a call that may not run: its error says why, its content also what to do now."""
+        tool = attempt.tool
         text = text_for_model(text, self.settings.max_output)
         approval = attempt.approval.metadata() if attempt.approval else {}
-        metadata = {"safety_level": attempt.tool.level_word, **approval, "denied": True}
+        refusal = {"denied": True, "denied_by": refuser.value}
+        metadata = {"safety_level": tool.level_word, **approval, **refusal}
         self._close(attempt, State.DENIED, text, metadata)
-        self.metrics.record_refusal(attempt.tool.name, denied=True)
-        return ToolResult(attempt.call_id, success=False, content=text, error=text, metadata=metadata)
+        self.metrics.record_refusal(tool.name, refuser)
+        content = f"{text}\n{ADVICE[refuser].format(tool=tool.name)}"
+        return ToolResult(attempt.call_id, success=False, content=content, error=text, metadata=metadata)
 
     def refused(
         self, call_id: str, problem: BaseException, tool: Tool | None = None, hint: str = ""
@@ -228,7 +259,7 @@ class Recorder:
         """Make the result of a call that cannot run: unknown tool, wrong arguments, failing transform."""
         metadata = {}
         if tool is not None:
-            self.metrics.record_refusal(tool.name, denied=False)
+            self.metrics.record_refusal(tool.name)
             metadata["safety_level"] = tool.level_word
         text = text_for_model(error_text(problem) + hint, self.settings.max_output)
         return ToolResult(call_id, success=False, content=text, error=text, metadata=metadata)
@@ -264,13 +295,15 @@ class ToolMetrics(msgspec.Struct, frozen=True):
     p95_ms: float
     mean_result_size: float
     mean_approval_wait_ms: float
+    denied_by: dict[str, int] = {}
 
 
 class _Tally:
     __slots__ = ("approval_ms", "approvals", "calls", "denied", "size", "succeeded", "times")
 
     def __init__(self) -> None:
-        self.calls = self.succeeded = self.denied = self.size = self.approvals = 0
+        self.calls = self.succeeded = self.size = self.approvals = 0
+        self.denied: Counter[str] = Counter()
         self.approval_ms = 0.0
         self.times: deque[float] = deque(maxlen=SAMPLES)
 
@@ -296,12 +329,13 @@ class Metrics:
         with self._lock:
             self._fold()
 
-    def record_refusal(self, tool: str, *, denied: bool) -> None:
-        """Count a call that never ran: denied, or refused for its arguments."""
+    def record_refusal(self, tool: str, refuser: Refuser | None = None) -> None:
+        """Count a call that never ran: denied by someone, or refused for its arguments."""
         with self._lock:
             tally = self._tally(tool)
             tally.calls += 1
-            tally.denied += denied
+            if refuser is not None:
+                tally.denied[refuser.value] += 1
 
     def record_approval(self, tool: str, wait_ms: float) -> None:
         """Note how long a person took."""
@@ -336,18 +370,19 @@ class Metrics:
 
 
 def _figures(name: str, tally: _Tally) -> ToolMetrics:
-    times = sorted(tally.times)
+    times, denied = sorted(tally.times), tally.denied.total()
     return ToolMetrics(
         tool=name,
         calls=tally.calls,
         succeeded=tally.succeeded,
-        failed=tally.calls - tally.succeeded - tally.denied,
-        denied=tally.denied,
+        failed=tally.calls - tally.succeeded - denied,
+        denied=denied,
         success_rate=tally.succeeded / tally.calls if tally.calls else 0.0,
         p50_ms=percentile(times, 0.50),
         p95_ms=percentile(times, 0.95),
         mean_result_size=tally.size / tally.succeeded if tally.succeeded else 0.0,
         mean_approval_wait_ms=tally.approval_ms / tally.approvals if tally.approvals else 0.0,
+        denied_by=dict(tally.denied),
     )
 
 

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from itertools import count
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gramercy.errors import DeadlineExceededError, ExecutionError
 from gramercy.execution.approval import Approved, Decision, Denied, Modified, read_decision, takes_request
 from gramercy.execution.callers import LOOP, Limit
 from gramercy.execution.calls import clean
+from gramercy.execution.results import Refuser
 from gramercy.mcp.clients import ServedCall, checked_form, form
 from gramercy.tools.context import current_call
 
@@ -27,8 +29,7 @@ if TYPE_CHECKING:
 MOST_PENDING = 100
 
 
-@dataclass(frozen=True, slots=True)
-class PendingApproval:
+class PendingApproval(msgspec.Struct, frozen=True):
     """A call that waits for a person."""
 
     id: str
@@ -68,7 +69,7 @@ class ApprovalQueue:
     async def ask(self, request: ApprovalRequest, patience: float) -> Decision:
         """Wait for a decision, not longer than `patience` seconds."""
         if len(self._waiting) >= MOST_PENDING:
-            return Denied(f"{MOST_PENDING} calls already wait for an approval")
+            return Denied(f"{MOST_PENDING} calls already wait for an approval", Refuser.NOBODY)
         name = f"approval-{next(self._numbers)}"
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[name] = (_pending(name, request), future)
@@ -76,7 +77,7 @@ class ApprovalQueue:
             async with asyncio.timeout(patience):
                 return read_decision(await future)
         except TimeoutError:
-            return Denied(f"nobody answered within {patience:g} s")
+            return Denied(f"nobody answered within {patience:g} s", Refuser.TIMEOUT)
         finally:
             self._waiting.pop(name, None)
 
@@ -115,29 +116,46 @@ class Approver:
             try:
                 return await LOOP.call(self._before, *given, limit=Limit("the approval", self._patience))
             except DeadlineExceededError:
-                return Denied(f"nobody answered within {self._patience:g} s")
+                return Denied(f"nobody answered within {self._patience:g} s", Refuser.TIMEOUT)
         return Denied(
-            f"{tool.name} is {tool.level_word} and needs a person's approval, but this client cannot show "
-            "questions (it declares no elicitation) and nobody else can be asked. Use a client that can, "
-            "or have a policy rule allow the call"
+            f"it needs a person's approval ({request.verdict.explanation}), but nobody can be asked: "
+            "this client cannot show questions (it declares no elicitation)",
+            Refuser.NOBODY,
         )
 
-    @staticmethod
-    async def _elicit(call: ServedCall, request: ApprovalRequest) -> Decision:
+    async def _elicit(self, call: ServedCall, request: ApprovalRequest) -> Decision:
         assert call.conversation is not None  # noqa: S101 - asked only with one; this tells mypy
         question = ApprovalQuestion(request)
         params = form(question.text, question.schema, call.version)
+        asked = monotonic()
         try:
             # Anew: an approval must answer the question that was shown, so it cannot come before it.
             answer = await call.conversation.ask("elicitation/create", params, anew=True)
             answer = checked_form(answer, question.schema)
         except ExecutionError as error:
-            return Denied(str(error))
+            if monotonic() - asked >= self._patience:
+                return Denied(f"nobody answered within {self._patience:g} s", Refuser.TIMEOUT)
+            return Denied(str(error), Refuser.CLIENT)
         if answer["action"] != "accept":
-            return Denied(
-                "the person declined" if answer["action"] == "decline" else "the person dismissed it"
-            )
+            return _unaccepted(answer["action"], monotonic() - asked)
         return question.decide(answer["content"], call.principal)
+
+
+# Nobody reads a question and refuses it in less: such an answer comes from the program, as that of
+# `claude -p` and `codex exec`, which declare that they can ask and decline at once.
+PERSON_SECONDS = 1.0
+
+
+def _unaccepted(action: str, seconds: float) -> Denied:
+    """Read a refusal; that a person decided is said only where one can have."""
+    if action == "cancel":
+        return Denied("the question was dismissed at the client, without a decision", Refuser.CLIENT)
+    if seconds >= PERSON_SECONDS:
+        return Denied()
+    return Denied(
+        f"the client declined after {seconds:.2g} s, without telling whether a person was asked",
+        Refuser.CLIENT,
+    )
 
 
 # A dialog of a client shows some screens of text: arguments on two, what the call would do on six.

@@ -33,6 +33,8 @@ from enum import Enum
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gramercy.errors import ExecutionError, ProtocolError
 from gramercy.mcp.jsonrpc import Code, success
 from gramercy.mcp.parked import ParkedCalls, input_responses
@@ -115,8 +117,7 @@ class Question:
             self.answer.set_exception(ExecutionError(reason))
 
 
-@dataclass(frozen=True, slots=True)
-class AsTask:
+class AsTask(msgspec.Struct, frozen=True):
     """What a method returns whose call is to be a task from the start."""
 
     coroutine: Coroutine[Any, Any, Any]

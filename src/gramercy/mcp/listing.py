@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Raw
 
 from gramercy.mcp.jsonrpc import encode, invalid_params
@@ -86,8 +86,7 @@ def task_support(tool: Tool) -> str | None:
     return None if tool.inline else "optional"
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """What part of the tools a server shows, and how many at a time."""
 
     ceiling: Safety

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import Counter
-from dataclasses import dataclass
 from secrets import token_bytes, token_urlsafe
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gramercy.errors import ExecutionError
 from gramercy.execution.seal import canonical_text
@@ -31,8 +32,7 @@ MOST_PARKED_OF_ONE = 200
 _CHANGING = frozenset({"_meta", "inputResponses", "requestState"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Parked:
+class _Parked(msgspec.Struct, frozen=True):
     conversation: Conversation
     digest: str
     principal: str

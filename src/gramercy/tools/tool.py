@@ -7,6 +7,8 @@ import inspect
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import msgspec
+
 from gramercy.errors import InvalidToolError
 from gramercy.tools.arguments import ArgumentChecker
 from gramercy.tools.safety import Safety
@@ -21,8 +23,7 @@ Handler: TypeAlias = "Callable[[dict[str, Any]], Any]"
 SchemaStyle: TypeAlias = Literal["openai", "anthropic", "mcp"]
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """One argument that a tool takes, as its schema describes it."""
 
     name: str

@@ -6,10 +6,11 @@ Knows no transport. Nothing here starts an image, or imports what starting one n
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gramercy import __version__
 from gramercy.errors import SourceError
@@ -47,8 +48,7 @@ LONGEST_INSTRUCTIONS = 2_000
 LONGEST_PLACE = 600
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(msgspec.Struct, frozen=True):
     """What to serve: images as `LANGUAGE` or `NAME=LANGUAGE`, files with tools, which tools, and how.
 
     `approver` is asked when a client cannot show a question to its person. `uses_roots` lets the folders of

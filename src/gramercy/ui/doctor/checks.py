@@ -9,12 +9,13 @@ import os
 import shutil
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from gramercy.errors import GramercyError, HandshakeError, ImageError
 from gramercy.images.caches import cache_directory, core_name, find_core
@@ -89,7 +90,7 @@ def doctor(*, project: Path | None, as_json: bool, **options: Any) -> int:
             click.secho(line(check), fg=color if check.status is not Status.OK else None)
     is_well = all(check.status is not Status.FAILED for check in checks)
     if as_json:
-        click.echo(json_text({"ok": is_well, "checks": [asdict(check) for check in checks]}))
+        click.echo(json_text({"ok": is_well, "checks": [msgspec.structs.asdict(check) for check in checks]}))
     return 0 if is_well else 1
 
 
