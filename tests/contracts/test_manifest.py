@@ -22,8 +22,9 @@ SOURCES = (
     "003 tools/call: ",
     "004 tool system: ",
     "decisions: ",
+    "clients: ",
 )
-ID = re.compile(r"(00[0-4]|decision\.\d\d)(\.[a-z0-9]+(-[a-z0-9]+)*)+")
+ID = re.compile(r"(00[0-4]|decision\.\d\d|clients)(\.[a-z0-9]+(-[a-z0-9]+)*)+")
 
 Requirements = list[dict[str, str]]
 
