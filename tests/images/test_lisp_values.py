@@ -1,8 +1,15 @@
-"""Values of SBCL that are too long to be told as a whole, the compiler's verdict, and what an error offers."""
+"""Values of SBCL that are too long to be told as a whole, the compiler's verdict, and what errors offer."""
 
+import msgspec
 import pytest
 
-from tests.images.children import lisp_family, live  # noqa: F401 - fixtures
+from gramercy.images.base import ImageFault
+from gramercy.toolsets.rendering import fault_text
+from tests.images import children
+
+family, live = children.lisp_family, children.live
+
+pytestmark = pytest.mark.skipif(not children.SBCL, reason="sbcl is not installed")
 
 
 def read_on(live, number, **where):
@@ -12,7 +19,7 @@ def read_on(live, number, **where):
     return reply["text"], reply["data"]
 
 
-@pytest.mark.contract("answers.cut.lisp")
+@pytest.mark.contract("answers.lisp.cut")
 def test_a_value_that_was_cut_tells_its_length_and_can_be_read_on(live):
     """Answers: a value that was cut says so and can be read on."""
     reply = live.eval("(values 1 (loop for i below 20000 collect i) :end)")
@@ -51,7 +58,7 @@ def test_reading_on_prints_nothing_again(live):
     """Answers: a safe tool runs no code of the user's."""
     live.eval(
         "(defvar *printed* 0) (defclass loud () ())"
-        "(defmethod print-object ((o loud) s) (incf *printed*) (format s \"~30000,,,'yA\" 1))"
+        '(defmethod print-object ((o loud) s) (incf *printed*) (format s "~30000,,,\'yA" 1))'
     )
     reply = live.eval("(make-instance 'loud)")
     assert read_on(live, reply["objects"][0], offset=29_000)[0].endswith("y")
@@ -80,7 +87,7 @@ def test_a_very_deep_value_is_marked(live):
     assert "deeper than 60 levels" in reply["notes"][0]
 
 
-@pytest.mark.contract("answers.verdict.lisp")
+@pytest.mark.contract("answers.lisp.verdict")
 def test_compilation_with_an_error_fails_and_counts_what_was_found(live):
     """Answers: broken code is no success."""
     reply = live.ask("compile", code="(defun a (x)\n  (nosuch x)\n  unknown)\n(defun b ()\n  (if))")
@@ -114,6 +121,7 @@ def test_an_evaluation_of_broken_code_says_that_it_was_not_compiled(live, tmp_pa
     assert "notes" not in live.eval('(warn "only my own")')
 
 
+@pytest.mark.contract("answers.lisp.backtrace")
 @pytest.mark.parametrize(
     "code",
     [
@@ -122,7 +130,7 @@ def test_an_evaluation_of_broken_code_says_that_it_was_not_compiled(live, tmp_pa
         "(defun f (x) (car x)) (handler-bind ((error (lambda (c) (f c)))) (f 3))",
         '(restart-case (error "x") (mine () 1))',
         "(funcall (lambda () (mapcar #'car '(1))))",
-        "(with-open-file (s \"/nowhere/at/all\") s)",
+        '(with-open-file (s "/nowhere/at/all") s)',
         "(sort (list 1 :a) #'<)",
     ],
 )
@@ -134,3 +142,11 @@ def test_a_backtrace_ends_with_the_form_and_has_no_machinery(live, code):
         assert "GRAMERCY" not in frame
         assert "foreign function" not in frame
         assert "INTERNAL-ERROR" not in frame
+
+
+def test_an_error_tells_the_restarts_that_it_offers(live):
+    """Answers: restarts are shown, short; ABORT is what has happened."""
+    error = live.eval("(list undefined-variable)")["error"]
+    text = fault_text(msgspec.convert(error, ImageFault))
+    assert text.splitlines()[-1] == "[Restarts] CONTINUE, USE-VALUE, STORE-VALUE"
+    assert "[Restarts]" not in fault_text(msgspec.convert(live.eval("(car 1)")["error"], ImageFault))
