@@ -328,8 +328,11 @@ def test_the_architecture_lists_the_modules_of_a_call(taken: dict[str, Walk], na
 
 def serve(trace: str, arguments: list[str]) -> None:
     """Run `gramercy serve` under a recorder."""
+    from gramercy.ui.cli import serve as command
     from gramercy.ui.cli.main import main
 
+    # To write the trace takes longer than a server may take to end.
+    command.LEAVING_SECONDS = LONGEST_WAIT
     recorder = Recorder()
     sys.argv = ["gramercy", "serve", *arguments]
     recorder.start()

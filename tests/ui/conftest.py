@@ -14,7 +14,7 @@ from time import monotonic
 
 import pytest
 
-BOUND = 20
+BOUND = 60
 
 
 @pytest.fixture
