@@ -37,8 +37,14 @@ ANSWERS = {
         "wipe was not run: the question was dismissed at the client, without a decision",
         [],
     ),
-    "empty": ({"action": "accept", "content": {}}, "wipe was not run: the answer does not fit", []),
-    "none": ({"action": "accept"}, "wipe was not run: the answer does not fit", []),
+    "empty": ({"action": "accept", "content": {}}, "wiped a", ["a"]),
+    "none": ({"action": "accept"}, "wiped a", ["a"]),
+    "null": ({"action": "accept", "content": None}, "wiped a", ["a"]),
+    "edited": (
+        {"action": "accept", "content": {"arguments": '{"path": "b"}'}},
+        '[A person changed the arguments before approving; the tool ran with {"path":"b"}]',
+        ["b"],
+    ),
     "odd": (
         {"action": "accept", "content": {"decision": "yes"}},
         "wipe was not run: the answer does not fit",
@@ -72,7 +78,8 @@ def test_a_dangerous_call_runs_only_after_a_clear_yes(serve, desk, text_of, vers
     assert text_of(result).startswith(said)
     assert result["isError"] is (not done)
     assert wipe.done == done
-    assert question.startswith('May wipe (dangerous) run with these arguments?\n{\n  "path": "a"\n}')
+    asked_because = "Asked because no rule matches; the default for dangerous tools is ask"
+    assert question.splitlines() == ["Run wipe (dangerous)?", 'path: "a"', asked_because]
 
 
 def test_an_approval_cannot_come_before_its_question(serve, desk):

@@ -115,7 +115,7 @@ def test_a_write_is_shown_as_a_difference(project, image):
     call(project, image, person, "write_file", path="poem.txt", content=AFTER)
     assert "--- a/poem.txt" in person.question.text
     assert "-line 3\n+line three" in person.question.text
-    assert list(person.question.schema["properties"]) == ["decision", "reason"]
+    assert list(person.question.schema["properties"]) == ["decision", "arguments", "reason"]
     call(project, image, person, "write_file", path="new.txt", content="hello\n")
     assert "new.txt is a new file." in person.question.text
     assert not (project / "new.txt").exists()
