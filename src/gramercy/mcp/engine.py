@@ -117,6 +117,10 @@ class Engine:
         """Have something settled before the first call of each client, and told with its reply."""
         self._tool_calls.preface = preface
 
+    def served_elsewhere(self, tools: Mapping[str, str]) -> None:
+        """Know tools that are not served here, with what to tell those who call them."""
+        self._tool_calls.elsewhere = tools
+
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
         """Take one frame and return its answer: bytes, None for what has no answer, or something to await."""
         received = read_frame(frame)
