@@ -45,12 +45,21 @@ def signature_text(name: str, value: Any) -> str:
         signature = inspect.signature(value)
     except ValueError:  # an exception that takes whatever Exception takes
         return f"{name}(message)"
-    parameters = list(_parameters(signature))
+    parameters = list(_parameters(_as_written(value, signature)))
     result = "" if inspect.isclass(value) else _result(signature)
     flat = f"{name}({', '.join(parameters)}){result}"
     if len(flat) <= LONGEST_LINE:
         return flat
     return "\n".join([f"{name}(", *(f"    {parameter}," for parameter in parameters), f"){result}"])
+
+
+def _as_written(value: Any, signature: inspect.Signature) -> inspect.Signature:
+    """Put the types of a record's fields as its module writes them; msgspec tells what they stand for."""
+    if not hasattr(value, "__struct_fields__"):
+        return signature
+    written = value.__annotations__
+    parameters = signature.parameters.values()
+    return signature.replace(parameters=[each.replace(annotation=written[each.name]) for each in parameters])
 
 
 def _parameters(signature: inspect.Signature) -> Iterator[str]:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import threading
 import time
+import tomllib
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from gramercy import Approved, Denied, Executor, Modified, Policy, Registry, define_tool
 from gramercy.execution.approval import read_decision
 from gramercy.execution.journal import State
+from gramercy.execution.results import ADVICE
 
 PARAMETERS: list[dict[str, Any]] = [
     {"name": "path", "type": "string"},
@@ -85,7 +87,8 @@ def test_a_denied_call_does_not_run(run, made, answer, text):
     """Seed 002: :denied returns the error "User denied tool execution"."""
     shop = Shop(made(lambda _tool, _arguments: answer))
     result = run(shop.executor, call())
-    assert (result.success, result.error, result.content) == (False, text, text)
+    assert (result.success, result.error) == (False, text)
+    assert result.content == f"{text}\n{ADVICE['person']}"
     assert shop.ran == []
     assert result.metadata["approved"] is False
     assert "execution_time_ms" not in result.metadata
@@ -117,6 +120,8 @@ NONSENSE: list[Any] = [
     Approved,
     Approved(by=cast("Any", 3)),
     Denied(reason=cast("Any", 3)),
+    Denied("no", "somebody"),
+    Denied("no", cast("Any", ["person"])),
     Modified(cast("Any", None)),
     Modified(cast("Any", "path")),
     Modified({}, by=cast("Any", None)),
@@ -132,7 +137,7 @@ def test_an_unknown_answer_is_a_refusal_that_says_so(run, answer):
     shop = Shop(lambda _tool, _arguments: answer)
     result = run(shop.executor, call())
     assert result.success is False
-    assert result.error.startswith("User denied tool execution: the approval handler answered")
+    assert result.error.startswith("write_file was not run: the approval handler answered")
     assert "which is neither 'approved', 'denied' nor ('modified', arguments)" in result.error
     assert shop.ran == []
 
@@ -141,7 +146,7 @@ def test_reading_a_decision_never_turns_doubt_into_a_yes():
     """Decision 6."""
     for answer in NONSENSE:
         assert isinstance(read_decision(answer), Denied)
-    assert read_decision(Denied("x" * 100_000)) == Denied("x" * 2_000)
+    assert read_decision(Denied("x" * 100_000, "client")) == Denied("x" * 2_000, "client")
     assert read_decision(Denied("\ud800")) == Denied("\ufffd")
 
 
@@ -157,7 +162,7 @@ def test_a_handler_that_raises_is_a_refusal(run, made, error):
 
     shop = Shop(made(approve))
     result = run(shop.executor, call())
-    assert "User denied tool execution: the approval handler failed" in result.error
+    assert result.error.startswith("write_file was not run: the approval handler failed: ")
     assert shop.ran == []
     assert shop.states()[-1] == "denied"
 
@@ -166,10 +171,66 @@ def test_nobody_to_ask_is_a_refusal(run):
     """Decision 6: no handler is denied; metadata has `approved` only when approval was asked."""
     shop = Shop()
     result = run(shop.executor, call())
-    assert "write_file needs approval" in result.error
-    assert "nobody can be asked: no approval handler is set" in result.error
+    assert result.error == (
+        "write_file was not run: it needs approval (no rule matches; the default for dangerous tools is "
+        "ask), but nobody can be asked: no approval handler is set"
+    )
     assert "approved" not in result.metadata
     assert (shop.ran, shop.states()) == ([], ["requested", "denied"])
+
+
+def failing(*_):
+    raise ValueError("no screen")
+
+
+async def silent(*_):
+    await asyncio.sleep(30)
+
+
+DENIES = Policy([{"action": "deny", "tools": "write_file", "reason": "not here"}])
+REFUSALS: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "person": (lambda *_: Denied("not now"), {}, "User denied tool execution: not now"),
+    "rule": (None, {"policy": DENIES}, "The policy denies write_file: rule 1 says deny (not here)"),
+    "client": (
+        lambda *_: Denied("the window was closed", "client"),
+        {},
+        "write_file was not run: the window",
+    ),
+    "nobody": (None, {}, "write_file was not run: it needs approval"),
+    "timeout": (silent, {"approval_deadline": 0.05}, "write_file was not run: nobody answered within 0.05 s"),
+    "approver": (failing, {}, "write_file was not run: the approval handler failed: no screen (ValueError)"),
+    "guard": (lambda *_: Modified({}), {}, "the edited arguments cannot be used, so nothing was run."),
+}
+
+
+@pytest.mark.contract(
+    "decision.06.refusal-everywhere",
+    "decision.06.refused-by-person",
+    "decision.06.refused-by-rule",
+    "decision.06.refused-by-client",
+    "decision.06.refused-by-timeout",
+    "decision.06.refused-by-approver",
+)
+@pytest.mark.parametrize("refuser", REFUSALS)
+def test_a_refusal_says_who_refused_and_what_to_do_now(run, refuser):
+    """Answers, refusals: error, content, metadata, journal and figures tell the same."""
+    handler, settings, text = REFUSALS[refuser]
+    shop = Shop(handler, **settings)
+    result = run(shop.executor, call())
+    assert result.error.startswith(text)
+    assert ("User denied" in result.content) is (refuser == "person")
+    assert result.content == f"{result.error}\n{ADVICE[refuser].format(tool='write_file')}"
+    assert (result.metadata["denied"], result.metadata["denied_by"]) == (True, refuser)
+    assert (shop.ran, shop.executor.journal.entries()[-1].detail) == ([], result.error)
+    assert shop.executor.metrics()["write_file"].denied_by == {refuser: 1}
+
+
+@pytest.mark.contract("decision.06.refused-by-nobody")
+def test_a_call_that_nobody_decided_can_be_allowed_by_the_rule_that_is_told(run):
+    """Answers, refusals: the exact lines of a rule."""
+    content = run(Shop().executor, call()).content
+    rules = tomllib.loads(content[content.index("[[rules]]") :])["rules"]
+    assert run(Shop(policy=Policy(rules)).executor, call()).success
 
 
 @pytest.mark.parametrize("given", [(), (1,), (1, 2, 3, 4)])
@@ -233,7 +294,7 @@ def test_a_handler_that_does_not_answer_in_time_is_a_refusal(run):
     for handler in (approve, approve_async):
         shop = Shop(handler, approval_deadline=0.05)
         result = run(shop.executor, call())
-        assert result.error == "User denied tool execution: nobody answered within 0.05 s"
+        assert result.error == "write_file was not run: nobody answered within 0.05 s"
         assert (shop.ran, shop.states()[-1]) == ([], "denied")
     release.set()
 
@@ -312,7 +373,8 @@ def test_an_edit_that_meets_a_deny_rule_is_not_run(run):
     policy = Policy([{"action": "deny", "arguments": {"path": "/etc/**"}, "reason": "system files"}])
     shop = Shop(lambda *_: Modified({"path": "/tmp/../etc/passwd"}), policy=policy)
     result = run(shop.executor, call())
-    assert result.error.startswith("the policy denies the edited call: rule 1 says deny (system files)")
+    refusal = "write_file was not run: the policy denies the edited call: rule 1 says deny (system files)"
+    assert result.error.startswith(refusal)
     assert (shop.ran, result.metadata["approved"]) == ([], False)
 
 

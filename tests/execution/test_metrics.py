@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from gramercy import Denied, Executor, Registry, ToolOutput, define_tool
-from gramercy.execution.results import SAMPLES, Metrics, metrics_table, percentile
+from gramercy.execution.results import SAMPLES, Metrics, Refuser, metrics_table, percentile
 
 
 def test_figures_are_those_of_the_calls(run):
@@ -106,7 +106,7 @@ def test_the_table_lines_up():
     metrics = Metrics()
     metrics.record("long_tool_name", 1234.5678, 100)
     metrics.record("a", 0.5, None)
-    metrics.record_refusal("a", denied=True)
+    metrics.record_refusal("a", Refuser.RULE)
     metrics.record_approval("a", 1500.0)
     assert metrics_table(metrics.snapshot()).splitlines() == [
         "tool            calls  ok  failed  denied  success    p50 ms    p95 ms  size  wait ms",

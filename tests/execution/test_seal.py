@@ -127,7 +127,7 @@ def test_a_policy_that_changes_is_asked_again_or_obeyed(run):
     assert "new" in approver.requests[1].verdict.explanation
     denying = Approver(lambda: setattr(executor, "policy", Policy([{"action": "deny"}])))
     result = run(executor.with_approver(denying), CALL)
-    assert result.error.startswith("the policy now denies the call: rule 1 says deny")
+    assert result.error.startswith("write_file was not run: the policy now denies it: rule 1 says deny")
 
 
 def test_several_changes_are_told_together(run):

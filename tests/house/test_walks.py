@@ -295,8 +295,8 @@ MOST_MODULES = {
     "safe, dictionary": 6,
     "safe, ToolCall": 6,
     "dangerous, approved": 9,
-    "evaluate-lisp over stdio": 27,
-    "approval over HTTP": 30,
+    "evaluate-lisp over stdio": 24,
+    "approval over HTTP": 28,
 }
 
 
@@ -328,8 +328,11 @@ def test_the_architecture_lists_the_modules_of_a_call(taken: dict[str, Walk], na
 
 def serve(trace: str, arguments: list[str]) -> None:
     """Run `gramercy serve` under a recorder."""
+    from gramercy.ui.cli import serve as command
     from gramercy.ui.cli.main import main
 
+    # The server ends itself a while after it is closed; on a busy machine the trace is not written by then.
+    command.LEAVING_SECONDS = LONGEST_WAIT
     recorder = Recorder()
     sys.argv = ["gramercy", "serve", *arguments]
     recorder.start()

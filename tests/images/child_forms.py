@@ -855,10 +855,10 @@ def zebra_one(): pass
 # A name, what is told for programs, and a part of what is told for people.
 DESCRIBED: Table = {
     "sbcl": [
-        ("both", {}, "Lambda-list: (X)"),
+        ("both", {}, "function (BOTH X)"),
         ("both", {}, "Doc of it."),
         ("both", {}, "Value: 5"),
-        ("both", {}, "names a class"),
+        ("both", {}, "\nclass"),
         ("car", {"name": "CAR"}, "CAR"),
         ("CAR", {"name": "CAR"}, "CAR"),
         ("cl:car", {"name": "CAR"}, "CAR"),

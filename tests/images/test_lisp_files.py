@@ -338,7 +338,7 @@ def test_a_deleted_user_package_is_replaced_by_a_fresh_one(live):
         live.value('(list (mine) (package-name *package*) (sb-ext:posix-getenv "none"))')
         == '(2 "COMMON-LISP-USER" NIL)'
     )
-    assert live.ask("describe", symbol="mine")["text"].startswith("CL-USER::MINE is internal in CL-USER.")
+    assert live.ask("describe", symbol="mine")["text"].startswith("MINE: internal in CL-USER\n")
     assert live.fork("checkpoint").value("(mine)") == "2"
     assert (
         live.value('(sb-thread:join-thread (sb-thread:make-thread (lambda () (read-from-string "mine"))))')

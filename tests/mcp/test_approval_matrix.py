@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import time
 from itertools import product
 
 import pytest
 
+from gramercy.mcp.approval import PERSON_SECONDS
 from tests.mcp import approval_desk as desk
 
 YES, BEFORE, AFTER = desk.YES, desk.BEFORE, desk.AFTER
@@ -19,10 +22,14 @@ UNABLE = {"nothing": {}, "links only": {"elicitation": {"url": {}}}, "models onl
 ANSWERS = {
     "approve": (YES, None),
     "deny": (desk.NO, "User denied tool execution: not today"),
-    "decline": ({"action": "decline"}, "User denied tool execution: the person declined"),
-    "cancel": ({"action": "cancel"}, "User denied tool execution: the person dismissed it"),
-    "empty": ({"action": "accept"}, "User denied tool execution: the answer does not fit"),
-    "nonsense": ({"yes": True}, "User denied tool execution: the client answered"),
+    "decline": ({"action": "decline"}, "{tool} was not run: the client declined after"),
+    "cancel": ({"action": "cancel"}, "{tool} was not run: the client dismissed the question after"),
+    "empty": ({"action": "accept"}, None),
+    "odd": (
+        {"action": "accept", "content": {"decision": "yes"}},
+        "{tool} was not run: the answer does not fit",
+    ),
+    "nonsense": ({"yes": True}, "{tool} was not run: the client answered"),
 }
 
 
@@ -31,6 +38,7 @@ def test_a_file_is_changed_only_after_a_clear_yes(meet, run, era, file, case):
     """MCP server, checklist 4: every answer on both transports in both eras."""
     tool, answer = case
     reply, refusal = ANSWERS[answer]
+    refusal = refusal and refusal.format(tool=tool)
     client = meet(era, lambda _: reply)
     result = calling(run, client, tool, file)
     assert result["isError"] is (refusal is not None)
@@ -39,6 +47,27 @@ def test_a_file_is_changed_only_after_a_clear_yes(meet, run, era, file, case):
     (question,) = client.questions
     assert tool in question["message"]
     assert file.name in question["message"]
+
+
+def test_a_person_who_declines_has_denied(meet, run, era, file):
+    """Seed 002: the person's no, to the letter; a program's is told as such."""
+
+    def reply(_):
+        time.sleep(PERSON_SECONDS)  # a person reads first
+        return {"action": "decline"}
+
+    result = calling(run, meet(era, reply), "write_file", file)
+    assert text_of(result).splitlines()[0] == "User denied tool execution"
+    assert (result["isError"], file.read_text()) == (True, BEFORE)
+
+
+def test_a_person_at_the_client_changes_the_arguments(meet, run, era, file):
+    """Seed 002, (:modified new-args): what runs is what was given, and the model is told."""
+    other = {"arguments": json.dumps({"content": "other\n"})}
+    client = meet(era, lambda _: {"action": "accept", "content": other})
+    result = calling(run, client, "write_file", file)
+    assert text_of(result).startswith("[A person changed the arguments before approving; the tool ran with")
+    assert (result["isError"], file.read_text()) == (False, "other\n")
 
 
 @pytest.mark.parametrize("case", list(product(TOOLS, UNABLE)), ids="-".join)

@@ -252,7 +252,7 @@ def test_an_edit_without_a_note_gets_the_usual_one(paper_desk):
 def test_a_note_that_is_no_text_is_no_approval(paper_desk, file, note):
     """Decision 6: whatever is not clearly a yes is a no."""
     desk = asking(paper_desk, lambda _, arguments: Modified(arguments, note=note))
-    assert "User denied" in desk.failure("write_file", path="f.txt", content="x")
+    assert "the approval handler answered" in desk.failure("write_file", path="f.txt", content="x")
     assert file.read_text() == ORIGINAL
 
 

@@ -37,7 +37,7 @@ def furnished(desk):
 def test_a_name_is_described_with_its_parameters_and_documentation(furnished):
     """Seed 000, describe_symbol."""
     text = furnished.text("describe_symbol", symbol=furnished.either("my-function", "my_function"))
-    assert furnished.either("(A B &OPTIONAL C)", "(a, b, c=None)") in text
+    assert furnished.either("A B &OPTIONAL C)", "(a, b, c=None)") in text
     assert "Make a list." in text
 
 

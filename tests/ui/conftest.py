@@ -11,8 +11,12 @@ import sys
 import threading
 from pathlib import Path
 from time import monotonic
+from types import SimpleNamespace
 
 import pytest
+
+from gramercy.images.caches import cache_directory
+from gramercy.ui.cli.main import main
 
 BOUND = 20
 
@@ -147,3 +151,41 @@ def terminal(tmp_path):
     for one in opened:
         if one.is_open:
             one.close()
+
+
+# Where clients look before they look into the home directory.
+OTHER_PLACES = (
+    *("CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME", "CODEX_HOME", "GEMINI_CLI_HOME", "COPILOT_HOME", "QWEN_HOME"),
+    *("CLINE_DIR", "CLINE_DATA_DIR", "CLINE_MCP_SETTINGS_PATH", "GRAMERCY_TOKEN"),
+)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """Return an empty home directory, beside a project named `garden`."""
+    for variable in OTHER_PLACES:
+        monkeypatch.delenv(variable, raising=False)
+    place = tmp_path / "home"
+    place.mkdir()
+    (tmp_path / "garden").mkdir()
+    # What is written is made ready, which must not build a core for every home.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_directory().parent))
+    monkeypatch.setenv("HOME", str(place))
+    return place
+
+
+@pytest.fixture
+def inside(tmp_path, monkeypatch, capfd):
+    """Run the command line in this process, for tests that run it some hundred times."""
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["gramercy", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capfd.readouterr()
+        assert "Traceback (" not in told.err
+        return SimpleNamespace(returncode=ended.value.code, stdout=told.out, stderr=told.err)
+
+    return run

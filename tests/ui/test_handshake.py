@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 
 from gramercy.errors import HandshakeError
-from gramercy.ui.doctor.checks import ERAS, Conversation, converse
+from gramercy.ui.doctor.handshake import ERAS, Conversation, converse
 
 CALL = ("evaluate-python", {"code": "6 * 7"})
 BOUND = 10

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from gramercy.errors import DeadlineExceededError, ExecutionError, GramercyError
 from gramercy.execution.callers import Limit, ends_pipeline
 from gramercy.execution.calls import clean, error_text
 from gramercy.execution.journal import State
 from gramercy.execution.policy import Action
-from gramercy.execution.results import Approval
+from gramercy.execution.results import Approval, Refuser
 from gramercy.execution.seal import Seal, seal_call
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 ApprovalHandler: TypeAlias = Callable[..., Any]
 # A few paragraphs: more than people type, less than would crowd out the model's context.
 LONGEST_REASON = 2_000
+REFUSERS = tuple(refuser.value for refuser in Refuser)
 # The note on a reviewed edit quotes the rejected hunks, so it needs more room than a reason.
 LONGEST_NOTE = 8_000
 # A target that changes between every look and every answer is not something a person can approve.
@@ -41,25 +44,26 @@ EFFECT_SECONDS = 20.0
 LONGEST_EFFECT = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Approved:
+class Approved(msgspec.Struct, frozen=True):
     """Run the call as shown."""
 
     by: str = "person"
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
-    """Do not run the call."""
+class Denied(msgspec.Struct, frozen=True):
+    """Do not run the call. A handler that could not reach the person says so with another `refuser`.
+
+    Then the reason is what the model is told after "NAME was not run:".
+    """
 
     reason: str = ""
+    refuser: str = Refuser.PERSON
 
 
-@dataclass(frozen=True, slots=True)
-class Modified:
+class Modified(msgspec.Struct, frozen=True):
     """Run the call with these arguments instead; a `note` tells the model what was changed."""
 
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = msgspec.field(default_factory=dict)
     by: str = "person"
     note: str = ""
 
@@ -85,8 +89,8 @@ class ApprovalRequest:
 def read_decision(answer: Any) -> Decision:
     """Turn a handler's answer into a decision; whatever is not clearly a yes is a no."""
     decision = _read_words(answer)
-    if isinstance(decision, Denied) and isinstance(decision.reason, str):
-        return Denied(clean(decision.reason[:LONGEST_REASON]))
+    if isinstance(decision, Denied) and isinstance(decision.reason, str) and decision.refuser in REFUSERS:
+        return Denied(clean(decision.reason[:LONGEST_REASON]), Refuser(decision.refuser))
     if isinstance(decision, Approved) and isinstance(decision.by, str):
         return decision
     if (
@@ -95,10 +99,11 @@ def read_decision(answer: Any) -> Decision:
         and isinstance(decision.arguments, Mapping)
         and isinstance(decision.note, str)
     ):
-        return replace(decision, note=_bounded(decision.note))
+        return msgspec.structs.replace(decision, note=_bounded(decision.note))
     return Denied(
         f"the approval handler answered {_shown(answer)}, "
-        "which is neither 'approved', 'denied' nor ('modified', arguments)"
+        "which is neither 'approved', 'denied' nor ('modified', arguments)",
+        Refuser.APPROVER,
     )
 
 
@@ -126,6 +131,15 @@ def _shown(answer: Any) -> str:
         return f"a {type(answer).__name__}"
 
 
+def _refusal(tool: Tool, decision: Denied) -> str:
+    """Say who refused: the seed's words are for a person's decision alone."""
+    if decision.refuser != Refuser.PERSON:
+        return f"{tool.name} was not run: {decision.reason}"
+    return (
+        f"User denied tool execution: {decision.reason}" if decision.reason else "User denied tool execution"
+    )
+
+
 def takes_request(handler: ApprovalHandler) -> bool:
     """Tell whether a handler wants the whole request as a third argument after tool and arguments."""
     try:
@@ -137,6 +151,10 @@ def takes_request(handler: ApprovalHandler) -> bool:
 
 class _RefusalError(Exception):
     """Why a call may not pass; never leaves the gate, and its text goes to the model."""
+
+    def __init__(self, text: str, refuser: Refuser = Refuser.GUARD) -> None:
+        super().__init__(text)
+        self.refuser = refuser
 
 
 class Gate:
@@ -159,20 +177,22 @@ class Gate:
         try:
             await self._approve(attempt, caller)
         except _RefusalError as refusal:
-            return self.recorder.denied(attempt, str(refusal))
+            return self.recorder.denied(attempt, refusal.refuser, str(refusal))
         except BaseException as error:
             if ends_pipeline(error):
                 self.recorder.withdrawn(attempt)
                 raise
             # The journal too may raise anything: what cannot be recorded is not run.
-            return self.recorder.denied(attempt, f"{attempt.tool.name} was not run: {error_text(error)}")
+            text = f"{attempt.tool.name} was not run: {error_text(error)}"
+            return self.recorder.denied(attempt, Refuser.GUARD, text)
         return None
 
     async def _approve(self, attempt: Attempt, caller: Caller) -> None:
         if self.handler is None:
             raise _RefusalError(
-                f"{attempt.tool.name} needs approval ({attempt.verdict.explanation}), "
-                "but nobody can be asked: no approval handler is set. It was not run."
+                f"{attempt.tool.name} was not run: it needs approval ({attempt.verdict.explanation}), "
+                "but nobody can be asked: no approval handler is set",
+                Refuser.NOBODY,
             )
         approval = attempt.approval = Approval()
         changes: tuple[str, ...] = ()
@@ -198,8 +218,7 @@ class Gate:
         approval.wait_ms += waited_ms
         self.recorder.metrics.record_approval(attempt.tool.name, waited_ms)
         if isinstance(decision, Denied):
-            reason = f": {decision.reason}" if decision.reason else ""
-            raise _RefusalError(f"User denied tool execution{reason}")
+            raise _RefusalError(_refusal(attempt.tool, decision), Refuser(decision.refuser))
         if isinstance(decision, Modified):
             self._edit(attempt, approval, decision)
             seal = await self._seal(attempt, caller)
@@ -219,11 +238,11 @@ class Gate:
         try:
             return read_decision(await caller.call(handler, *question, limit=limit))
         except DeadlineExceededError:
-            return Denied(f"nobody answered within {limit.seconds:g} s")
+            return Denied(f"nobody answered within {limit.seconds:g} s", Refuser.TIMEOUT)
         except BaseException as error:
             if ends_pipeline(error):
                 raise
-            return Denied(f"the approval handler failed: {error_text(error)}")
+            return Denied(f"the approval handler failed: {error_text(error)}", Refuser.APPROVER)
 
     async def _effect(self, attempt: Attempt, caller: Caller) -> str:
         """Have the tool tell what the call would do; that it cannot is told too, and decides nothing."""
@@ -247,7 +266,10 @@ class Gate:
             raise _RefusalError(f"the edited arguments cannot be used, so nothing was run. {error}") from None
         verdict = self._judge(attempt.tool, edited)
         if verdict.action is Action.DENY:
-            raise _RefusalError(f"the policy denies the edited call: {verdict.explanation}")
+            text = (
+                f"{attempt.tool.name} was not run: the policy denies the edited call: {verdict.explanation}"
+            )
+            raise _RefusalError(text, Refuser.RULE)
         attempt.take(edited)
         approval.edited, approval.note = True, decision.note
 
@@ -261,7 +283,8 @@ class Gate:
             self._recheck(attempt)
         verdict = self._judge(attempt.tool, attempt.arguments)
         if verdict.action is Action.DENY:
-            raise _RefusalError(f"the policy now denies the call: {verdict.explanation}")
+            text = f"{attempt.tool.name} was not run: the policy now denies it: {verdict.explanation}"
+            raise _RefusalError(text, Refuser.RULE)
         attempt.verdict = verdict
         return approved.drift(await self._seal(attempt, caller))
 

@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from copy import copy
-from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from gramercy.errors import (
     ExecutionError,
@@ -38,7 +39,7 @@ from gramercy.execution.calls import ToolCall, ToolResult, read_arguments
 from gramercy.execution.hooks import check_hooks, transformed
 from gramercy.execution.journal import Journal, MemoryJournal
 from gramercy.execution.policy import Action, Policy, Verdict
-from gramercy.execution.results import Attempt, Metrics, Recorder, ToolMetrics, metrics_table
+from gramercy.execution.results import Attempt, Metrics, Recorder, Refuser, ToolMetrics, metrics_table
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import SCALARS, PlainCopy, copy_json, is_duration
 
@@ -71,15 +72,14 @@ Copying: TypeAlias = "Callable[[dict[str, Any]], dict[str, Any]]"
 Outcome: TypeAlias = "ToolResult | Coroutine[Any, Any, ToolResult]"
 
 
-@dataclass(slots=True)
-class Settings:
+class Settings(msgspec.Struct):
     """The parts and limits of one executor; deadlines in seconds, None for none."""
 
     registry: Registry
     policy: Policy
     journal: Journal
-    hooks: list[Hook] = field(default_factory=list)
-    transforms: list[Transform] = field(default_factory=list)
+    hooks: list[Hook] = msgspec.field(default_factory=list)
+    transforms: list[Transform] = msgspec.field(default_factory=list)
     deadline: float | None = None
     approval_deadline: float | None = None
     hook_deadline: float | None = None
@@ -222,7 +222,8 @@ class Executor:
     def why(self, name: str, arguments: Mapping[str, Any] | str | bytes) -> Verdict:
         """Tell what would happen to a call and which rule decides, without running it."""
         tool = self.settings.registry.resolve(name)
-        return self.policy.why(tool, tool.checker.check(read_arguments(arguments)))
+        given, _ = tool.renamed(read_arguments(arguments))
+        return self.policy.why(tool, tool.checker.check(given))
 
     def metrics(self) -> dict[str, ToolMetrics]:
         """Return the figures of every tool called so far, by name."""
@@ -250,8 +251,9 @@ class Executor:
             if type(arguments) is not dict:
                 arguments = read_arguments(arguments)
             checker = tool.checker
-            checked, copied = checker.check_quickly(arguments), _copy_nested
+            checked, copied, note = checker.check_quickly(arguments), _copy_nested, ""
             if checked is None:
+                arguments, note = tool.renamed(arguments)
                 checked = checker.check_thoroughly(arguments)
             elif checker.flat and not settings.transforms:
                 copied = _copy_flat
@@ -263,9 +265,10 @@ class Executor:
             if must_pass(error):
                 raise
             return self._refused(call, error, tool)
-        attempt = Attempt(call_id, tool, checked, verdict, copied)
+        attempt = Attempt(call_id, tool, checked, verdict, copied, note)
         if verdict.action is _DENY:
-            return self._recorder.denied(attempt, f"The policy denies {tool.name}: {verdict.explanation}")
+            text = f"The policy denies {tool.name}: {verdict.explanation}"
+            return self._recorder.denied(attempt, Refuser.RULE, text)
         return attempt
 
     def _refused(self, call: Any, error: BaseException, tool: Tool | None) -> ToolResult:

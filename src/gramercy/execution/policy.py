@@ -164,8 +164,7 @@ __all__ = ["Action", "Policy", "Rule", "Verdict"]
 MOST_REMEMBERED = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What the policy says about a call, and which rule said it (None: the default for the level)."""
 
     action: Action

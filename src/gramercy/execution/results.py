@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
+from enum import StrEnum
 from math import ceil
 from threading import Lock
 from time import perf_counter
@@ -15,8 +16,7 @@ from gramercy.errors import DeadlineExceededError, ExecutionError
 from gramercy.execution.callers import must_pass
 from gramercy.execution.calls import ToolResult, error_text, text_for_model
 from gramercy.execution.hooks import notify
-from gramercy.execution.journal import State
-from gramercy.execution.seal import canonical_text
+from gramercy.execution.journal import State, canonical_text, without_secrets
 from gramercy.tools.content import ToolOutput, blocks_text
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
@@ -29,12 +29,40 @@ if TYPE_CHECKING:
     from gramercy.execution.policy import Verdict
     from gramercy.tools.tool import Tool
 
-# Names and levels only: arguments may hold secrets, and logs travel.
 audit = logging.getLogger("gramercy.audit")
+# A line or two of a log; the journal has more.
+LONGEST_LOGGED = 500
 # Arguments repeated to the model after an edit: it knows its own, and needs to see what differs.
 LONGEST_SHOWN = 2_000
 # Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
 _SAFE, _DONE, _DENIED = Safety.SAFE, State.DONE, State.DENIED
+
+
+class Refuser(StrEnum):
+    """Who or what refused a call; only `person` says that somebody decided."""
+
+    PERSON = "person"
+    RULE = "rule"
+    CLIENT = "client"
+    NOBODY = "nobody"
+    TIMEOUT = "timeout"
+    APPROVER = "approver"
+    GUARD = "guard"
+
+
+# What a model should do after a refusal. Where nobody decided, the person can have a rule decide.
+_ALLOWING = ' a rule can allow it, in a file for --policy:\n[[rules]]\naction = "allow"\ntools = ["{tool}"]'
+ADVICE: dict[str, str] = {
+    Refuser.PERSON: "Do not call it again as it is: go on without it, or ask the person what they want.",
+    Refuser.RULE: "Nobody was asked. Do not try another way to the same end: tell the person what decided, "
+    "for only they can change the policy.",
+    Refuser.CLIENT: "Do not call it again by yourself: ask the person. Where no person can answer,"
+    + _ALLOWING,
+    Refuser.NOBODY: "Nobody has decided, and calling it again will not help: tell the person;" + _ALLOWING,
+    Refuser.TIMEOUT: "Nobody has refused it: call it again once the person is there to answer.",
+    Refuser.APPROVER: "Nobody has decided, and calling it again will not help: tell the person what failed.",
+    Refuser.GUARD: "Nobody has refused it: look at what changed or failed before you call it again.",
+}
 
 
 class Approval(msgspec.Struct):
@@ -68,6 +96,7 @@ class Attempt(msgspec.Struct, gc=False):
     arguments: dict[str, Any]
     verdict: Verdict
     copied: Callable[[dict[str, Any]], dict[str, Any]] = copy_json
+    note: str = ""
     key: int = 0
     started: float = 0.0
     approval: Approval | None = None
@@ -107,12 +136,14 @@ class Recorder:
         """
         tool = attempt.tool
         if tool.safety_level is not _SAFE or attempt.key:
+            given = canonical_text(attempt.arguments)
             try:
-                self.move(attempt, State.EXECUTING, canonical_text(attempt.arguments))
+                self.move(attempt, State.EXECUTING, given)
             except Exception as error:  # noqa: BLE001 - a journal may raise anything; unrecorded means not run
                 text = f"{tool.name} was not run, because the journal failed: {error_text(error)}"
                 raise ExecutionError(text) from None
-            audit.info("%s tool %s runs as call %r", tool.level_word, tool.name, attempt.call_id)
+            if audit.isEnabledFor(logging.INFO):
+                _log(attempt, given)
         settings = self.settings
         if settings.hooks:
             notify(settings.hooks, "before", attempt, None, settings.hook_deadline)
@@ -184,6 +215,9 @@ class Recorder:
             metadata |= attempt.approval.metadata()
             if attempt.approval.edited:
                 content = f"{_edit_note(attempt)}\n{content}"
+        if attempt.note:
+            note = "\n\n" + attempt.note.replace("{ms}", f"{elapsed_ms:.1f}")
+            content, error = content + note, error and error + note
         self._close(attempt, _DONE if success else failure, error or "", metadata)
         result = ToolResult(attempt.call_id, success, content, error, metadata)
         if settings.hooks:
@@ -203,24 +237,27 @@ class Recorder:
 
     def cancelled(self, attempt: Attempt) -> None:
         """Record a call that was cancelled while it ran; there is no caller left to take a result."""
-        self.metrics.record_refusal(attempt.tool.name, denied=False)
+        self.metrics.record_refusal(attempt.tool.name)
         self._close(attempt, _unfinished(attempt.tool), "cancelled by the caller", {})
 
     def withdrawn(self, attempt: Attempt) -> None:
         """Record a call whose caller has gone away before it was approved: it has not run."""
-        self.metrics.record_refusal(attempt.tool.name, denied=False)
+        self.metrics.record_refusal(attempt.tool.name)
         self._close(
             attempt, State.FAILED, "cancelled by the caller before it was approved; it was not run", {}
         )
 
-    def denied(self, attempt: Attempt, text: str) -> ToolResult:
-        """Make the result of a call that may not run."""
+    def denied(self, attempt: Attempt, refuser: Refuser, text: str) -> ToolResult:
+        """Make the result of a call that may not run: its error says why, its content also what to do now."""
+        tool = attempt.tool
         text = text_for_model(text, self.settings.max_output)
         approval = attempt.approval.metadata() if attempt.approval else {}
-        metadata = {"safety_level": attempt.tool.level_word, **approval, "denied": True}
+        refusal = {"denied": True, "denied_by": refuser.value}
+        metadata = {"safety_level": tool.level_word, **approval, **refusal}
         self._close(attempt, State.DENIED, text, metadata)
-        self.metrics.record_refusal(attempt.tool.name, denied=True)
-        return ToolResult(attempt.call_id, success=False, content=text, error=text, metadata=metadata)
+        self.metrics.record_refusal(tool.name, refuser)
+        content = f"{text}\n{ADVICE[refuser].format(tool=tool.name)}"
+        return ToolResult(attempt.call_id, success=False, content=content, error=text, metadata=metadata)
 
     def refused(
         self, call_id: str, problem: BaseException, tool: Tool | None = None, hint: str = ""
@@ -228,10 +265,18 @@ class Recorder:
         """Make the result of a call that cannot run: unknown tool, wrong arguments, failing transform."""
         metadata = {}
         if tool is not None:
-            self.metrics.record_refusal(tool.name, denied=False)
+            self.metrics.record_refusal(tool.name)
             metadata["safety_level"] = tool.level_word
         text = text_for_model(error_text(problem) + hint, self.settings.max_output)
         return ToolResult(call_id, success=False, content=text, error=text, metadata=metadata)
+
+
+def _log(attempt: Attempt, given: str) -> None:
+    """Log a call that runs; a cautious one with its arguments, which nobody was shown before."""
+    tool = attempt.tool
+    # Logs travel: arguments are shortened, and what looks like a secret is left out.
+    shown = f" with {without_secrets(given, LONGEST_LOGGED)}" if tool.safety_level is Safety.CAUTIOUS else ""
+    audit.info("%s tool %s runs as call %r%s", tool.level_word, tool.name, attempt.call_id, shown)
 
 
 def _unfinished(tool: Tool) -> State:
@@ -264,13 +309,15 @@ class ToolMetrics(msgspec.Struct, frozen=True):
     p95_ms: float
     mean_result_size: float
     mean_approval_wait_ms: float
+    denied_by: dict[str, int] = {}
 
 
 class _Tally:
     __slots__ = ("approval_ms", "approvals", "calls", "denied", "size", "succeeded", "times")
 
     def __init__(self) -> None:
-        self.calls = self.succeeded = self.denied = self.size = self.approvals = 0
+        self.calls = self.succeeded = self.size = self.approvals = 0
+        self.denied: Counter[str] = Counter()
         self.approval_ms = 0.0
         self.times: deque[float] = deque(maxlen=SAMPLES)
 
@@ -296,12 +343,13 @@ class Metrics:
         with self._lock:
             self._fold()
 
-    def record_refusal(self, tool: str, *, denied: bool) -> None:
-        """Count a call that never ran: denied, or refused for its arguments."""
+    def record_refusal(self, tool: str, refuser: Refuser | None = None) -> None:
+        """Count a call that never ran: denied by someone, or refused for its arguments."""
         with self._lock:
             tally = self._tally(tool)
             tally.calls += 1
-            tally.denied += denied
+            if refuser is not None:
+                tally.denied[refuser.value] += 1
 
     def record_approval(self, tool: str, wait_ms: float) -> None:
         """Note how long a person took."""
@@ -336,18 +384,19 @@ class Metrics:
 
 
 def _figures(name: str, tally: _Tally) -> ToolMetrics:
-    times = sorted(tally.times)
+    times, denied = sorted(tally.times), tally.denied.total()
     return ToolMetrics(
         tool=name,
         calls=tally.calls,
         succeeded=tally.succeeded,
-        failed=tally.calls - tally.succeeded - tally.denied,
-        denied=tally.denied,
+        failed=tally.calls - tally.succeeded - denied,
+        denied=denied,
         success_rate=tally.succeeded / tally.calls if tally.calls else 0.0,
         p50_ms=percentile(times, 0.50),
         p95_ms=percentile(times, 0.95),
         mean_result_size=tally.size / tally.succeeded if tally.succeeded else 0.0,
         mean_approval_wait_ms=tally.approval_ms / tally.approvals if tally.approvals else 0.0,
+        denied_by=dict(tally.denied),
     )
 
 

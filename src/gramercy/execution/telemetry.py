@@ -29,6 +29,7 @@ ERROR_TYPE = "error.type"
 SAFETY = "gramercy.tool.safety_level"
 APPROVED = "gramercy.approval.approved"
 APPROVAL_WAIT = "gramercy.approval.wait_ms"
+DENIED_BY = "gramercy.approval.denied_by"
 
 log = logging.getLogger("gramercy")
 
@@ -110,6 +111,8 @@ class CallTrace:
             self.last.set_attribute(APPROVAL_WAIT, result.metadata["approval_wait_ms"])
         if not result.success:
             ran = "execution_time_ms" in result.metadata
+            if "denied_by" in result.metadata:
+                self.last.set_attribute(DENIED_BY, result.metadata["denied_by"])
             self.last.set_attribute(ERROR_TYPE, "tool_error" if ran else "denied")
             self.last.set_status(sys.modules[API].StatusCode.ERROR)
 

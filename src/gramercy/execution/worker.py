@@ -8,7 +8,6 @@ has done its work waits a while for more, since to start one costs more than mos
 from __future__ import annotations
 
 import contextvars
-import ctypes
 import os
 import threading
 from queue import Empty, SimpleQueue
@@ -149,6 +148,8 @@ class Worker:
 
     def give_up(self) -> None:
         """Stop caring, and interrupt the function if it still runs Python code."""
+        import ctypes  # few calls are given up, and every start would load it
+
         with self._lock:
             self._on_finish = None
             self._given_up = True

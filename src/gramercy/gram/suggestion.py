@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ def _plain(word: str) -> str:
 
 def suggest(word: str, candidates: Iterable[str], *, most: int = 1) -> list[str]:
     """Return up to `most` candidates that resemble the word, best first."""
+    from difflib import get_close_matches  # errors alone pay for it: every start would
+
     wanted = _plain(word[:LONGEST_WORD])
     spellings: dict[str, str] = {}
     for candidate in candidates:

@@ -94,7 +94,9 @@ class Reply(msgspec.Struct, frozen=True):
     passes over it. `unkept` tells why no state is kept after it; `lost` counts the calls before this one that
     were lost with the process that died in it; `log` is what threads, C code and other processes printed past
     the streams of the evaluation, since the reply before; `reloaded` names the systems or modules that were
-    loaded anew. Images leave out what is empty.
+    loaded anew. `lengths` has, for each value of the last form that was cut, how many characters it has as a
+    whole (0 where that is not known), and None for each that is whole; a value that was cut has its number in
+    `objects`, and the question `print_value` reads on in it. Images leave out what is empty.
     """
 
     ok: bool
@@ -109,6 +111,7 @@ class Reply(msgspec.Struct, frozen=True):
     truncated: dict[str, int] = {}
     state: ImageState = ImageState()
     objects: list[int | None] = []
+    lengths: list[int | None] = []
     effects: list[Effect] = []
     unkept: str | None = None
     lost: int = 0
@@ -240,7 +243,12 @@ class Image(Protocol):
         """Evaluate in a throw-away copy that can touch nothing, and tell what would happen."""
 
     def ask(self, question: str, **details: Any) -> Answer:
-        """Look into the image without changing it: describe, apropos, arglist, who_calls, inspect, …"""
+        """Look into the image without changing it: describe, apropos, arglist, who_calls, inspect, …
+
+        `print_value` takes the number of an object, an `offset` and a `limit`: the text of the answer is so
+        much of what an evaluation prints for it, and `total` in its data is the length of the whole, or None
+        where that is not known. It runs no code of the user's.
+        """
 
     def history(self) -> list[HistoryEntry]:
         """Return the latest evaluations, oldest first."""

@@ -177,7 +177,9 @@ def _wait(process: subprocess.Popen[bytes], tell: Tell) -> int:
     raise ImageStartError(f"the SBCL core was not built within {BUILD_SECONDS:g} s")
 
 
+@cache
 def _remove_old(current: Path) -> None:
+    """Remove, once in each process, cores that were not used for long."""
     for path in [*current.parent.glob("sbcl-*.core"), *current.parent.glob("sbcl-*.lock")]:
         with suppress(OSError):
             if path.stem != current.stem and time() - path.stat().st_mtime > KEPT_SECONDS:

@@ -6,9 +6,10 @@ Only values, their defaults, and the lines of a report about what was found. Wha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gramercy.errors import ImageStartError
 
@@ -24,16 +25,14 @@ class Network(StrEnum):
     OPEN = "open"
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedPort:
+class PublishedPort(msgspec.Struct, frozen=True):
     """A port inside the image that programs of this machine reach on their own loopback."""
 
     outer: int
     inner: int
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     """What the user wants for an image. What is not set is found in the project, or has a default.
 
     `python` is an interpreter or a virtual environment; `paths` are directories outside of the project that
@@ -48,7 +47,7 @@ class Environment:
     registries: tuple[Path, ...] = ()
     init: Path | None = None
     memory_mb: int | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = msgspec.field(default_factory=dict)
     publish: tuple[PublishedPort, ...] = ()
     network: Network = Network.NONE
     notes: tuple[str, ...] = ()
@@ -88,8 +87,7 @@ class Status(StrEnum):
     FAILED = "FAILED"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One line of a report: with a warning something is not used, with a failure something does not work."""
 
     name: str

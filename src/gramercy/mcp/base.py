@@ -5,8 +5,9 @@ Nothing here knows a transport, and nothing a transport needs is missing here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import msgspec
 
 from gramercy.tools.safety import Safety
 
@@ -28,8 +29,7 @@ class Channel(Protocol):
         """Send one message without waiting; drops it when the other side is gone."""
 
 
-@dataclass(slots=True, eq=False)
-class Peer:
+class Peer(msgspec.Struct, eq=False):
     """One client: a connection on stdio, a legacy session over HTTP, or a single modern request.
 
     `channel` takes what belongs to no request; None means that no stream is open. The transport sets
@@ -40,9 +40,9 @@ class Peer:
     principal: str = "local"
     ceiling: Safety = Safety.DANGEROUS
     version: str | None = None
-    client: dict[str, Any] = field(default_factory=dict)
-    capabilities: dict[str, Any] = field(default_factory=dict)
-    on_close: list[Callable[[], None]] = field(default_factory=list)
+    client: dict[str, Any] = msgspec.field(default_factory=dict)
+    capabilities: dict[str, Any] = msgspec.field(default_factory=dict)
+    on_close: list[Callable[[], None]] = msgspec.field(default_factory=list)
 
 
 class Preface(Protocol):

@@ -15,8 +15,18 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from msgspec import UNSET
 
 from gramercy.errors import ExecutionError, ProtocolError, ToolError
-from gramercy.mcp.jsonrpc import Code, Id, Message, encode, notification, request
-from gramercy.mcp.versions import LOG_LEVEL_KEY, Request, missing_capability
+from gramercy.mcp.jsonrpc import (
+    CLIENT_KEY,
+    LOG_LEVEL_KEY,
+    Code,
+    Id,
+    Message,
+    Request,
+    encode,
+    missing_capability,
+    notification,
+    request,
+)
 from gramercy.tools.arguments import validate_tool_args
 from gramercy.tools.context import Call
 
@@ -203,6 +213,13 @@ class ServedCall(Call):
         return self.request.capabilities
 
     @property
+    def client_name(self) -> str:
+        """What the client calls itself; empty when it does not say."""
+        found = self.request.meta.get(CLIENT_KEY) if self.request.modern else self.request.peer.client
+        name = found.get("name") if isinstance(found, dict) else None
+        return name if isinstance(name, str) else ""
+
+    @property
     def version(self) -> str:
         """The revision of the protocol in which the client speaks."""
         return self.request.version
@@ -334,7 +351,9 @@ def checked_form(answer: dict[str, Any], schema: Mapping[str, Any]) -> dict[str,
         raise ExecutionError(f"the client answered the question with action {action!r:.50}")
     if action != "accept":
         return {"action": action}
-    content = answer.get("content", {})
+    # Some clients send null for a form in which nothing was filled in.
+    content = answer.get("content")
+    content = {} if content is None else content
     try:
         return {"action": action, "content": validate_tool_args(dict(schema), content)}
     except ToolError as error:

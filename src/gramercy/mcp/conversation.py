@@ -33,18 +33,19 @@ from enum import Enum
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gramercy.errors import ExecutionError, ProtocolError
-from gramercy.mcp.jsonrpc import Code, success
+from gramercy.mcp.jsonrpc import Code, success, unexpected
 from gramercy.mcp.parked import ParkedCalls, input_responses
-from gramercy.mcp.versions import unexpected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from gramercy.mcp.base import Answer
     from gramercy.mcp.clients import Clients, ServedCall
+    from gramercy.mcp.jsonrpc import Request, Shaper
     from gramercy.mcp.tasks import Task, TaskMethods
-    from gramercy.mcp.versions import Request, Shaper
 
 # A handler that asks in a loop must not keep a person busy for ever.
 MOST_QUESTIONS = 100
@@ -115,8 +116,7 @@ class Question:
             self.answer.set_exception(ExecutionError(reason))
 
 
-@dataclass(frozen=True, slots=True)
-class AsTask:
+class AsTask(msgspec.Struct, frozen=True):
     """What a method returns whose call is to be a task from the start."""
 
     coroutine: Coroutine[Any, Any, Any]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Raw
 
-from gramercy.mcp.jsonrpc import encode, invalid_params
-from gramercy.mcp.versions import LATEST_LEGACY, LIST_TTL_MS, Request, Shaper
+from gramercy.mcp.jsonrpc import LATEST_LEGACY, LIST_TTL_MS, Request, Shaper, encode, invalid_params
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -86,8 +85,7 @@ def task_support(tool: Tool) -> str | None:
     return None if tool.inline else "optional"
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """What part of the tools a server shows, and how many at a time."""
 
     ceiling: Safety

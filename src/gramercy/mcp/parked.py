@@ -9,19 +9,20 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import Counter
-from dataclasses import dataclass
 from secrets import token_bytes, token_urlsafe
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gramercy.errors import ExecutionError
-from gramercy.execution.seal import canonical_text
+from gramercy.execution.journal import canonical_text
 from gramercy.mcp.jsonrpc import invalid_params
 
 if TYPE_CHECKING:
     import asyncio
 
     from gramercy.mcp.conversation import Conversation
-    from gramercy.mcp.versions import Request
+    from gramercy.mcp.jsonrpc import Request
 
 # Each has a task of the event loop and what its handler holds, some kilobytes, until a person decides.
 MOST_PARKED = 1_000
@@ -31,8 +32,7 @@ MOST_PARKED_OF_ONE = 200
 _CHANGING = frozenset({"_meta", "inputResponses", "requestState"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Parked:
+class _Parked(msgspec.Struct, frozen=True):
     conversation: Conversation
     digest: str
     principal: str

@@ -13,9 +13,10 @@ import signal
 import sys
 import threading
 from collections import deque
-from dataclasses import dataclass
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gramercy.mcp.base import Peer
 from gramercy.mcp.jsonrpc import busy, too_long
@@ -190,8 +191,7 @@ def _complain(text: str) -> None:
 FIRST_PRIVATE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptors:
+class Descriptors(msgspec.Struct, frozen=True):
     """The two ends of a wire, which no child process inherits."""
 
     reader: int

@@ -5,55 +5,51 @@ Resources and prompts give the same blocks. Nothing here knows a wire format.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class TextBlock:
+
+class TextBlock(msgspec.Struct, frozen=True):
     """A piece of text."""
 
     text: str
-    annotations: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageBlock:
+class ImageBlock(msgspec.Struct, frozen=True):
     """A picture as bytes."""
 
     data: bytes
     mime_type: str
-    annotations: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class AudioBlock:
+class AudioBlock(msgspec.Struct, frozen=True):
     """A sound as bytes."""
 
     data: bytes
     mime_type: str
-    annotations: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceBlock:
+class ResourceBlock(msgspec.Struct, frozen=True):
     """The content of a resource itself: text or bytes."""
 
     uri: str
     content: str | bytes
     mime_type: str | None = None
-    annotations: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceLink:
+class ResourceLink(msgspec.Struct, frozen=True):
     """The address of a resource that can be read later."""
 
     uri: str
     name: str
     description: str = ""
     mime_type: str | None = None
-    annotations: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 Block: TypeAlias = TextBlock | ImageBlock | AudioBlock | ResourceBlock | ResourceLink
@@ -77,8 +73,7 @@ def _block_text(block: Block) -> str:
     return f"[resource {block.uri}: {len(block.content):,} bytes]"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutput:
+class ToolOutput(msgspec.Struct, frozen=True):
     """A value together with an error, or with more than text.
 
     The text of `value` is always there and sufficient. `blocks` are shown after it (instead of it when it is

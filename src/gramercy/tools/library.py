@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gramercy.errors import BindingError, InvalidToolError
 from gramercy.gram.json_schema import canonical_schema
@@ -111,8 +113,7 @@ def _check_tool(tool: object) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(msgspec.Struct, frozen=True):
     """One difference between what is specified and what is implemented."""
 
     path: str

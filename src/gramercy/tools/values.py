@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, TypeAlias
+
+import msgspec
 
 from gramercy.errors import Fault
 
@@ -36,12 +37,11 @@ _Path: TypeAlias = "tuple[_Path, str | int] | None"
 _PLAIN_STEP = re.compile(r"[\w$@-]+")
 
 
-@dataclass(slots=True)
-class PlainCopy:
+class PlainCopy(msgspec.Struct):
     """A copy in plain dicts, lists and scalars, and what could not be copied; `size` counts values."""
 
     value: Any = None
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Fault] = msgspec.field(default_factory=list)
     fault_count: int = 0
     size: int = 0
 

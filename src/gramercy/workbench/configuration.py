@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from gramercy.images.environment import Environment, Network
 from gramercy.workbench.settings import SPELLINGS, Settings, read_settings
@@ -34,11 +35,10 @@ _OF_PROGRAMS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(msgspec.Struct, frozen=True):
     """What holds for the images of a project; `remarks` tell what of the files is not used, and why."""
 
-    environment: Environment = field(default_factory=Environment)
+    environment: Environment = msgspec.field(default_factory=Environment)
     timeout: float = DEFAULT_TIMEOUT
     images: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
@@ -96,7 +96,7 @@ def read_configuration(project: str | Path, told: Settings | None = None) -> Con
     general, special = _of_user(reading)
     if general.python and _has_environment(reading.project):
         # In general means: for projects that have no environment of their own.
-        general = replace(general, python=None)
+        general = msgspec.structs.replace(general, python=None)
     own = _of_project(reading, _over(special, general))
     joined = _joined(told or Settings(), special, own, general)
     environment = Environment(
@@ -168,7 +168,7 @@ def _of_project(reading: _Reading, limits: Settings) -> Settings:
             f"{where}: {key} is refused, since {reason}: say --{option}, or put it into {user_file()} "
             f'under [{PROJECTS}."{reading.project}"]'
         )
-        settings = replace(settings, **{key: kept})
+        settings = msgspec.structs.replace(settings, **{key: kept})
     return settings
 
 
@@ -230,7 +230,7 @@ def _joined(told: Settings, special: Settings, own: Settings, general: Settings)
     )
     limits = _over(told, lowered)
     joined = _over(told, choices)
-    return replace(
+    return msgspec.structs.replace(
         joined, memory=limits.memory, timeout=limits.timeout, publish=limits.publish, network=limits.network
     )
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gramercy.errors import ImageError, InvalidSettingError
 from gramercy.gram.suggestion import suggest
@@ -31,8 +32,7 @@ LONGEST_NAME = 40
 SPELLINGS = {"paths": "path", "registries": "registry"}
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What one source says; None is nothing said, while no ports at all can be said too."""
 
     python: str | None = None
@@ -41,7 +41,7 @@ class Settings:
     init: Path | None = None
     memory: int | None = None
     timeout: float | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
     publish: tuple[PublishedPort, ...] | None = None
     network: Network | None = None
     image: tuple[str, ...] = ()

@@ -11,9 +11,10 @@ import importlib.util
 import sys
 import traceback
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gramercy.errors import InvalidPolicyError, InvalidToolError, SourceError
 from gramercy.gram.suggestion import suggest
@@ -34,8 +35,7 @@ GRACE_SECONDS = 5.0
 KEYS = ("rules", "max_safety_level")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where tools come from: files or modules, and an image when a language is given."""
 
     sources: tuple[str, ...] = ()

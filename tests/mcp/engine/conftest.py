@@ -59,8 +59,9 @@ def check(version, name, message):
 class Desk:
     """One client of one engine; as a channel it keeps what it is sent."""
 
-    def __init__(self, engine, version, capabilities=None, **peer):
+    def __init__(self, engine, version, capabilities=None, *, name="desk", **peer):
         self.engine = engine
+        self.info = {"name": name, "version": "1"}
         self.version = version
         self.capabilities = capabilities or {}
         self.peer = Peer(channel=self, **peer)
@@ -71,8 +72,7 @@ class Desk:
             self.now("initialize", self.greeting())
 
     def greeting(self):
-        client = {"name": "desk", "version": "1"}
-        return {"protocolVersion": self.version, "capabilities": self.capabilities, "clientInfo": client}
+        return {"protocolVersion": self.version, "capabilities": self.capabilities, "clientInfo": self.info}
 
     def send(self, message):
         """Take a message beside the answers, as a channel does."""
@@ -101,7 +101,7 @@ class Desk:
         params = dict(params or {})
         if self.version == MODERN:
             meta = {f"{KEY}protocolVersion": MODERN, f"{KEY}clientCapabilities": self.capabilities}
-            params["_meta"] = {**meta, **params.get("_meta", {})}
+            params["_meta"] = {**meta, f"{KEY}clientInfo": self.info, **params.get("_meta", {})}
         number = next(self.numbers) if id is None else id
         message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         return self.raw(json.dumps(message))

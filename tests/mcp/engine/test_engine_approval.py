@@ -31,16 +31,26 @@ ANSWERS = {
         "User denied tool execution: not a",
         [],
     ),
-    "decline": ({"action": "decline"}, "User denied tool execution: the person declined", []),
-    "cancel": ({"action": "cancel"}, "User denied tool execution: the person dismissed it", []),
-    "empty": ({"action": "accept", "content": {}}, "User denied tool execution: the answer does not fit", []),
-    "none": ({"action": "accept"}, "User denied tool execution: the answer does not fit", []),
-    "odd": (
-        {"action": "accept", "content": {"decision": "yes"}},
-        "User denied tool execution: the answer does not fit",
+    "decline": ({"action": "decline"}, "wipe was not run: the client declined after ", []),
+    "cancel": (
+        {"action": "cancel"},
+        "wipe was not run: the client dismissed the question after ",
         [],
     ),
-    "nonsense": ({}, "User denied tool execution: the client answered the question with action None", []),
+    "empty": ({"action": "accept", "content": {}}, "wiped a", ["a"]),
+    "none": ({"action": "accept"}, "wiped a", ["a"]),
+    "null": ({"action": "accept", "content": None}, "wiped a", ["a"]),
+    "edited": (
+        {"action": "accept", "content": {"arguments": '{"path": "b"}'}},
+        '[A person changed the arguments before approving; the tool ran with {"path":"b"}]',
+        ["b"],
+    ),
+    "odd": (
+        {"action": "accept", "content": {"decision": "yes"}},
+        "wipe was not run: the answer does not fit",
+        [],
+    ),
+    "nonsense": ({}, "wipe was not run: the client answered the question with action None", []),
 }
 
 
@@ -68,7 +78,8 @@ def test_a_dangerous_call_runs_only_after_a_clear_yes(serve, desk, text_of, vers
     assert text_of(result).startswith(said)
     assert result["isError"] is (not done)
     assert wipe.done == done
-    assert question.startswith('May wipe (dangerous) run with these arguments?\n{\n  "path": "a"\n}')
+    asked_because = "Asked because no rule matches; the default for dangerous tools is ask"
+    assert question.splitlines() == ['Run wipe (dangerous)? path: "a"', asked_because]
 
 
 def test_an_approval_cannot_come_before_its_question(serve, desk):
@@ -111,7 +122,7 @@ DECISIONS = [
     ("approved", "wiped a", ["a"]),
     (Denied("no"), "User denied tool execution: no", []),
     (Modified({"path": "b"}), "[A person changed the arguments", ["b"]),
-    ("perhaps", "User denied tool execution: the approval handler answered", []),
+    ("perhaps", "wipe was not run: the approval handler answered", []),
 ]
 
 
@@ -151,7 +162,8 @@ def test_nobody_in_the_process_is_waited_for_without_end(serve, desk, text_of):
         client = desk(serve(wipe.tool, approvals=queue, patience=0.02), LEGACY)
         return text_of(await client.call("wipe", {"path": "a"}))
 
-    assert asyncio.run(main()) == "User denied tool execution: nobody answered within 0.02 s"
+    said = asyncio.run(main())
+    assert said.splitlines()[0] == "wipe was not run: nobody answered within 0.02 s"
     assert (wipe.done, queue.pending()) == ([], [])
 
 

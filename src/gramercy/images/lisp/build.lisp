@@ -29,7 +29,8 @@
 (let ((here *load-truename*)
       (files '("package" "json" "frames" "requests" "streams" "printing" "places" "conditions" "definitions"
                "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "evaluation" "symbols"
-               "reply" "introspection" "inspection" "undo" "systems" "server")))
+               "owners" "origins" "classes" "arglists" "describing" "references" "searching"
+               "reply" "listing" "inspection" "undo" "systems" "server")))
   ;; One unit, so that a function may be used before the file that defines it.
   (with-compilation-unit ()
     (dolist (file files)
@@ -44,6 +45,7 @@
 (gramercy.image::leave-mirror-in-copies)
 (gramercy.image::watch-libraries)
 (gramercy.image::start-finalizers-late)
+(gramercy.image::note-system-packages)
 (sb-ext:lock-package '#:gramercy.image)
 (in-package #:common-lisp-user)
 (delete-package '#:gramercy.image.build)

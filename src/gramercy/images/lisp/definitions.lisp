@@ -46,9 +46,8 @@ since a mere question can make SBCL define a class. Its global value counts for 
     (cond ((typep class 'structure-class) "structure")
           ((and class (subtypep class 'condition)) "condition")
           (class "class")
-          ((ignore-errors (sb-ext:valid-type-specifier-p name)) "type")
-          ;; A type that needs arguments is no specifier by its name alone.
-          ((and (symbolp name) (nth-value 1 (ignore-errors (sb-ext:typexpand-1 (list name))))) "type"))))
+          ;; Not by asking for the type itself: that would run an expander of the user's.
+          ((and (symbolp name) (member (compiler-fact :type :kind name) '(:defined :primitive))) "type"))))
 
 (defun specializer-name (specializer)
   "Return how SPECIALIZER is written in a lambda list."

@@ -36,22 +36,41 @@
           ((eq package (load-time-value (find-package :common-lisp))) name)
           ((eq package (load-time-value *package*)) name)
           ((keywordp symbol) (concatenate 'string ":" name))
-          (t (concatenate 'string (display-package-name package)
+          (t (concatenate 'string (name-token (display-package-name package))
                           (if (eq (nth-value 1 (find-symbol (symbol-name symbol) package)) :external)
                               ":" "::")
                           name)))))
 
 (defun symbol-token (symbol)
   "Return the name of SYMBOL, with bars where the reader would need them."
-  (let ((name (symbol-name symbol)))
-    (if (and (plusp (length name))
-             (every (lambda (character)
-                      (and (graphic-char-p character)
-                           (char= character (char-upcase character))
-                           (not (find character "()\"';`,|\\: "))))
-                    name))
-        name
-        (bar-quoted name))))
+  (name-token (symbol-name symbol)))
+
+(defun plain-name-p (name)
+  "Tell whether the reader finds NAME again without bars."
+  (and (plusp (length name))
+       (every (lambda (character)
+                (and (graphic-char-p character)
+                     (char= character (char-upcase character))
+                     (not (find character "()\"';`,|\\: "))))
+              name)
+       (char/= (char name 0) #\#)
+       (notevery (lambda (character) (char= character #\.)) name)
+       (not (number-like-p name))))
+
+(defun number-like-p (name)
+  "Tell whether the reader would see a number in NAME, an integer, a ratio or a float."
+  (let* ((digits (string-left-trim "+-" name))
+         (last (and (plusp (length digits)) (char digits (1- (length digits))))))
+    (and last
+         (<= (- (length name) (length digits)) 1)
+         (find (char digits 0) "0123456789.")
+         (find last "0123456789.")
+         (every (lambda (character) (find character "0123456789./+-DEFLS")) digits)
+         (some #'digit-char-p digits))))
+
+(defun name-token (name)
+  "Return NAME, with bars where the reader would need them to find the same name again."
+  (if (plain-name-p name) name (bar-quoted name)))
 
 (defun bar-quoted (name)
   "Return NAME between bars."
@@ -188,22 +207,52 @@ Errors of a print method become part of the text."
         (concatenate 'string (stream-text stream) "...")
         (stream-text stream))))
 
+(defvar *plain-symbols* nil
+  "A function from a symbol to its text while code is printed, with 'X for (QUOTE X); NIL for symbols without packages.")
+
+(defconstant +most-bits+ 20000 "Bits of an integer that is still printed: the time grows with the square of them.")
+
 (defun print-plainly (value stream depth)
   "Print VALUE on STREAM by its structure alone."
   (typecase value
     (keyword (write-char #\: stream) (write-string (symbol-token value) stream))
-    (symbol (write-string (symbol-token value) stream))
+    (symbol (write-string (if *plain-symbols* (funcall *plain-symbols* value) (symbol-token value)) stream))
+    ((satisfies huge-number-p) (format stream "#<INTEGER of ~:d bits>" (integer-length (huge-number-p value))))
     ((or number character pathname package)
      (with-standard-io-syntax
        (let ((*print-readably* nil)) (prin1 value stream))))
     (string (print-plain-string value stream))
-    (cons (print-plain-list value stream depth))
+    (cons (or (print-abbreviated value stream depth) (print-plain-list value stream depth)))
     (simple-vector (print-plain-vector value stream depth))
     (function (format stream "#<FUNCTION ~a>"
                       (definition-name (or (sb-kernel:%fun-name value) 'lambda))))
-    (t (write-string "#<" stream)
-       (write-string (plain-type-name value) stream)
-       (write-string ">" stream))))
+    (t (if (and *plain-symbols* (sb-int:comma-p value))
+           (print-comma value stream depth)
+           (format stream "#<~a>" (plain-type-name value))))))
+
+(defun print-comma (comma stream depth)
+  "Print COMMA, SBCL's own record of a comma inside of a backquote."
+  (write-string (case (sb-int:comma-kind comma) (0 ",") (1 ",.") (t ",@")) stream)
+  (print-plainly (sb-int:comma-expr comma) stream (1+ depth)))
+
+(defun huge-number-p (value)
+  "Return VALUE, or a part of it, where that is an integer too long to be printed; else NIL."
+  (typecase value
+    (integer (and (> (integer-length value) +most-bits+) value))
+    (ratio (or (huge-number-p (numerator value)) (huge-number-p (denominator value))))))
+
+(defun print-abbreviated (value stream depth)
+  "Print the list VALUE with the reader's own sign where code is printed and there is one; tell whether there was."
+  (let ((sign (and *plain-symbols*
+                   (typep value '(cons symbol (cons t null)))
+                   (case (first value)
+                     (quote "'")
+                     (function "#'")
+                     (sb-int:quasiquote "`")))))
+    (when sign
+      (write-string sign stream)
+      (print-plainly (second value) stream (1+ depth))
+      t)))
 
 (defun print-plain-string (value stream)
   "Print the string VALUE with its quotes."

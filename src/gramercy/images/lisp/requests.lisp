@@ -271,12 +271,14 @@ Without threads of the user's none can start between the reply and the fork."
   (put-ascii "}")
   (send-frame))
 
-(defconstant +longest-answer+ 100000 "Characters of an answer, so that it fits the reader's context.")
+(defconstant +longest-text+ 8000
+  "Characters of an answer to a question: more would crowd out what else a model has to read.")
 
 (defun answer (request text &rest data)
-  "Answer the question REQUEST with TEXT for people and DATA, a plist, for programs."
+  "Answer the question REQUEST with TEXT for people and DATA, a plist, for programs. What is cut of TEXT is told."
   (reply request
-         "text" (if (> (length text) +longest-answer+)
-                    (concatenate 'string (subseq text 0 +longest-answer+) "...")
+         "text" (if (> (length text) +longest-text+)
+                    (let ((end (- +longest-text+ 80)))
+                      (format nil "~a~%… [~:d of ~:d characters shown]" (subseq text 0 end) end (length text)))
                     text)
          "data" (cons :object data)))

@@ -246,6 +246,27 @@ The variables that remember evaluations keep their values."
       (put-evaluation 1 evaluation)
       (reset-outbox))))
 
+(defun warm-up-start ()
+  "Map a mirror and connect, as the zygote does at its start. What cannot be tried here will cost it some time."
+  (let ((parent (make-instance 'sb-bsd-sockets:local-socket :type :stream))
+        (socket (format nil "~a/warm.socket" (sb-posix:getcwd)))
+        (file (format nil "~a/warm.mirror" (sb-posix:getcwd))))
+    (unwind-protect
+         (ignore-errors
+          (sb-bsd-sockets:socket-bind parent socket)
+          (sb-bsd-sockets:socket-listen parent 1)
+          (let ((descriptor (sb-posix:open file (logior sb-posix:o-rdwr sb-posix:o-creat) #o600)))
+            (sb-posix:ftruncate descriptor +mirror-size+)
+            (open-mirror (princ-to-string descriptor)))
+          (connect-to-parent socket)
+          (prepare-hangup-signal)
+          (sb-sys:enable-interrupt +connection-signal+ :default)
+          (sb-posix:close *connection*))
+      (setf *connection* -1)
+      (ignore-errors (sb-bsd-sockets:socket-close parent))
+      (ignore-errors (sb-posix:unlink socket))
+      (ignore-errors (sb-posix:unlink file)))))
+
 (defun forget-warm-up ()
   "Leave no trace of the warming up."
   (setf *objects* (make-array +most-objects+ :initial-element nil)
@@ -266,6 +287,7 @@ The variables that remember evaluations keep their values."
   (track-definitions t)
   (let ((*package* (find-package :common-lisp-user)))
     (mapc #'warm-up-evaluation *warm-up-code*))
+  (warm-up-start)
   (track-definitions nil)
   (forget-warm-up)
   (setf *package* (find-package :common-lisp-user))

@@ -8,12 +8,14 @@
   ((kind :initarg :kind :reader unknown-name-kind)
    (text :initarg :text :reader unknown-name-text)
    (place :initarg :place :initform nil :reader unknown-name-place)
+   (reason :initarg :reason :initform nil :reader unknown-name-reason)
    (suggestions :initarg :suggestions :initform '() :reader unknown-name-suggestions))
   (:report (lambda (condition stream)
-             (format stream "~a ~a not found~@[ in package ~a~]."
+             (format stream "~a ~a not found~@[ in package ~a~]~@[: ~a~]."
                      (string-capitalize (unknown-name-kind condition))
-                     (unknown-name-text condition)
-                     (unknown-name-place condition))))
+                     (shorten (unknown-name-text condition) 200)
+                     (unknown-name-place condition)
+                     (unknown-name-reason condition))))
   (:documentation "Signalled for a name that names nothing of the kind that was asked for."))
 
 (defun unknown-name-members (condition)
@@ -134,18 +136,63 @@
       (cond (status symbol)
             ((find-exact text marker home))
             (t (error 'unknown-name :kind "symbol" :text text :place (display-package-name home)
-                                    :suggestions (near-symbols name home)))))))
+                                    :suggestions (suggested-symbols name home marker)))))))
+
+(defun suggested-symbols (name home marker)
+  "Return what may be meant by NAME, which HOME does not have: the same name in other packages, unless MARKER says
+that one was given, and near names."
+  (let ((same (and (null marker) (mapcar #'shown-name (namesakes name))))
+        (near (near-symbols name home)))
+    (append (subseq same 0 (min +most-suggestions+ (length same)))
+            (if marker
+                (mapcar (lambda (near) (let ((symbol (find-symbol near home))) (if symbol (shown-symbol symbol) near)))
+                        near)
+                near))))
+
+(defun namesakes (name)
+  "Return the symbols of all packages called NAME that mean something, the user's first; no internals of SBCL or ours."
+  (let ((found '()))
+    (dolist (package (list-all-packages))
+      (multiple-value-bind (symbol status) (find-symbol name package)
+        (when (and (member status '(:internal :external)) (not (keywordp symbol))
+                   (not (eq :ours (package-owner package)))
+                   (or (eq status :external) (not (eq :system (package-owner package))))
+                   (meaningful-p symbol))
+          (pushnew symbol found))))
+    (sort found #'< :key (lambda (symbol) (owner-rank (package-owner (symbol-package symbol)))))))
 
 (defun find-exact (text marker package)
   "Return the symbol of PACKAGE spelled exactly as TEXT, for names typed without their bars."
   (values (find-symbol (if marker (string-left-trim ":" (subseq text marker)) text) package)))
 
+(defun list-words (text)
+  "Return the words and inner lists, as texts, of TEXT, which is a list as tools print the names of definitions."
+  (let ((place 1) (words '()))
+    (loop (setf place (skip-text-blanks text place))
+          (when (or (>= place (length text)) (char= (char text place) #\))) (return (nreverse words)))
+          (let ((end (skip-form text place)))
+            (when (<= end place) (return (nreverse words)))
+            (push (subseq text place end) words)
+            (setf place end)))))
+
+(defun listed-name (words)
+  "Return the word of WORDS, of a list that names a definition, under which that can be found; NIL where none is.
+(METHOD NAME ...), (MACRO-FUNCTION NAME) and (FLET X :IN NAME) lead to NAME."
+  (let ((inside (member ":in" words :test #'string-equal)))
+    (cond (inside (second inside))
+          ((member (first words) '("method" "macro-function" "compiler-macro-function" "fast-method" "slow-method"
+                                   "sb-pcl::fast-method" "sb-pcl::slow-method")
+                   :test #'string-equal)
+           (second words)))))
+
 (defun resolve-function-name (text package)
   "Return the function name, a symbol or a list (SETF symbol), that TEXT spells."
   (let ((text (trimmed text)))
     (if (and (plusp (length text)) (char= (char text 0) #\())
-        (let ((inner (string-trim "() " text)))
-          (unless (and (> (length inner) 5) (string-equal "setf " inner :end2 5))
-            (error 'unknown-name :kind "function" :text text))
-          (list 'setf (resolve-symbol (subseq inner 5) package)))
+        (let* ((words (list-words text))
+               (inner (listed-name words)))
+          (cond (inner (resolve-function-name inner package))
+                ((and (= (length words) 2) (string-equal (first words) "setf"))
+                 (list 'setf (resolve-symbol (second words) package)))
+                (t (error 'unknown-name :kind "function" :text text))))
         (resolve-symbol text package))))

@@ -15,6 +15,7 @@ import click
 from gramercy.errors import InvalidArgumentsError
 from gramercy.execution.approval import ApprovalRequest, Approved, Decision, Denied, Modified
 from gramercy.execution.calls import parse_arguments
+from gramercy.execution.results import Refuser
 from gramercy.toolsets import hunks
 from gramercy.ui.cli.terminal import json_text, visible
 
@@ -40,7 +41,8 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
     """Show the call and read a decision; without a terminal, refuse."""
     if not sys.stdin.isatty():
         return Denied(
-            "nobody can be asked: standard input is not a terminal (use --approve to approve this call)"
+            "nobody can be asked: standard input is not a terminal (use --approve to approve this call)",
+            Refuser.NOBODY,
         )
     if tool.edits and tool.proposed_edit(arguments):
         _show_call(tool, {key: arguments[key] for key in arguments if key not in tool.edits}, request)

@@ -30,6 +30,8 @@ BACKUP = ".gramercy.bak"
 # Before the umask, as for every new file; and the bits that let anyone write.
 NEW_MODE = 0o666
 WRITABLE = 0o222
+# For a file that holds a token.
+PRIVATE = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +178,16 @@ def read_settings(path: Path) -> str | None:
         raise ClientSettingsError(f"not UTF-8 text (byte {error.start})") from None
 
 
-def write_settings(path: Path, old: str | None, new: str) -> Path | None:
-    """Replace a file that still has the old text; return where that is kept, if there was one."""
+def write_settings(path: Path, old: str | None, new: str, *, is_private: bool = False) -> Path | None:
+    """Replace a file that still has the old text; return where that is kept, if there was one.
+
+    What is private only its owner may read afterwards, and the copy of what it was as well.
+    """
     try:
         target = path.resolve()
         if old is None:
             target.parent.mkdir(parents=True, exist_ok=True)
-            _place(target, new, None)
+            _place(target, new, PRIVATE if is_private else None)
             return None
         mode = stat.S_IMODE(target.stat().st_mode)
         # Root could write it all the same, but its owner has made it read-only.
@@ -192,6 +197,7 @@ def write_settings(path: Path, old: str | None, new: str) -> Path | None:
             raise ClientSettingsError(
                 "another program has just changed it: close the client and run this again"
             )
+        mode = mode & PRIVATE if is_private else mode
         backup = target.with_name(target.name + BACKUP)
         _place(backup, old, mode)
         _place(target, new, mode)
@@ -200,13 +206,23 @@ def write_settings(path: Path, old: str | None, new: str) -> Path | None:
     return backup
 
 
+def make_private(path: Path) -> None:
+    """Let only the owner of a file read it."""
+    try:
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & PRIVATE)
+    except OSError as error:
+        raise ClientSettingsError(
+            f"others may read it, and that cannot be changed: {reason_of(error)}"
+        ) from None
+
+
 def _place(target: Path, text: str, mode: int | None) -> None:
     """Put a whole file in its place: readers see the old one or the new one, never a part."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.gramercy")
     try:
         # Private until it has the mode of what it replaces: settings may hold keys.
         descriptor = os.open(
-            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, NEW_MODE if mode is None else 0o600
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, NEW_MODE if mode is None else PRIVATE
         )
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(text.encode("utf-8"))

@@ -1,6 +1,6 @@
 """`gramercy install`: tell an MCP client of this server, by showing what to add or by adding it.
 
-First the clients that are known: where their settings are, in what words, and what to do after a change.
+What is written has been tried: the command is started as the client would start it, and lists its tools.
 """
 
 from __future__ import annotations
@@ -11,125 +11,41 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
 from gramercy.errors import ClientSettingsError
-from gramercy.ui.cli.files import read_settings, write_settings
+from gramercy.ui.cli.files import make_private, read_settings, write_settings
 from gramercy.ui.cli.main import CONFIGURATION
 from gramercy.ui.cli.options import LEVELS, add_environment_options, given_words, timeout_option
 from gramercy.ui.cli.terminal import tell, visible
-from gramercy.ui.clients.base import Client, Machine, is_fleeting, own_command, uvx_command
-from gramercy.ui.clients.json_settings import JsonSettings
-from gramercy.ui.clients.toml_settings import TomlSettings
+from gramercy.ui.clients.base import Client, Machine, Token, is_fleeting, own_command, uvx_command
+from gramercy.ui.clients.known import CLIENTS, GENERIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_STDIO = (("type", "stdio"),)
-_OPEN_FOLDER = "${workspaceFolder}"
-
-
-def _claude_code(machine: Machine) -> Path:
-    return machine.directory("CLAUDE_CONFIG_DIR", machine.home) / ".claude.json"
-
-
-def _claude_desktop(machine: Machine) -> Path:
-    return machine.settings() / "Claude" / "claude_desktop_config.json"
-
-
-def _cursor(machine: Machine) -> Path:
-    return machine.home / ".cursor" / "mcp.json"
-
-
-def _vscode(machine: Machine) -> Path:
-    return machine.settings() / "Code" / "User" / "mcp.json"
-
-
-def _codex(machine: Machine) -> Path:
-    return machine.directory("CODEX_HOME", machine.home / ".codex") / "config.toml"
-
-
-def _gemini(machine: Machine) -> Path:
-    return machine.directory("GEMINI_CLI_HOME", machine.home) / ".gemini" / "settings.json"
-
-
-def _zed(machine: Machine) -> Path:
-    if machine.platform == "darwin":
-        return machine.home / ".config" / "zed" / "settings.json"
-    return machine.settings() / ("Zed" if machine.platform == "win32" else "zed") / "settings.json"
-
-
-_ALL = (
-    Client(
-        "claude-code",
-        "Claude Code",
-        JsonSettings("mcpServers"),
-        _claude_code,
-        "Start claude anew and look with /mcp; a server of a project is asked about once.",
-        project_file=".mcp.json",
-        extra=_STDIO,
-    ),
-    Client(
-        "claude-desktop",
-        "Claude Desktop",
-        JsonSettings("mcpServers"),
-        _claude_desktop,
-        "Quit Claude Desktop, not just its window, and start it again.",
-        workspace=None,
-    ),
-    Client(
-        "cursor",
-        "Cursor",
-        # Its parser is said to be strict, but a comment that is there must not be lost for that.
-        JsonSettings("mcpServers", frozenset({"comments", "commas"})),
-        _cursor,
-        "Restart Cursor and turn the server on in its settings, under MCP.",
-        project_file=".cursor/mcp.json",
-        workspace=_OPEN_FOLDER,
-        extra=_STDIO,
-    ),
-    Client(
-        "vscode",
-        "VS Code",
-        JsonSettings("servers", frozenset({"comments", "commas"})),
-        _vscode,
-        "Run the command 'MCP: List Servers' and start the server; agent mode uses it.",
-        project_file=".vscode/mcp.json",
-        workspace=_OPEN_FOLDER,
-        extra=_STDIO,
-    ),
-    Client(
-        "codex",
-        "Codex",
-        TomlSettings("mcp_servers"),
-        _codex,
-        "Start codex anew and look with /mcp; the file of a project counts only where it is trusted.",
-        project_file=".codex/config.toml",
-    ),
-    Client(
-        "gemini",
-        "Gemini CLI",
-        JsonSettings("mcpServers", frozenset({"comments"})),
-        _gemini,
-        "Start gemini anew and look with /mcp; servers run only in folders that you trust.",
-        project_file=".gemini/settings.json",
-    ),
-    Client(
-        "zed",
-        "Zed",
-        JsonSettings("context_servers", frozenset({"comments", "commas"})),
-        _zed,
-        "Zed starts it at once; a green dot in the settings of the agent panel shows that it runs.",
-        project_file=".zed/settings.json",
-    ),
-)
-
-CLIENTS = {client.name: client for client in _ALL}
-
-
 # What all clients take, and short enough for them to make names of tools with it.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+# What a header may hold; the server makes tokens of letters, digits, - and _.
+TOKEN = re.compile(r"[!-~]+\Z")
+# Stands for a token that is not shown.
+HIDDEN = "<the token>"
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A server that runs already: its address, and what lets callers in."""
+
+    url: str
+    token: Token | None
+
+    def has_secret(self, client: Client) -> bool:
+        """Tell whether the token itself must be in the client's file."""
+        words = client.words
+        return self.token is not None and words.reference is None and words.token_key is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,32 +60,49 @@ class Wish:
     max_safety: str | None
     uvx: bool
     further: list[str]
+    remote: Remote | None
+    checks: bool
 
     @property
     def is_shared(self) -> bool:
         """Tell whether the file is meant to be the same on every machine."""
         return self.uvx and self.scope == "project"
 
-    def file(self, machine: Machine) -> Path:
+    @property
+    def is_secret(self) -> bool:
+        """Tell whether the file will hold a token."""
+        return self.remote is not None and self.remote.has_secret(self.client)
+
+    def file(self, machine: Machine) -> Path | None:
         """Find the file of the client."""
         if self.scope == "user":
-            return self.client.user_file(machine)
+            return self.client.place(machine)
         if self.client.project_file is None:
             raise click.UsageError(f"{self.client.title} has no settings for one project: use --scope user")
+        if self.is_secret:
+            raise click.UsageError(
+                f"{self.client.title} cannot take a token from a variable, and the file of a project is "
+                "for everybody who has it: use --scope user"
+            )
         from gramercy.images.project import project_directory
 
-        return project_directory(self.project or ".") / self.client.project_file
+        return self.client.place(machine, project_directory(self.project or "."))
 
     def entry(self) -> dict[str, Any]:
-        """Say how the server is started."""
+        """Say how the server is started, or where it is reached."""
+        if self.remote is not None:
+            return self.client.remote_entry(self.remote.url, self.remote.token)
+        return self.client.entry(self.command())
+
+    def command(self) -> list[str]:
+        """Return the words that start the server."""
         command = uvx_command(is_shared=self.is_shared) if self.uvx else own_command()
         place = self._place()
         words = [*command, "serve"]
         words += [word for image in self.images for word in ("--image", image)]
         words += ["--project", place] if place else []
         words += ["--max-safety", self.max_safety] if self.max_safety else []
-        words += self.further
-        return self.client.entry(words)
+        return words + self.further
 
     def _place(self) -> str:
         """Return the project as the client should name it; nothing where it starts servers in it."""
@@ -180,7 +113,8 @@ class Wish:
             return _checked(self.project or ".")
         if workspace is None:
             raise click.UsageError(
-                f"{self.client.title} does not open projects: say where the server works with --project DIR"
+                f"{self.client.title} does not tell which project is open: "
+                "say where the server works with --project DIR"
             )
         return workspace
 
@@ -189,6 +123,29 @@ def _name(context: click.Context, parameter: click.Parameter, value: str) -> str
     if not NAME.match(value):
         raise click.BadParameter("expected 1 to 32 letters, digits, - and _", context, parameter)
     return value
+
+
+def _variable(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if not VARIABLE.match(value):
+        raise click.BadParameter("expected the name of an environment variable", context, parameter)
+    return value
+
+
+def _address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Read the address of a server; `gramercy serve --http` tells one."""
+    if value is None:
+        return None
+    wrong = click.BadParameter("expected something like http://127.0.0.1:8000/mcp", context, parameter)
+    try:
+        parts = urlsplit(value)
+        is_whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        raise wrong from None
+    if not is_whole or not TOKEN.match(value):
+        raise wrong
+    if parts.username is not None:
+        raise click.BadParameter("no name or password in it: see --token-file", context, parameter)
+    return value if parts.path.strip("/") else f"{value.rstrip('/')}/mcp"
 
 
 def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -216,8 +173,35 @@ def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _remote_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say where a server is reached that runs already."""
+    for option in (
+        click.option("--no-auth", is_flag=True, help="Over HTTP: the server asks for no token."),
+        click.option(
+            "--token-file",
+            type=click.Path(exists=True, dir_okay=False),
+            help="Over HTTP: the file with the token, for clients that must have it in their settings.",
+        ),
+        click.option(
+            "--token-variable",
+            default="GRAMERCY_TOKEN",
+            show_default=True,
+            callback=_variable,
+            help="Over HTTP: the variable of the environment in which the client finds the token.",
+        ),
+        click.option(
+            "--http",
+            callback=_address,
+            metavar="URL",
+            help="Reach a server that runs, such as one started with `gramercy serve --http`.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
-@click.option("--client", required=True, type=click.Choice(list(CLIENTS)), help="Which client.")
+@click.option("--client", required=True, type=click.Choice([*CLIENTS, GENERIC.name]), help="Which client.")
 @click.option(
     "--scope",
     type=click.Choice(["user", "project"]),
@@ -228,23 +212,34 @@ def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--write", is_flag=True, help="Change the file, and keep it as it was in FILE.gramercy.bak.")
 @click.option("--remove", is_flag=True, help="Take the server out again.")
 @click.option(
+    "--no-check",
+    "checks",
+    flag_value=False,
+    default=True,
+    type=bool,
+    help="Write it untried: do not start the command, ask the address or the package index.",
+)
+@click.option(
     "--name", default="gramercy", show_default=True, callback=_name, help="What the client calls the server."
 )
 @_server_options
+@_remote_options
 @add_environment_options
 @timeout_option
 def install(*, client: str, write: bool, remove: bool, **options: Any) -> None:
     """Show what an MCP client needs to use this server, or write it into the client's settings."""
-    if is_fleeting():
+    known = {**CLIENTS, GENERIC.name: GENERIC}[client]
+    remote = _remote(known, options, reads_token=write and not remove)
+    if is_fleeting() and remote is None:
         options["uvx"] = True
-    wish = Wish(CLIENTS[client], further=given_words(options), **options)
+    wish = Wish(known, further=given_words(options), remote=remote, **options)
     _check_images(wish.images)
     path = wish.file(Machine(sys.platform, Path.home(), os.environ))
     try:
         if remove:
-            _remove(wish, path, write=write)
+            _remove(wish, _existing(wish, path), write=write)
         elif write:
-            _write(wish, path)
+            _write(wish, _existing(wish, path))
         else:
             _show(wish, path)
     except ClientSettingsError as error:
@@ -252,10 +247,63 @@ def install(*, client: str, write: bool, remove: bool, **options: Any) -> None:
         click.get_current_context().exit(CONFIGURATION)
 
 
-def _show(wish: Wish, path: Path) -> None:
+def _existing(wish: Wish, path: Path | None) -> Path:
+    if path is None:
+        raise click.UsageError(f"the file of {wish.client.title} is not known: run this without --write")
+    return path
+
+
+# How a server is started is of no use for one that runs already.
+_OF_A_COMMAND = ("images", "project", "max_safety", "uvx")
+
+
+def _remote(client: Client, options: dict[str, Any], *, reads_token: bool) -> Remote | None:
+    """Take what is about HTTP out of the options."""
+    url, variable = options.pop("http"), options.pop("token_variable")
+    file, no_auth = options.pop("token_file"), options.pop("no_auth")
+    if url is None:
+        if file or no_auth:
+            raise click.UsageError("--token-file and --no-auth are about HTTP: add --http URL")
+        return None
+    scoped = {"project"} if options["scope"] == "project" else set()
+    given = [name for name in _OF_A_COMMAND if options[name] and name not in scoped]
+    if given:
+        option = {"images": "image"}.get(given[0], given[0]).replace("_", "-")
+        raise click.UsageError(f"--{option} is about starting a server: give it to `gramercy serve --http`")
+    if client.words.http is None:
+        raise click.UsageError(
+            f"the settings of {client.title} name no addresses: leave --http out, or add it in its window"
+        )
+    remote = Remote(url, None if no_auth else Token(variable))
+    if not remote.has_secret(client):
+        return remote
+    return Remote(url, Token(variable, _secret(client, file, variable) if reads_token else HIDDEN))
+
+
+def _secret(client: Client, file: str | None, variable: str) -> str:
+    """Read the token that has to be in the client's file."""
+    try:
+        token = Path(file).read_text("utf-8").strip() if file else os.environ.get(variable, "")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{file} cannot be read: {error}") from None
+    if not token:
+        raise click.UsageError(
+            f"{client.title} cannot take a token from a variable, so it must be in the file: give it with "
+            f"--token-file FILE or in {variable}, or say --no-auth"
+        )
+    if not TOKEN.match(token):
+        raise click.UsageError("the token has characters that no header can hold")
+    return token
+
+
+def _show(wish: Wish, path: Path | None) -> None:
     snippet = wish.client.format.snippet(wish.name, wish.entry())
-    tell(f"Add this to {path}, or run this again with --write:")
+    _check_published(wish)
+    can_write = path is not None and path.suffix != ".yaml"
+    place = path or f"the settings of {wish.client.title}"
+    tell(f"Add this to {place}{', or run this again with --write' if can_write else ''}:")
     click.echo(visible(snippet), nl=False)
+    _tell_about_token(wish)
     tell(wish.client.advice)
 
 
@@ -263,12 +311,26 @@ def _write(wish: Wish, path: Path) -> None:
     _check_text(entry := wish.entry())
     old = read_settings(path)
     new = wish.client.format.put(old or "", wish.name, entry)
+    _check_works(wish)
     if new == old:
         click.echo(visible(f"{path} has it already; nothing was changed"))
+        if wish.is_secret:
+            make_private(path)
     else:
-        _replace(path, old, new)
+        _replace(path, old, new, is_private=wish.is_secret)
+    _tell_about_token(wish)
+    if new != old:
         tell(wish.client.advice)
     _make_ready(wish)
+
+
+def _tell_about_token(wish: Wish) -> None:
+    if wish.remote is None or wish.remote.token is None:
+        return
+    if wish.is_secret:
+        tell("warning: the token is in this file, which only you may read; nobody else should get it")
+    else:
+        tell(f"The client takes the token from the variable {wish.remote.token.variable}: set it there.")
 
 
 def _remove(wish: Wish, path: Path, *, write: bool) -> None:
@@ -282,11 +344,40 @@ def _remove(wish: Wish, path: Path, *, write: bool) -> None:
         click.echo(visible(f"{path} has the server {wish.name}; --write takes it out"))
 
 
-def _replace(path: Path, old: str | None, new: str) -> None:
-    backup = write_settings(path, old, new)
+def _replace(path: Path, old: str | None, new: str, *, is_private: bool = False) -> None:
+    backup = write_settings(path, old, new, is_private=is_private)
     click.echo(visible(f"{path} is written"))
     if backup is not None:
         click.echo(visible(f"{backup} is what it was before"))
+
+
+def _check_works(wish: Wish) -> None:
+    """Refuse an entry that would not start; a client shows nothing of it but that it failed."""
+    if not wish.checks:
+        return
+    from gramercy.ui.doctor.entries import reach, start
+
+    if wish.remote is None:
+        _check_published(wish)
+        fault = start(wish.command()).fault
+    else:
+        token = wish.remote.token
+        secret = None if token is None else token.value or os.environ.get(token.variable)
+        fault = reach(wish.remote.url, secret).fault
+        if token is not None and secret is None and fault is not None and "without a token" in fault:
+            return  # It is there, and asks for what only the client will have.
+    if fault is not None:
+        raise ClientSettingsError(f"it would not work: {fault}; --no-check writes it all the same")
+
+
+def _check_published(wish: Wish) -> None:
+    if not (wish.checks and wish.uvx):
+        return
+    from gramercy.ui.doctor.entries import why_unpublished
+
+    reason = why_unpublished()
+    if reason is not None:
+        raise ClientSettingsError(f"uvx could not start it: {reason}; --no-check skips this question")
 
 
 def _make_ready(wish: Wish) -> None:
@@ -294,11 +385,13 @@ def _make_ready(wish: Wish) -> None:
     from gramercy.images.project import default_language
     from gramercy.workbench.settings import read_image_names
 
+    # What uvx fetches may be another version, with a core of its own.
+    if wish.uvx or wish.remote is not None:
+        return
     languages = (
         read_image_names(wish.images).values() if wish.images else [default_language(wish.project or ".")]
     )
-    # What uvx fetches may be another version, with a core of its own.
-    if wish.uvx or "sbcl" not in languages:
+    if "sbcl" not in languages:
         return
     from gramercy.errors import ImageError
     from gramercy.images.sbcl import shared_core
@@ -324,8 +417,15 @@ def _check_images(images: tuple[str, ...]) -> None:
 
 
 def _check_text(entry: dict[str, Any]) -> None:
-    for word in (entry["command"], *entry["args"]):
+    for word in _strings(entry):
         if any("\ud800" <= sign <= "\udfff" for sign in word):
             raise ClientSettingsError(
                 f"{word!a} is not UTF-8, so no settings can name it: choose another path"
             )
+
+
+def _strings(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [word for each in inside for word in _strings(each)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from gramercy.errors import InvalidSettingError
 from gramercy.ui.cli.terminal import visible
@@ -124,7 +124,7 @@ def environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
         environment = configuration.environment
         if "images" not in options:
             # The person has just read it; only the clients of a server have to be told as well.
-            environment = replace(environment, notes=())
+            environment = msgspec.structs.replace(environment, notes=())
         return command(environment=environment, timeout=configuration.timeout, **options)
 
     return add_environment_options(wrapped)

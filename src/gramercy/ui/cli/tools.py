@@ -145,6 +145,7 @@ def _read_value(tool: Tool, key: str, text: str) -> Any:
 
 
 def _report(result: ToolResult, *, as_json: bool) -> int:
+    is_denied = bool(result.metadata.get("denied"))
     if as_json:
         fields = {
             "id": result.id,
@@ -156,7 +157,8 @@ def _report(result: ToolResult, *, as_json: bool) -> int:
     elif result.success:
         click.echo(result.content if not sys.stdout.isatty() else visible(result.content))
     else:
-        click.echo(visible(result.content), err=True)
+        # What a refusal says beyond its error is for a model.
+        click.echo(visible((is_denied and result.error) or result.content), err=True)
     if result.success:
         return 0
-    return DENIED if result.metadata.get("denied") else FAILED
+    return DENIED if is_denied else FAILED

@@ -10,15 +10,17 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from gramercy.errors import ClientSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import TypeGuard
 
 # Keys of servers that are reached over HTTP, in the words of one client or another.
-ADDRESSES = ("url", "httpUrl", "serverUrl")
+ADDRESSES = ("url", "httpUrl", "serverUrl", "uri")
 # Where uv keeps the environments of `uvx`, which it may remove at any time.
 _FLEETING = ("archive-v", "environments-v")
 
@@ -52,6 +54,10 @@ class Format(Protocol):
         """Write a file that has this server and nothing else."""
         ...
 
+    def servers(self, text: str) -> dict[str, Any]:
+        """Return the entries of all servers by their names."""
+        ...
+
     def get(self, text: str, name: str) -> Any:
         """Return the entry of a server, or None."""
         ...
@@ -65,38 +71,129 @@ class Format(Protocol):
         ...
 
 
+class Words(NamedTuple):
+    """In what words the settings of a client say how a server is reached.
+
+    `stdio` and `http` are keys beside the command and beside the address; without `http` the settings cannot
+    name an address. `reference` is how a header names a variable of the environment, `{}` being its name;
+    without it the token itself must be in the file. Some have a key for the variable of a token, or for the
+    variables that headers may name.
+    """
+
+    stdio: Mapping[str, Any] = MappingProxyType({})
+    http: Mapping[str, Any] | None = MappingProxyType({})
+    command: str = "command"
+    arguments: str | None = "args"
+    address: str = "url"
+    reference: str | None = "${{{}}}"
+    token_key: str | None = None
+    variables_key: str | None = None
+
+
+COMMON = Words()
+
+
+class Token(NamedTuple):
+    """What lets callers of a server over HTTP in: the variable that holds it, and itself where it is read."""
+
+    variable: str
+    value: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Client:
     """One client.
 
     `workspace` is what its settings call the project that is open: empty where servers are started in it,
-    None where there is none. `extra` are keys which the client wants beside command and arguments.
+    None where there is none. With `also_jsonc` the same file may be there with that suffix.
     """
 
     name: str
     title: str
     format: Format
-    user_file: Callable[[Machine], Path]
+    user_file: Callable[[Machine], Path] | None
     advice: str
     project_file: str | None = None
     workspace: str | None = ""
-    extra: tuple[tuple[str, str], ...] = ()
+    words: Words = COMMON
+    also_jsonc: bool = False
+
+    def place(self, machine: Machine, project: Path | None = None) -> Path | None:
+        """Find the file for a person, or that of a project; None where the client has none."""
+        if project is None:
+            path = self.user_file(machine) if self.user_file else None
+        else:
+            path = project / self.project_file if self.project_file else None
+        if path is None or not self.also_jsonc or path.exists():
+            return path
+        other = path.with_suffix(".jsonc")
+        return other if other.exists() else path
 
     def entry(self, command: list[str]) -> dict[str, Any]:
         """Say in the client's words how the server is started."""
-        return {**dict(self.extra), "command": command[0], "args": command[1:]}
+        words = self.words
+        if words.arguments is None:
+            return {**words.stdio, words.command: command}
+        return {**words.stdio, words.command: command[0], words.arguments: command[1:]}
+
+    def remote_entry(self, url: str, token: Token | None) -> dict[str, Any]:
+        """Say in the client's words where the server is reached."""
+        words = self.words
+        entry = {**(words.http or {}), words.address: url}
+        if token is None:
+            return entry
+        if words.token_key is not None:
+            return {**entry, words.token_key: token.variable}
+        secret = token.value or "" if words.reference is None else words.reference.format(token.variable)
+        allowed = {words.variables_key: [token.variable]} if words.variables_key else {}
+        return {**entry, **allowed, "headers": {"Authorization": f"Bearer {secret}"}}
+
+    def command_of(self, entry: Mapping[str, Any]) -> list[str]:
+        """Return the words by which an entry starts its server; a fault in them is an error."""
+        words, command = self.words, entry.get(self.words.command)
+        if words.arguments is None:
+            if not _are_words(command) or not command:
+                raise ClientSettingsError(f"{words.command} must be a list of words, the program first")
+            return list(command)
+        arguments = entry.get(words.arguments, [])
+        if not isinstance(command, str) or not command:
+            raise ClientSettingsError(f"{words.command} must be the path of a program")
+        if not _are_words(arguments):
+            raise ClientSettingsError(f"{words.arguments} must be a list of words")
+        return [command, *arguments]
 
 
-def check_entry(name: str, entry: object) -> None:
-    """Leave alone what is no server on stdio: it would become one with two ways to reach it."""
-    if entry is not None and not isinstance(entry, dict):
+def _are_words(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
+
+
+def address_of(entry: Mapping[str, Any]) -> str | None:
+    """Return the address by which a server is reached, in whatever words; None where it is started."""
+    return next((str(entry[key]) for key in ADDRESSES if key in entry), None)
+
+
+def check_entry(name: str, entry: object, wanted: Mapping[str, Any]) -> None:
+    """Leave alone what is reached in another way: it would become a server with two ways to reach it."""
+    if entry is None:
+        return
+    if not isinstance(entry, dict):
         raise ClientSettingsError(f"{name} is there already, but is not a server: take it out by hand")
-    taken = [key for key in ADDRESSES if entry is not None and key in entry]
-    if taken:
+    taken = [key for key in ADDRESSES if key in entry]
+    if bool(taken) != bool(address_of(wanted)) and (taken or entry.keys() & {"command", "cmd"}):
+        way = f"is reached by its {taken[0]}" if taken else "is started by a command"
         raise ClientSettingsError(
-            f"{name} is there already, as a server that is reached by its {taken[0]}: "
+            f"{name} is there already, as a server that {way}: "
             "take it out with --remove, or choose another --name"
         )
+
+
+def merged(there: Mapping[str, Any] | None, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry with new keys; what else a person has in it, or in its headers, stays."""
+    found = dict(there or {})
+    for key, value in entry.items():
+        old = found.get(key)
+        found[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return found
 
 
 def own_command() -> list[str]:

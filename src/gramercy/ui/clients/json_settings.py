@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from gramercy.errors import ClientSettingsError
-from gramercy.ui.clients.base import check_entry
+from gramercy.ui.clients.base import check_entry, merged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
@@ -33,10 +33,23 @@ class JsonSettings:
 
     section: str
     dialect: frozenset[Literal["comments", "commas"]] = frozenset()
+    # Where there are more servers, by directory and then in a section of the same name; these are only read.
+    directories: str | None = None
 
     def snippet(self, name: str, entry: dict[str, Any]) -> str:
         """Write a file that has this server and nothing else."""
         return json.dumps({self.section: {name: entry}}, indent=2, ensure_ascii=False) + "\n"
+
+    def servers(self, text: str) -> dict[str, Any]:
+        """Return the entries of all servers by their names."""
+        document = JsonText(text, self.dialect).object()
+        found = dict(_object(document, self.section))
+        if self.directories is not None:
+            directories = _object(document, self.directories)
+            for directory in directories:
+                servers = _object(_object(directories, directory), self.section)
+                found |= {f"{name} in {directory}": entry for name, entry in servers.items()}
+        return found
 
     def get(self, text: str, name: str) -> Any:
         """Return the entry of a server, or None."""
@@ -51,14 +64,14 @@ class JsonSettings:
     def put(self, text: str, name: str, entry: dict[str, Any]) -> str:
         """Add a server, or set the keys of the entry in the one that is there."""
         there = self.get(text, name)
-        check_entry(name, there)
+        check_entry(name, there, entry)
         if there is None:
             changed = JsonText(text, self.dialect).put((self.section, name), entry)
         else:
             changed = text
-            for key, value in entry.items():
-                changed = JsonText(changed, self.dialect).put((self.section, name, key), value)
-        self._compare(text, changed, name, {**(there or {}), **entry})
+            for keys, value in _leaves(there, entry):
+                changed = JsonText(changed, self.dialect).put((self.section, name, *keys), value)
+        self._compare(text, changed, name, merged(there, entry))
         return changed
 
     def drop(self, text: str, name: str) -> str:
@@ -114,6 +127,12 @@ class JsonText:
 
     def _refuse_constant(self, name: str) -> NoReturn:
         raise ClientSettingsError.at(f"{name} is not JSON", self.text, self.plain.find(name))
+
+    def object(self) -> dict[str, Any]:
+        """Return the value of the whole text, which must be an object."""
+        if not isinstance(self.value, dict):
+            raise ClientSettingsError.at("expected an object", self.text, self.root())
+        return self.value
 
     def root(self) -> int:
         """Return where the value of the whole text begins."""
@@ -243,6 +262,21 @@ class JsonText:
     def _render(self, value: Any, indentation: str) -> str:
         text = json.dumps(value, indent=self._unit(), ensure_ascii=False)
         return text.replace("\n", self.newline + indentation)
+
+
+def _object(outer: dict[str, Any], key: str) -> dict[str, Any]:
+    inner = outer.get(key)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _leaves(there: dict[str, Any], entry: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield what to set: inside an object that is there already, one key after the other."""
+    for key, value in entry.items():
+        old = there.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            yield from (((key, *keys), leaf) for keys, leaf in _leaves(old, value))
+        else:
+            yield (key,), value
 
 
 def _blank(match: re.Match[str]) -> str:

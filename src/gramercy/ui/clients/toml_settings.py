@@ -46,15 +46,19 @@ class TomlSettings:
         lines = [f"[{self.section}.{name}]", *(f"{key} = {_render(value)}" for key, value in entry.items())]
         return "\n".join(lines) + "\n"
 
+    def servers(self, text: str) -> dict[str, Any]:
+        """Return the entries of all servers by their names."""
+        section = _load(text).get(self.section, {})
+        return section if isinstance(section, dict) else {}
+
     def get(self, text: str, name: str) -> Any:
         """Return the entry of a server, or None."""
-        section = _load(text).get(self.section, {})
-        return section.get(name) if isinstance(section, dict) else None
+        return self.servers(text).get(name)
 
     def put(self, text: str, name: str, entry: dict[str, Any]) -> str:
         """Add a server, or set the keys of the entry in the one that is there."""
         there = self.get(text, name)
-        check_entry(name, there)
+        check_entry(name, there, entry)
         newline = "\r\n" if "\r\n" in text else "\n"
         if there is None:
             gap = "" if not text.strip() else newline if text.endswith("\n") else newline * 2

@@ -1,24 +1,21 @@
 """`gramercy doctor`: try for real all that live images and the server need, and say what to do.
 
 With `--project`: what was found for the images of that project, and what they answer when they are started.
-The handshake knows bytes and JSON only, so that nothing wrong with the server is smoothed over.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import shutil
-import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from gramercy.errors import GramercyError, HandshakeError, ImageError
 from gramercy.images.caches import cache_directory, core_name, find_core
@@ -29,8 +26,10 @@ from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, w
 from gramercy.images.sbcl import INSTALL, find_sbcl, sbcl_version
 from gramercy.ui.cli.options import add_environment_options, timeout_option, told_settings
 from gramercy.ui.cli.terminal import json_text, visible
-from gramercy.ui.clients.base import own_command
+from gramercy.ui.clients.base import Machine, own_command
+from gramercy.ui.doctor.entries import examine_entries
 from gramercy.ui.doctor.escapes import Arena, not_confined, run_escapes
+from gramercy.ui.doctor.handshake import ERAS, Conversation, converse
 from gramercy.workbench.configuration import read_configuration, user_file
 from gramercy.workbench.settings import Settings
 
@@ -91,7 +90,7 @@ def doctor(*, project: Path | None, as_json: bool, **options: Any) -> int:
             click.secho(line(check), fg=color if check.status is not Status.OK else None)
     is_well = all(check.status is not Status.FAILED for check in checks)
     if as_json:
-        click.echo(json_text({"ok": is_well, "checks": [asdict(check) for check in checks]}))
+        click.echo(json_text({"ok": is_well, "checks": [msgspec.structs.asdict(check) for check in checks]}))
     return 0 if is_well else 1
 
 
@@ -124,6 +123,11 @@ def examine() -> Iterator[Finding]:
         yield from _image(language, confinement)
     for era in ERAS:
         yield _server(era)
+    yield from _entries(Path.cwd())
+
+
+def _entries(project: Path) -> Iterator[Finding]:
+    return examine_entries(Machine(sys.platform, Path.home(), os.environ), project)
 
 
 def _python() -> Finding:
@@ -268,6 +272,7 @@ def survey(project: Path, told: Settings) -> Iterator[Finding]:
         for finding in told_by(project, configuration.environment) if told_by else ():
             yield Finding(f"{language} {finding.name}", finding.status, finding.detail, finding.advice)
         yield _asked(language, project, configuration)
+    yield from _entries(project)
 
 
 def _configured(configuration: Configuration) -> Iterator[Finding]:
@@ -305,103 +310,3 @@ def _asked(language: str, project: Path, configuration: Configuration) -> Findin
     if not reply.ok:
         return Finding(name, Status.FAILED, reply.error.message if reply.error else "it does not evaluate")
     return Finding(name, Status.OK, f"started: {reply.stdout.strip()}")
-
-
-CLIENT = {"name": "gramercy-doctor", "version": "1"}
-LEGACY, MODERN = "2025-11-25", "2026-07-28"
-ERAS = (LEGACY, MODERN)
-PREFIX = "io.modelcontextprotocol/"
-# The size of a pipe.
-CHUNK = 1 << 16
-# A listing has some ten kilobytes; more than this in one line is not an answer.
-LONGEST_LINE = 1 << 22
-# A healthy server ends within a second of EOF on its input.
-LEAVING_SECONDS = 2.0
-
-
-class Conversation:
-    """A server process and both ends of its wire; every wait ends at the deadline."""
-
-    def __init__(self, command: list[str], cwd: str, seconds: float) -> None:
-        self._latest = monotonic() + seconds
-        self._process = subprocess.Popen(  # noqa: S603 - our own command
-            command, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        self._buffer = b""
-        self._last_id = 0
-
-    def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send a request and return its result; what comes before the answer is passed over."""
-        self._last_id += 1
-        self.send({"id": self._last_id, "method": method, "params": params})
-        while True:
-            message = self._message(method)
-            if message.get("id") != self._last_id:
-                continue
-            if "error" in message:
-                raise HandshakeError(f"{method} was answered with {message['error'].get('message')}")
-            result: dict[str, Any] = message["result"]
-            return result
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Send one message."""
-        stdin = self._process.stdin
-        try:
-            if stdin is not None:
-                stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-                stdin.flush()
-        except BrokenPipeError:
-            raise HandshakeError(f"the server ended at {message['method']}") from None
-
-    def _message(self, awaited: str) -> dict[str, Any]:
-        line = self._line(awaited)
-        try:
-            message = json.loads(line)
-        except ValueError:
-            message = None
-        if not isinstance(message, dict):
-            raise HandshakeError(f"this is no message: {line[:60]!r}")
-        return message
-
-    def _line(self, awaited: str) -> bytes:
-        stdout = self._process.stdout
-        while b"\n" not in self._buffer and stdout is not None:
-            if not select.select([stdout], [], [], max(0.0, self._latest - monotonic()))[0]:
-                raise HandshakeError(f"{awaited} was not answered in time")
-            chunk = os.read(stdout.fileno(), CHUNK)
-            self._buffer += chunk
-            if not chunk or len(self._buffer) > LONGEST_LINE:
-                raise HandshakeError(f"{awaited} was not answered: the server ended or sent no line")
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
-
-    def close(self) -> None:
-        """Hang up, which ends a server that is well, and end one that is not."""
-        try:
-            self._process.communicate(timeout=LEAVING_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
-
-
-def converse(conversation: Conversation, era: str, call: tuple[str, dict[str, Any]], answer: str) -> int:
-    """Introduce ourselves, list the tools and call one; return how many tools there are."""
-    if era == MODERN:
-        meta = {"_meta": {f"{PREFIX}protocolVersion": era, f"{PREFIX}clientCapabilities": {}}}
-        known = conversation.ask("server/discover", **meta)["supportedVersions"]
-    else:
-        meta = {}
-        hello = {"protocolVersion": era, "capabilities": {}, "clientInfo": CLIENT}
-        known = [conversation.ask("initialize", **hello)["protocolVersion"]]
-        conversation.send({"method": "notifications/initialized"})
-    if era not in known:
-        raise HandshakeError(f"the server speaks {', '.join(known)} only")
-    tools = [tool["name"] for tool in conversation.ask("tools/list", **meta)["tools"]]
-    name, arguments = call
-    if name not in tools:
-        raise HandshakeError(f"{name} is not among the {len(tools)} tools")
-    result = conversation.ask("tools/call", name=name, arguments=arguments, **meta)
-    text = result["content"][0]["text"]
-    if text != answer:
-        raise HandshakeError(f"{name} said {text[:200]!r}")
-    return len(tools)

@@ -1,0 +1,226 @@
+;;;; Questions that find names: by a part of them, and by their package.
+
+(in-package #:gramercy.image)
+
+(defconstant +most-rows+ 100 "Names found by a search that are told, where the request does not say.")
+
+(defun symbol-meanings (symbol)
+  "Return the kinds of SYMBOL's definitions."
+  (remove nil (list (if (special-operator-p symbol) "special-operator" (function-kind symbol))
+                    (and (not (fboundp symbol)) (fboundp (list 'setf symbol)) "setf-function")
+                    (and (not (keywordp symbol)) (variable-kind symbol))
+                    (type-kind symbol))))
+
+;;;; By a part of the name
+
+(defun holds-p (pattern name)
+  "Return where PATTERN, in upper case, stands in NAME, or NIL; upper and lower case are the same."
+  (declare (type (simple-array character (*)) pattern) (type simple-string name) (optimize speed))
+  (flet ((at (index) (char-upcase (schar name index))))
+    (declare (inline at))
+    (let ((width (length pattern)))
+      (if (zerop width)
+          0
+          (loop with first = (schar pattern 0)
+                for start of-type fixnum from 0 to (- (length name) width)
+                when (and (char= first (at start))
+                          (loop for index from 1 below width
+                                always (char= (schar pattern index) (at (+ start index)))))
+                  return start)))))
+
+(defstruct (finding (:copier nil))
+  "A symbol that a search has found; RANK orders it."
+  symbol (rank 0 :type fixnum) owner externalp)
+
+(defun rank-of (owner externalp match)
+  "Return the place of a finding: whole names first, then by OWNER, what is exported, and names that begin so."
+  (+ (if (eq match :whole) 0 1000)
+     (* 100 (owner-rank owner))
+     (if externalp 0 10)
+     (if (eq match :inside) 1 0)))
+
+(defun find-symbols (pattern package)
+  "Return findings for PATTERN in all packages but ours, or among the symbols that PACKAGE sees; unsorted."
+  (let ((pattern (coerce (string-upcase pattern) '(simple-array character (*))))
+        (seen (make-hash-table :test 'eq))
+        (keywords (find-package :keyword)))
+    (flet ((look (symbol)
+             (let ((place (holds-p pattern (symbol-name symbol))))
+               (when place
+                 (setf (gethash symbol seen)
+                       (cond ((plusp place) :inside)
+                             ((= (length pattern) (length (symbol-name symbol))) :whole)
+                             (t :beginning)))))))
+      (if package
+          (do-symbols (symbol package) (look symbol))
+          (dolist (each (list-all-packages))
+            (unless (or (own-package-p each) (eq each keywords))
+              (with-package-iterator (next each :internal :external)
+                (loop (multiple-value-bind (more symbol) (next)
+                        (unless more (return))
+                        (when (eq (symbol-package symbol) each) (look symbol)))))))))
+    (loop for symbol being the hash-keys of seen using (hash-value match)
+          unless (own-package-p (symbol-package symbol))
+            collect (make-symbol-finding symbol match))))
+
+(defun make-symbol-finding (symbol match)
+  "Return the finding of SYMBOL, which was found as MATCH says."
+  (let* ((owner (package-owner (symbol-package symbol)))
+         (externalp (exported-p symbol)))
+    (make-finding :symbol symbol :owner owner :externalp externalp :rank (rank-of owner externalp match))))
+
+(defun internal-finding-p (finding)
+  "Tell whether FINDING is one of SBCL's internals and not the very name that was sought."
+  (and (eq (finding-owner finding) :system) (not (finding-externalp finding)) (>= (finding-rank finding) 1000)))
+
+(defun finding-before-p (one other)
+  "Order findings by rank, name and package."
+  (let ((first (finding-symbol one)) (second (finding-symbol other)))
+    (cond ((/= (finding-rank one) (finding-rank other)) (< (finding-rank one) (finding-rank other)))
+          ((string/= (symbol-name first) (symbol-name second))
+           (and (string< (symbol-name first) (symbol-name second)) t))
+          (t (and (string< (package-label (symbol-package first)) (package-label (symbol-package second))) t)))))
+
+(defun sorted-findings (findings)
+  "Return FINDINGS in their order, without SBCL's internals where anything else is found."
+  (sort (or (remove-if #'internal-finding-p findings) (copy-list findings)) #'finding-before-p))
+
+(defun symbol-summary (symbol)
+  "Return one line about SYMBOL, or NIL where it means nothing."
+  (let ((meanings (symbol-meanings symbol)))
+    (and meanings (format nil "~a (~{~a~^, ~})" (shown-name symbol) meanings))))
+
+(defun take-findings (sorted limit)
+  "Return, of the findings SORTED, the symbols that mean something and are told, and their lines."
+  (let ((room (- +longest-text+ 500)) (symbols '()) (lines '()))
+    (dolist (finding sorted)
+      (when (>= (length lines) limit) (return))
+      (let ((line (symbol-summary (finding-symbol finding))))
+        (when line
+          (when (minusp (decf room (1+ (length line)))) (return))
+          (push (finding-symbol finding) symbols)
+          (push line lines))))
+    (values (nreverse symbols) (nreverse lines))))
+
+(defun rest-line (findings told package)
+  "Return the line about those of FINDINGS that are not TOLD and mean something, or NIL."
+  (let ((rest (loop with known = (make-hash-table :test 'eq)
+                      initially (dolist (symbol told) (setf (gethash symbol known) t))
+                    for finding in findings
+                    for symbol = (finding-symbol finding)
+                    when (and (not (gethash symbol known)) (likely-meaningful-p symbol))
+                      collect symbol)))
+    (and rest
+         (format nil "… ~a~:[: give package to see those of one~;: give a longer pattern~]" (counts-text rest) package))))
+
+(defun likely-meaningful-p (symbol)
+  "Tell, quickly, whether SYMBOL means something. Types that are no classes are few, and may be missed."
+  (or (fboundp symbol) (boundp symbol) (find-class symbol nil)))
+
+(define-question "apropos" (request view)
+  (let* ((pattern (request-text request :pattern))
+         (package (and (request-optional-text request :package) view))
+         (limit (min 1000 (request-count request :limit +most-rows+)))
+         (findings (find-symbols pattern package)))
+    (multiple-value-bind (told lines) (take-findings (sorted-findings findings) limit)
+      (answer request
+              (joined (or (append lines (remove nil (list (rest-line findings told package))))
+                          (list (format nil "No name that means something holds ~s~@[ in ~a~]."
+                                        (shorten pattern 100) (and package (display-package-name package))))))
+              "symbols" (map 'vector (lambda (symbol)
+                                       (list :object "name" (qualified-name symbol)
+                                                     "kinds" (coerce (symbol-meanings symbol) 'vector)))
+                             told)
+              "total" (length findings)))))
+
+;;;; By package
+
+(defglobal *groups*
+    '(("special-operator" . "Special operators") ("function" . "Functions") ("generic-function" . "Generic functions")
+      ("setf-function" . "Setf functions")
+      ("macro" . "Macros") ("variable" . "Variables") ("constant" . "Constants") ("symbol-macro" . "Symbol macros")
+      ("class" . "Classes") ("structure" . "Structures") ("condition" . "Conditions") ("type" . "Types")
+      ("" . "Only names"))
+  "The headings under which the symbols of a package are listed, by kind, in their order.")
+
+(defun package-own-symbols (package internal)
+  "Return the symbols PACKAGE exports, or with INTERNAL all that are at home in it, in the order of their names."
+  (let ((symbols '()))
+    (if internal
+        (do-symbols (symbol package)
+          (when (eq (symbol-package symbol) package) (pushnew symbol symbols)))
+        (do-external-symbols (symbol package) (push symbol symbols)))
+    (sort symbols #'string< :key #'symbol-name)))
+
+(defun grouped-symbols (symbols)
+  "Return lists of a heading and those of SYMBOLS that belong under it; one with two meanings stands under both."
+  (let ((table (make-hash-table :test 'equal)))
+    (dolist (symbol symbols)
+      (dolist (kind (or (symbol-meanings symbol) '("")))
+        (push symbol (gethash kind table))))
+    (loop for (kind . heading) in *groups*
+          for members = (reverse (gethash kind table))
+          when members collect (list heading kind members))))
+
+(defun group-entry (symbol kind with-arglists)
+  "Return how SYMBOL is listed under KIND."
+  (shorten (if (and with-arglists (member kind '("function" "generic-function" "macro") :test #'string=))
+               (format nil "~a ~a" (symbol-token symbol) (or (ignore-errors (arglist-text symbol)) "(...)"))
+               (symbol-token symbol))
+           +longest-name+))
+
+(defun group-text (group with-arglists room)
+  "Return the text of GROUP in at most about ROOM characters; what does not fit is counted."
+  (destructuring-bind (heading kind symbols) group
+    (let* ((listed (and with-arglists (member kind '("function" "generic-function" "macro") :test #'string=)))
+           (entries (mapcar (lambda (symbol) (group-entry symbol kind with-arglists)) symbols)))
+      (multiple-value-bind (shown count) (fitting entries (if (string= kind "") (min room 300) room))
+        (let ((items (if (< count (length entries))
+                         (append shown (list (format nil "… ~:d more" (- (length entries) count))))
+                         shown)))
+          (format nil (if listed "~a (~:d):~%~{  ~a~^~%~}" "~a (~:d): ~{~a~^ ~}") heading (length symbols) items))))))
+
+(defun groups-text (groups)
+  "Return the text of GROUPS, with lambda lists where there is room for all of them."
+  (let* ((room (- +longest-text+ 600))
+         (full (format nil "~{~a~^~%~}" (mapcar (lambda (group) (group-text group t most-positive-fixnum)) groups))))
+    (if (<= (length full) room)
+        full
+        (let ((short (format nil "~{~a~^~%~}"
+                             (mapcar (lambda (group) (group-text group nil most-positive-fixnum)) groups))))
+          (if (<= (length short) room)
+              (format nil "~a~%function_arglist shows parameters." short)
+              (format nil "~{~a~^~%~}~%apropos_search with this package finds the others." (shared-room groups room)))))))
+
+(defun shared-room (groups room)
+  "Return the texts of GROUPS in ROOM characters together; each has at least a few names."
+  (let ((total (reduce #'+ groups :key (lambda (group) (length (third group))))))
+    (mapcar (lambda (group)
+              (group-text group nil (max 100 (floor (* (- room (* 130 (length groups))) (length (third group))) total))))
+            groups)))
+
+(defun package-heading (package symbols internal)
+  "Return the line about PACKAGE itself, of which SYMBOLS are listed."
+  (let ((uses (mapcar #'display-package-name (package-use-list package))))
+    (format nil "Package ~a~@[ (nicknames ~{~a~^, ~})~]~@[, uses ~{~a~^, ~}~]: ~:d ~:[external~;own~] symbol~:p~
+                 ~:[, to be written ~a~:[:~;::~]NAME or given with this package~;~]"
+            (package-name package) (package-nicknames package)
+            (if (> (length uses) 12) (append (subseq uses 0 12) '("…")) uses)
+            (length symbols) internal
+            (every (lambda (symbol) (visible-p symbol *current-package*)) symbols)
+            (name-token (display-package-name package)) internal)))
+
+(define-operation "package_symbols" (request)
+  (let* ((package (resolve-package (request-text request :package)))
+         (internal (getf request :include-internal))
+         (symbols (package-own-symbols package internal))
+         (*view* (list package))
+         (*owners* (make-hash-table :test 'eq)))
+    (answer request
+            (joined (list (package-heading package symbols internal)
+                          (let ((text (ignore-errors (documentation package t))))
+                            (and (stringp text) (shorten (format nil "~s" text) 400)))
+                          (and symbols (groups-text (grouped-symbols symbols)))))
+            "package" (package-name package)
+            "symbols" (map 'vector #'symbol-token (subseq symbols 0 (min 2000 (length symbols))))
+            "total" (length symbols))))
