@@ -167,6 +167,7 @@ def test_an_error_while_a_file_is_loaded_tells_the_line_of_its_form(live, write)
 # ---- programs
 
 
+@pytest.mark.undisturbed
 def test_a_program_is_run_as_fast_as_by_plain_sbcl(live):
     measure = (
         '(let ((start (get-internal-real-time))) (dotimes (i 10) (sb-ext:run-program "/bin/true" nil))'
