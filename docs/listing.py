@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from gramercy.images.base import Gallery
@@ -14,6 +16,7 @@ from gramercy.toolsets.opened_images import OpenedImages, opened_image_tools
 from gramercy.toolsets.session import session_tools
 from gramercy.toolsets.time_travel import time_travel_tools
 from gramercy.toolsets.workspace import Workspace
+from gramercy.workbench.serving import TOOLSETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,14 +26,28 @@ if TYPE_CHECKING:
 INTRODUCTION = """
 # Tools
 
-What `gramercy serve` offers and `gramercy tools list --image` lists, set by set; `--toolset` chooses. Where
-there are several, each tool that acts on an image also takes its handle as `image`. The level decides who is
-asked: [policy](policy.md). Over MCP every tool carries the four annotations, derived from its level, and its
-level and categories under `_meta`.
+What `gramercy tools list --image` lists, set by set. `gramercy serve` lists the default set; `--toolset`
+chooses others, and may be given several times. A tool that is not listed cannot be called, and the error
+says which set has it. Names may be written with hyphens or underscores.
+
+Where there are several images, each tool that acts on one also takes its handle as `image`. The level
+decides who is asked: [policy](policy.md). Over MCP every tool has a title and the four annotations: `reads`
+stands for a tool that changes nothing, `destructive` for one that may lose what no other call brings back,
+`repeatable` for one whose second call changes nothing more, `open world` for one that runs code, where that
+is not confined to a sandbox without network ([why](../explanation/decisions.md)). Its level, categories and
+the decision of the policy are under `_meta`.
+
+## default
+
+{tools}
+
+{count} tools for about {tokens} tokens (name, description and schema as JSON, four characters for a token); a
+tool for each language where images speak two. Each is described below in its own set.
 """
 SETS = {
     "core": "Look, evaluate, read and write files.",
-    "session": "The four tools of a session. `evaluate-lisp` is `evaluate-python` for a Python image.",
+    "session": "The four tools of a session; `evaluate-lisp` is `evaluate-python` for a Python image. Also "
+    "taken, and told in the answer: `system-name` for `system`, a singular word for `type`, `capture-time`.",
     "time-travel": "Preview, name and take back states; look into objects and long output.",
     "images": "Open images of your own; only with `--toolset images`.",
 }
@@ -38,11 +55,24 @@ SETS = {
 
 def tools_page() -> str:
     """Describe every tool of every set."""
-    parts = [INTRODUCTION]
-    for name, tools in _sets():
+    sets = dict(_sets())
+    parts = [_introduction([tool for tools in sets.values() for tool in tools])]
+    for name, tools in sets.items():
         parts.append(f"## {name}\n\n{SETS[name]}\n")
         parts += [_described(tool) for tool in tools]
     return "\n".join(parts)
+
+
+def _introduction(tools: list[Tool]) -> str:
+    default = sorted((tool for tool in tools if tool.name in TOOLSETS["default"]), key=lambda tool: tool.name)
+    shown = [
+        {"name": tool.name, "description": tool.description, "inputSchema": tool.schema} for tool in default
+    ]
+    size = len(json.dumps(shown, separators=(",", ":"), ensure_ascii=False))
+    names = ", ".join(f"`{tool.name}`" for tool in default)
+    return INTRODUCTION.format(
+        tools="\n".join(wrap(names, 110)), count=len(default), tokens=f"{round(size / 400) * 100:,}"
+    )
 
 
 def _sets() -> Iterator[tuple[str, list[Tool]]]:
@@ -62,13 +92,26 @@ def _sets() -> Iterator[tuple[str, list[Tool]]]:
 
 def _described(tool: Tool) -> str:
     categories = ", ".join(tool.categories)
-    lines = [f"### {tool.name}\n", f"*{tool.safety_level.value}*, {categories}\n", f"{tool.description}\n"]
+    about = ", ".join([f"*{tool.safety_level.value}*", categories, *_hints(tool)])
+    lines = [f"### {tool.name}\n", f"{about}\n", f"{tool.description}\n"]
     properties = tool.schema.get("properties", {})
     if properties:
         lines += ["| argument | type | |", "|---|---|---|"]
         lines += [_argument(name, schema, tool.required) for name, schema in properties.items()]
         lines.append("")
     return "\n".join(lines)
+
+
+def _hints(tool: Tool) -> list[str]:
+    told = tool.to_schema("mcp")["annotations"]
+    if told["readOnlyHint"]:
+        return ["reads"]
+    words = {
+        "destructiveHint": "destructive",
+        "idempotentHint": "repeatable",
+        "openWorldHint": "open world",
+    }
+    return [word for name, word in words.items() if told[name]]
 
 
 def _argument(name: str, schema: dict[str, Any], required: tuple[str, ...]) -> str:

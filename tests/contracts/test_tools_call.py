@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 
@@ -190,3 +191,40 @@ def test_the_session_tools_keep_their_hyphens_on_the_wire(client):
     names = {tool["name"] for tool in client.ask("tools/list")["result"]["tools"]}
     assert {"evaluate-lisp", "list-definitions", "reset-session", "load-system"} <= names
     assert not {"evaluate_lisp", "list_definitions", "reset_session", "load_system"} & names
+
+
+@pytest.mark.contract("decision.15.elsewhere")
+def test_a_tool_of_another_toolset_is_unknown_and_the_message_says_where_it_is(client):
+    """Decision 15: only what is listed can be called."""
+    answer = client.ask("tools/call", name="eval_form", arguments={"form": "1"})
+    assert answer["error"]["code"] == INVALID_PARAMS
+    first, second = answer["error"]["message"].splitlines()
+    assert first == "Unknown tool: eval_form"
+    assert second.endswith("toolset core: start the server with --toolset default --toolset core")
+
+
+@pytest.mark.contract("decision.16.arguments")
+def test_a_call_without_arguments_is_one_with_empty_arguments(client):
+    """Decision 16; a tool that needs some answers with its faults."""
+    assert client.ask("tools/call", name="list-definitions")["result"]["isError"] is False
+    faults = client.ask("tools/call", name="evaluate-lisp")["result"]
+    assert faults["isError"] is True
+    assert "code" in faults["content"][0]["text"]
+
+
+@pytest.mark.contract("decision.18.capture-time", "decision.18.system-name", "decision.18.singular")
+def test_what_clients_of_other_servers_send_is_taken_and_told(client):
+    """Decision 18."""
+
+    def text(name, **arguments):
+        return client.call(name, **arguments)["content"][0]["text"]
+
+    value, _, time = text("evaluate-lisp", **{"code": "(+ 1 2)", "capture-time": True}).partition("\n\n")
+    assert value == "=> 3"
+    assert re.fullmatch(r"\[time\] [0-9.]+ ms, as capture-time asks", time)
+    assert text("evaluate-lisp", **{"code": "(+ 1 2)", "capture-time": False}) == "=> 3"
+    loaded = text("load-system", **{"system-name": "asdf"})
+    assert loaded.startswith("Loading system: asdf\nLoaded: asdf")
+    assert loaded.endswith("\n\nsystem-name was taken as system.")
+    assert text("list-definitions", type="macro") == "No macros.\n\ntype macro was taken as macros."
+    assert "system" in text("load-system", system_nam="asdf")

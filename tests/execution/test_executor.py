@@ -340,13 +340,19 @@ def test_the_order_of_one_call_is_the_designs(run):
     ]
 
 
-def test_cautious_tools_run_and_are_logged_without_their_arguments(run, caplog):
-    """Seed 000, Safety Levels: cautious is logged; guard design: the log has no argument values."""
+@pytest.mark.contract("decision.17.arguments", "decision.17.masked")
+def test_cautious_tools_run_and_are_logged_with_their_arguments(run, caplog):
+    """Decision 17, as log-tool-execution says; those of dangerous tools were shown to a person."""
     caplog.set_level(logging.DEBUG)
     result = answer_to(run, lambda arguments: arguments["text"], level="cautious")
     assert result.content == "hi"
     messages = [record.getMessage() for record in caplog.records if record.name == "gramercy.audit"]
-    assert messages == ["cautious tool it runs as call 'call_1'"]
+    assert messages == ["""cautious tool it runs as call 'call_1' with {"text":"hi"}"""]
+    caplog.clear()
+    secret = call(text="password = 'hunter2'; " + "x" * 5_000)
+    run(Executor(Registry([make(lambda _: "", level="cautious")])), secret)
+    assert "password = '…'; xxx" in caplog.text
+    assert len(caplog.text) < 700
     caplog.clear()
     executor = Executor(Registry([make(lambda _: 1 / 0, level="dangerous")]), lambda *_: "approved")
     run(executor, {"id": "forged\nline", "name": "it", "arguments": {"text": "SECRET"}})

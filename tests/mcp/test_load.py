@@ -213,7 +213,9 @@ def load(tmp_path_factory):
     """Return what became of everybody."""
     project = tmp_path_factory.mktemp("project")
     images = [f"--image={name}={language}" for name, language in IMAGES.items()]
-    server = start_server("--http", "127.0.0.1:0", "--no-auth", *images, "--timeout", "20", cwd=project)
+    server = start_server(
+        "--http", "127.0.0.1:0", "--no-auth", *images, "--timeout", "20", "--toolset", "core", cwd=project
+    )
     try:
         found = Load(port_of(server), server, project)
         asyncio.run(found.run())
@@ -245,6 +247,7 @@ def report(load):
     )
 
 
+@pytest.mark.undisturbed
 def test_every_reply_arrives_and_is_for_its_own_caller(load):
     """MCP server, checklist 1 and 4: both eras, evaluations and approvals; each client checked its own."""
     assert load.faults == []
@@ -252,6 +255,7 @@ def test_every_reply_arrives_and_is_for_its_own_caller(load):
     assert len(load.approvals) > CLIENTS
 
 
+@pytest.mark.undisturbed
 def test_an_image_does_what_it_is_told_once_and_in_order(load):
     """Images are one call at a time: nothing is lost or done twice, and what was answered came before."""
     for image in set(IMAGES) - {"killed"}:
@@ -263,6 +267,7 @@ def test_an_image_does_what_it_is_told_once_and_in_order(load):
             last_begun = max(last_begun, sample.begun)
 
 
+@pytest.mark.undisturbed
 def test_trouble_with_one_image_is_no_trouble_with_another(load):
     """MCP server, checklist 9: one image is killed, one floods, one hangs and is called off."""
     assert min(load.kills, load.floods, load.hangs) >= 1
@@ -271,6 +276,7 @@ def test_trouble_with_one_image_is_no_trouble_with_another(load):
     assert max(load.glances) < LONGEST_GLANCE
 
 
+@pytest.mark.undisturbed
 def test_an_image_that_is_killed_says_so_and_comes_back(load):
     """A death is told to whoever waits, and to nobody else."""
     assert len(load.losses) <= load.kills
@@ -279,6 +285,7 @@ def test_an_image_that_is_killed_says_so_and_comes_back(load):
     assert max(ends) > load.end - 1
 
 
+@pytest.mark.undisturbed
 def test_the_server_is_none_the_worse_for_it(load):
     """No unbounded memory, no traceback."""
     assert load.is_alive
@@ -292,7 +299,9 @@ def test_large_evaluations_are_not_kept_for_ever(tmp_path):
     try:
         server.initialize()
         for number in range(40):
-            assert not server.call("eval_form", form=f"x = len('{number} {'a' * 5_000_000}')")["isError"]
+            assert not server.call("evaluate-python", code=f"x = len('{number} {'a' * 5_000_000}')")[
+                "isError"
+            ]
         assert memory(server.process.pid) < 42 + 2 * MOST_GROWTH
     finally:
         server.close()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis_jsonschema import from_schema
 
 from gramercy.mcp.base import Peer
-from gramercy.workbench.serving import FURTHER_TOOLSETS, TOOLSETS, Service, open_server
+from gramercy.workbench.serving import TOOLSETS, Service, open_server
 from tests.support import start_server
 
 IMAGES = {"lisp": "sbcl", "snake": "python"}
@@ -36,7 +36,7 @@ SLOW_TOOLS = {"reset-session", "load-system", "open_image", "checkpoint_image", 
 def listed_tools():
     """Return the tools as a client sees them; nothing is started for that."""
     images = tuple(f"{name}={language}" for name, language in IMAGES.items())
-    server = open_server(Service(images=images, toolsets=(*TOOLSETS, *FURTHER_TOOLSETS)))
+    server = open_server(Service(images=images, toolsets=tuple(TOOLSETS)))
     answer = server.engine.handle(Peer(), b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}')
     assert isinstance(answer, bytes)
     return {tool["name"]: tool for tool in json.loads(answer)["result"]["tools"]}
@@ -58,7 +58,7 @@ def project(tmp_path_factory):
 def client(project):
     """Return a client without elicitation of a server with both images and all tools."""
     words = [f"--image={name}={language}" for name, language in IMAGES.items()]
-    words += [f"--toolset={name}" for name in (*TOOLSETS, *FURTHER_TOOLSETS)]
+    words += [f"--toolset={name}" for name in tuple(TOOLSETS)]
     server = start_server(*words, "--timeout", str(EVALUATION_SECONDS), cwd=project)
     server.initialize()
     yield server

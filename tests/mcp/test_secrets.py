@@ -88,7 +88,16 @@ class House:
         (self.project / "link.txt").symlink_to(self.outside)
 
     def serve(self, *options, **environment):
-        images = ("--image", "snake=python", "--image", "lisp=sbcl", "--from", "tools.py")
+        images = (
+            "--image",
+            "snake=python",
+            "--image",
+            "lisp=sbcl",
+            "--from",
+            "tools.py",
+            "--toolset",
+            "core",
+        )
         given = {"SECRET_KEY": ENVIRONMENT, **environment}
         return start_server(*images, *options, cwd=self.project, **given)
 

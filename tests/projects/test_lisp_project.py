@@ -206,7 +206,7 @@ def test_a_web_server_is_developed_while_it_runs(project, walk):
     refused = day.fail("checkpoint_image", label="running")
     assert "the present state cannot be kept" in refused
     assert "hunchentoot-listener" in refused
-    assert "nothing was evaluated" in day.fail("preview_form", form="(+ 1 2)")
+    assert "nothing was evaluated" in day.fail("preview_form", code="(+ 1 2)")
     assert "running" not in day.do("list_checkpoints")
 
     day.eval('(defun hello () "second")')

@@ -204,7 +204,7 @@ def test_arrays_and_frames_are_taken_back(garden, walk, gramercy):
     day.do("checkpoint_image", label="grown")
     assert day.eval(WEIGH) == GROWN
     assert "cython" not in day.do("list-definitions")
-    preview = day.do("preview_form", form=f"rows[:] = 0; frame.drop(columns='sold', inplace=True); {WEIGH}")
+    preview = day.do("preview_form", code=f"rows[:] = 0; frame.drop(columns='sold', inplace=True); {WEIGH}")
     assert "=> (0.0, 20, ['bed', 'weight'])" in preview
     assert day.eval(WEIGH) == GROWN
     for _ in ("two looks with calls", "that count as changes", "the growth"):

@@ -42,7 +42,7 @@ def test_an_evaluation_leaves_an_audit_line(desk, caplog):
 def test_an_object_is_announced_with_the_id_that_inspects_it(desk):
     """What users ask for: look at values without running code."""
     text = desk.evaluate("(list 1 (list 2))", "[1, [2]]")
-    number = int(text.split("value 1 is object ")[1].split(":")[0])
+    number = int(text.split("[object ")[1].split("]")[0])
     inspected = desk.text("inspect_object", object=number)
     assert "is object" in inspected
     assert "2" in inspected

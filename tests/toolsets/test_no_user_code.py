@@ -185,9 +185,9 @@ def test_an_object_is_inspected_without_its_help(trapped, place):
     # Returning the object prints it, which the evaluation may do; only what follows is under test.
     shown = trapped.text("eval_form", form=name)
     trapped.evaluate("(progn (setf *sprung* 0) nil)", "sprung = 0")
-    if "is object " not in shown:
+    if "[object " not in shown:
         pytest.skip("a plain class of the language, not an object with an id")
-    queue = [int(shown.split("is object ")[1].split(":")[0])]
+    queue = [int(shown.split("[object ")[1].split("]")[0])]
     seen: set[int] = set()
     while queue and len(seen) < 30:
         number = queue.pop()
@@ -209,5 +209,5 @@ def test_a_macro_is_not_run_by_safe_tools_but_by_expansion(lisp_desk):
 
 def test_a_preview_springs_traps_only_in_its_copy(trapped):
     """Preview: the state of the live image is untouched."""
-    trapped.text("preview_form", form=trapped.either("(spring) *trap*", "spring()\ntrap"))
+    trapped.text("preview_form", code=trapped.either("(spring) *trap*", "spring()\ntrap"))
     assert sprung(trapped) == "=> 0"

@@ -220,12 +220,18 @@ def test_only_what_changes_nothing_is_safe_among_the_session_and_time_tools(sess
     safe = {tool.name for tool in sessions.select(max_safety_level="safe")}
     assert safe == {
         "list-definitions",
-        "preview_form",
         "checkpoint_image",
         "list_checkpoints",
         "inspect_object",
         "read_output",
     }
+
+
+@pytest.mark.contract("decision.14.preview")
+def test_a_preview_is_as_cautious_as_an_evaluation(sessions, registry):
+    """Decision 14: it runs the same code, and is only as honest as what the image has evaluated."""
+    assert sessions.get("preview_form").safety_level is registry.get("eval_form").safety_level
+    assert list(sessions.get("preview_form").required) == ["code"]
 
 
 def test_either_spelling_of_a_session_tool_finds_it(sessions):

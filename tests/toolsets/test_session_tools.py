@@ -133,7 +133,7 @@ def test_one_kind_of_definitions_can_be_asked_for(lisp_desk, kind, expected):
 
 def test_an_unknown_kind_is_refused_with_the_known_ones(lisp_desk):
     """Decision 8: the model can repair the call."""
-    assert "functions" in lisp_desk.failure("list-definitions", type="function")
+    assert "functions" in lisp_desk.failure("list-definitions", type="funcs")
 
 
 def test_definitions_are_seen_wherever_they_were_made(lisp_desk):

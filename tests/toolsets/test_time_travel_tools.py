@@ -7,7 +7,7 @@ def test_a_preview_shows_values_and_changes_nothing(desk):
     """What makes gramercy different: preview."""
     desk.evaluate("(defvar *x* 1)", "x = 1")
     code = desk.either("(setf *x* 9) (defun fresh () 1) *x*", "x = 9\ndef fresh(): pass\nx")
-    text = desk.text("preview_form", form=code)
+    text = desk.text("preview_form", code=code)
     assert text.startswith("[preview] nothing was changed\n\n=> 9")
     assert "[would change]" in text
     assert "fresh" in text.lower()
@@ -20,7 +20,7 @@ def test_a_preview_reports_the_file_it_would_write(desk):
         '(with-open-file (s "/tmp/preview-effect" :direction :output) (print 1 s))',
         "open('/tmp/preview-effect', 'w')",
     )
-    text = desk.text("preview_form", form=code)
+    text = desk.text("preview_form", code=code)
     assert "[attempted effects]\n- write /tmp/preview-effect: refused" in text
     assert desk.evaluate(
         '(probe-file "/tmp/preview-effect")', "__import__('os').path.exists('/tmp/preview-effect')"
@@ -32,7 +32,7 @@ def test_a_preview_reports_the_file_it_would_write(desk):
 
 def test_a_preview_of_code_that_fails_shows_the_error_it_would_have(desk):
     """Preview: report what would happen."""
-    text = desk.text("preview_form", form=desk.either("(/ 1 0)", "1/0"))
+    text = desk.text("preview_form", code=desk.either("(/ 1 0)", "1/0"))
     assert "[ERROR]" in text
     assert "DIVI" in text.upper()
 
@@ -41,13 +41,13 @@ def test_a_preview_of_code_that_ends_the_image_leaves_it_alive(desk):
     """Preview: the copy is thrown away."""
     desk.evaluate("(defvar *x* 1)", "x = 1")
     code = desk.either("(sb-ext:exit :abort t)", "import os; os._exit(0)")
-    assert "would end the image" in desk.text("preview_form", form=code)
+    assert "would end the image" in desk.text("preview_form", code=code)
     assert desk.evaluate("*x*", "x") == "=> 1"
 
 
 def test_without_confinement_there_is_no_preview(paper_desk):
     """Preview is safe only because the copy is confined; where it cannot be, nothing is evaluated."""
-    text = paper_desk.failure("preview_form", form="1")
+    text = paper_desk.failure("preview_form", code="1")
     assert text == (
         "No preview, and nothing was evaluated: a preview is not possible: "
         "this image has no capability 'preview'"
@@ -114,6 +114,12 @@ def test_an_unknown_object_is_refused(desk):
 def test_the_parts_of_an_object_can_be_followed(desk):
     """Object inspector: parts have ids of their own."""
     text = desk.evaluate('(list (list "deep"))', "[['deep']]")
-    number = int(text.split("is object ")[1].split(":")[0])
+    number = int(text.split("[object ")[1].split("]")[0])
     inner = int(desk.text("inspect_object", object=number).split("is object ")[1].split(",")[0])
     assert "deep" in desk.text("inspect_object", object=inner)
+
+
+def test_a_preview_takes_its_code_also_as_form(desk):
+    """The argument had that name before, as in eval_form."""
+    text = desk.text("preview_form", form="1")
+    assert text.endswith("=> 1\n\nform was taken as code.")

@@ -148,7 +148,7 @@ def test_callers_choose_a_time_limit_only_where_the_operator_lets_them(tmp_path)
     def taken(**options: object) -> set[str]:
         server = open_server(Service(images=("python",), project=str(tmp_path), **options))  # type: ignore[arg-type]
         try:
-            tool = server.engine._settings.registry.resolve("eval_form")
+            tool = server.engine._settings.registry.resolve("evaluate-python")
             limits = tool.schema["properties"].get("timeout", {})
             return {f"{limits['maximum']:g}"} if limits else set()
         finally:

@@ -150,7 +150,7 @@ def test_listing_starts_no_image_and_loads_no_code_for_one(tmp_path):
     client = StdioClient(*words, cwd=tmp_path)
     try:
         client.initialize()
-        assert len(names_of(client.ask("tools/list"))) == 29
+        assert len(names_of(client.ask("tools/list"))) == 19
         assert children_of(client.process.pid) == set()
         loaded = {line.rpartition("|")[2].strip() for line in client.errors().splitlines()}
     finally:
@@ -195,7 +195,7 @@ def test_several_images_live_side_by_side(serve):
     assert evaluate(client, "python", "x") == "=> 'first'"
     assert evaluate(client, "python", "x", image="a") == "=> 'first'"
     assert evaluate(client, "python", "x", image="b") == "=> 'second'"
-    assert text_of(client.call("eval_form", form="x", image="b")).startswith("=> 'second'")
+    assert text_of(client.call("evaluate_python", code="x", image="b")).startswith("=> 'second'")
 
 
 def test_each_language_has_its_tool_and_its_default_image(serve):
@@ -365,10 +365,10 @@ def test_what_cannot_be_served_is_told_in_one_message(gramercy, options, status,
 def test_a_name_that_files_and_images_share_is_refused(gramercy, tmp_path):
     """One registry for everything: nothing is replaced silently."""
     (tmp_path / "mine.py").write_text(
-        "from gramercy import tool\n@tool\ndef eval_form(x: str) -> str:\n    'Mine.'\n"
+        "from gramercy import tool\n@tool\ndef read_file(x: str) -> str:\n    'Mine.'\n"
     )
     done = gramercy("serve", "--from", "mine.py", "--image", "python")
-    assert (done.returncode, "defines eval_form" in done.stderr) == (3, True)
+    assert (done.returncode, "defines read_file" in done.stderr) == (3, True)
 
 
 def test_callers_can_open_images_of_their_own_where_that_is_served(serve):

@@ -240,7 +240,7 @@ def test_calls_that_come_together_agree_on_one_place(visit, tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
     visitor = visit("2025-11-25", folders=roots())
-    calls = [visitor.raw.begin("tools/call", name="eval_form", arguments={"form": WHERE}) for _ in "ab"]
+    calls = [visitor.raw.begin("tools/call", name="evaluate-python", arguments={"code": WHERE}) for _ in "ab"]
     questions = [visitor.raw.message() for _ in "ab"]
     for question, name in zip(questions, "ab", strict=True):
         visitor.raw.send(frame({"id": question["id"], **roots((tmp_path / name).as_uri())}))
@@ -377,7 +377,7 @@ def test_a_command_in_no_project_evaluates_in_an_empty_directory(home, place):
         env={**os.environ, "HOME": str(home), "NO_COLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     found = re.fullmatch(r"=> '(/.*)'\n", done.stdout)

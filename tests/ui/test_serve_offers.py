@@ -175,7 +175,7 @@ def test_a_ceiling_and_categories_hide_tools_but_no_resources(talk):
     specified = [each.name for each in specifications_in(read(client.read("gramercy://tools.gram")))]
     assert specified == listed
     assert len(client.ask("resources/list")["result"]["resources"]) == 4
-    assert "eval_form" not in client.prompt("work-in-the-image", goal="x")
+    assert "evaluate-python" not in client.prompt("work-in-the-image", goal="x")
 
 
 def test_those_who_watch_an_image_hear_that_it_was_changed(talk):

@@ -194,7 +194,7 @@ def test_only_tools_that_are_served_are_written(served):
     """Guard: a ceiling and categories hide tools, here too."""
     catalog, _, _ = served("python", max_safety="safe", categories=["time-travel"])
     names = {each.name for each in specifications_in(read(look(catalog, "gramercy://tools.gram")))}
-    assert names == {"preview_form", "checkpoint_image", "list_checkpoints"}
+    assert names == {"checkpoint_image", "list_checkpoints"}
 
 
 def test_a_call_that_changes_an_image_is_told_to_those_who_watch_it(served):
@@ -269,7 +269,8 @@ def test_prompts_name_only_tools_that_are_there(served):
     catalog, _, _ = served("python", max_safety="safe")
     for name in ("work-in-the-image", "repair-last-error"):
         text = prompt(catalog, name)
-        assert "preview_form" in text
+        assert "describe_symbol" in text
+        assert "preview_form" not in text
         assert "eval_form" not in text
         assert "undo_last" not in text
 

@@ -222,7 +222,8 @@ class Executor:
     def why(self, name: str, arguments: Mapping[str, Any] | str | bytes) -> Verdict:
         """Tell what would happen to a call and which rule decides, without running it."""
         tool = self.settings.registry.resolve(name)
-        return self.policy.why(tool, tool.checker.check(read_arguments(arguments)))
+        given, _ = tool.renamed(read_arguments(arguments))
+        return self.policy.why(tool, tool.checker.check(given))
 
     def metrics(self) -> dict[str, ToolMetrics]:
         """Return the figures of every tool called so far, by name."""
@@ -250,8 +251,9 @@ class Executor:
             if type(arguments) is not dict:
                 arguments = read_arguments(arguments)
             checker = tool.checker
-            checked, copied = checker.check_quickly(arguments), _copy_nested
+            checked, copied, note = checker.check_quickly(arguments), _copy_nested, ""
             if checked is None:
+                arguments, note = tool.renamed(arguments)
                 checked = checker.check_thoroughly(arguments)
             elif checker.flat and not settings.transforms:
                 copied = _copy_flat
@@ -263,7 +265,7 @@ class Executor:
             if must_pass(error):
                 raise
             return self._refused(call, error, tool)
-        attempt = Attempt(call_id, tool, checked, verdict, copied)
+        attempt = Attempt(call_id, tool, checked, verdict, copied, note)
         if verdict.action is _DENY:
             text = f"The policy denies {tool.name}: {verdict.explanation}"
             return self._recorder.denied(attempt, Refuser.RULE, text)

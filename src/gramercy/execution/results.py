@@ -16,8 +16,7 @@ from gramercy.errors import DeadlineExceededError, ExecutionError
 from gramercy.execution.callers import must_pass
 from gramercy.execution.calls import ToolResult, error_text, text_for_model
 from gramercy.execution.hooks import notify
-from gramercy.execution.journal import State
-from gramercy.execution.seal import canonical_text
+from gramercy.execution.journal import State, canonical_text, without_secrets
 from gramercy.tools.content import ToolOutput, blocks_text
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
@@ -30,8 +29,9 @@ if TYPE_CHECKING:
     from gramercy.execution.policy import Verdict
     from gramercy.tools.tool import Tool
 
-# Names and levels only: arguments may hold secrets, and logs travel.
 audit = logging.getLogger("gramercy.audit")
+# A line or two of a log; the journal has more.
+LONGEST_LOGGED = 500
 # Arguments repeated to the model after an edit: it knows its own, and needs to see what differs.
 LONGEST_SHOWN = 2_000
 # Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
@@ -96,6 +96,7 @@ class Attempt(msgspec.Struct, gc=False):
     arguments: dict[str, Any]
     verdict: Verdict
     copied: Callable[[dict[str, Any]], dict[str, Any]] = copy_json
+    note: str = ""
     key: int = 0
     started: float = 0.0
     approval: Approval | None = None
@@ -135,12 +136,14 @@ class Recorder:
         """
         tool = attempt.tool
         if tool.safety_level is not _SAFE or attempt.key:
+            given = canonical_text(attempt.arguments)
             try:
-                self.move(attempt, State.EXECUTING, canonical_text(attempt.arguments))
+                self.move(attempt, State.EXECUTING, given)
             except Exception as error:  # noqa: BLE001 - a journal may raise anything; unrecorded means not run
                 text = f"{tool.name} was not run, because the journal failed: {error_text(error)}"
                 raise ExecutionError(text) from None
-            audit.info("%s tool %s runs as call %r", tool.level_word, tool.name, attempt.call_id)
+            if audit.isEnabledFor(logging.INFO):
+                _log(attempt, given)
         settings = self.settings
         if settings.hooks:
             notify(settings.hooks, "before", attempt, None, settings.hook_deadline)
@@ -212,6 +215,9 @@ class Recorder:
             metadata |= attempt.approval.metadata()
             if attempt.approval.edited:
                 content = f"{_edit_note(attempt)}\n{content}"
+        if attempt.note:
+            note = "\n\n" + attempt.note.replace("{ms}", f"{elapsed_ms:.1f}")
+            content, error = content + note, error and error + note
         self._close(attempt, _DONE if success else failure, error or "", metadata)
         result = ToolResult(attempt.call_id, success, content, error, metadata)
         if settings.hooks:
@@ -263,6 +269,14 @@ class Recorder:
             metadata["safety_level"] = tool.level_word
         text = text_for_model(error_text(problem) + hint, self.settings.max_output)
         return ToolResult(call_id, success=False, content=text, error=text, metadata=metadata)
+
+
+def _log(attempt: Attempt, given: str) -> None:
+    """Log a call that runs; a cautious one with its arguments, which nobody was shown before."""
+    tool = attempt.tool
+    # Logs travel: arguments are shortened, and what looks like a secret is left out.
+    shown = f" with {without_secrets(given, LONGEST_LOGGED)}" if tool.safety_level is Safety.CAUTIOUS else ""
+    audit.info("%s tool %s runs as call %r%s", tool.level_word, tool.name, attempt.call_id, shown)
 
 
 def _unfinished(tool: Tool) -> State:

@@ -15,9 +15,8 @@ from gramercy.errors import ProtocolError
 from gramercy.execution.calls import ToolResult
 from gramercy.gram.suggestion import suggest
 from gramercy.mcp.conversation import AsTask
-from gramercy.mcp.jsonrpc import Code, invalid_params
+from gramercy.mcp.jsonrpc import LATEST_LEGACY, TASKS, Code, invalid_params, missing_capability
 from gramercy.mcp.listing import AS_TASK, ONLY_AS_TASK, task_support
-from gramercy.mcp.versions import LATEST_LEGACY, TASKS, missing_capability
 from gramercy.tools.content import (
     AudioBlock,
     Block,
@@ -30,13 +29,13 @@ from gramercy.tools.content import (
 from gramercy.tools.context import current_call
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine
+    from collections.abc import Awaitable, Coroutine, Mapping
 
     from gramercy.execution.executor import Executor
     from gramercy.execution.policy import Policy
     from gramercy.mcp.base import Peer, Preface
+    from gramercy.mcp.jsonrpc import Request, Shaper
     from gramercy.mcp.listing import ToolListing
-    from gramercy.mcp.versions import Request, Shaper
     from gramercy.tools.library import ToolLibrary
     from gramercy.tools.safety import Safety
     from gramercy.tools.tool import Tool
@@ -60,6 +59,8 @@ class ToolCalls:
         self._policy: Policy | None = None
         self._shown: dict[tuple[str, Safety], Tool] = {}
         self.preface: Preface | None = None
+        # What to tell those who call a tool that is not served here, by its name.
+        self.elsewhere: Mapping[str, str] = {}
         # Those whose first reply has been given: sessions, and principals where there are no sessions.
         self._told: set[Peer | str] = set()
 
@@ -92,20 +93,25 @@ class ToolCalls:
         if tool is None:
             tool = settings.registry.find(name)
             if tool is None or self._listing.why_hidden(tool, ceiling) is not None:
-                advice = self._advice(name, tool, request)
-                raise ProtocolError(Code.INVALID_PARAMS, f"Unknown tool: {name[:100]}", advice)
+                raise self._unknown(name, tool, request)
             if name == tool.name:  # the other spellings are many
                 self._shown[name, ceiling] = tool
         return tool
 
-    def _advice(self, name: str, tool: Tool | None, request: Request) -> dict[str, Any]:
-        ceiling = request.peer.ceiling
-        hidden = None if tool is None else self._listing.why_hidden(tool, ceiling)
-        if hidden is not None:
-            return {"reason": hidden}
+    def _unknown(self, name: str, tool: Tool | None, request: Request) -> ProtocolError:
+        """Return the error; what helps is in its message too, since models see nothing else of it."""
+        message, ceiling = f"Unknown tool: {name[:100]}", request.peer.ceiling
+        reason = self.elsewhere.get(name) or self.elsewhere.get(name.replace("-", "_"))
+        if tool is not None:
+            reason = self._listing.why_hidden(tool, ceiling)
+        if reason:
+            return ProtocolError(Code.INVALID_PARAMS, f"{message}\n{reason}", {"reason": reason})
         names = [known.name for known in self._listing.visible(ceiling)]
         near = suggest(name[:100], names, most=SUGGESTIONS)
-        return {"didYouMean": list(near)} if near else {"hint": "tools/list names the tools"}
+        if not near:
+            return ProtocolError(Code.INVALID_PARAMS, message, {"hint": "tools/list names the tools"})
+        told = f"{message}\nDid you mean {' or '.join(near)}?"
+        return ProtocolError(Code.INVALID_PARAMS, told, {"didYouMean": list(near)})
 
     async def _later(self, given: dict[str, Any], request: Request) -> CallResult:
         is_first = self._is_first(request)

@@ -27,7 +27,10 @@ SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*")
 GRAM_SYMBOL = re.compile(r"[a-zA-Z_][0-9a-zA-Z_.\-@]*")
 # Deeper schemas only serve to exhaust the stack of the compiler.
 DEEPEST_SCHEMA = 100
-OPTIONS = ("deadline", "inline", "idempotent", "target_state", "effect", "async_handler", "edits")
+OPTIONS = (
+    *("deadline", "inline", "idempotent", "target_state", "effect", "async_handler", "edits", "aliases"),
+    *("title", "read_only", "destructive", "open_world", "output_schema"),
+)
 PARAMETER_TYPES = ("string", "boolean", "number", "integer", "object", "array")
 PARAMETER_KEYS = frozenset({
     *("name", "type", "description", "default", "enum", "examples", "title"),
@@ -61,7 +64,7 @@ def define_tool(  # noqa: PLR0913 - the seed's operation, argument by argument
 ) -> Tool:
     """Define a tool from a list of parameters; its handler takes one dictionary of arguments.
 
-    `options` are the further fields of Tool: deadline, inline, idempotent, target_state.
+    `options` are the further fields of Tool: deadline, inline, idempotent, target_state, title, …
     """
     problems: list[str] = []
     check_name(name, SNAKE_CASE, SNAKE_EXAMPLE, problems)
@@ -310,13 +313,20 @@ def check_options(options: Mapping[str, Any], problems: Problems) -> None:
     deadline = options.get("deadline")
     if deadline is not None and not is_duration(deadline):
         problems.append(f"the deadline is {deadline!r:.50}: expected a positive number of seconds or None")
-    for key in ("inline", "idempotent"):
-        if not isinstance(options.get(key, False), bool):
-            problems.append(f"{key} is {options[key]!r:.50}: expected True or False")
-    for key in ("target_state", "effect", "async_handler"):
+    for key in ("inline", "idempotent", "read_only", "destructive", "open_world"):
+        value = options.get(key, False)
+        is_asked = key == "open_world" and callable(value)
+        if not isinstance(value, bool) and not is_asked:
+            problems.append(f"{key} is {value!r:.50}: expected True or False")
+    if not isinstance(options.get("title", ""), str):
+        problems.append(f"title is {options['title']!r:.50}: expected a text")
+    for key in ("target_state", "effect", "async_handler", "aliases"):
         function = options.get(key)
         if function is not None and not (callable(function) and _takes_one(function)):
             problems.append(f"{key} must be a function of one argument, the dictionary of arguments")
+    wanted = options.get("output_schema")
+    if wanted is not None and not (isinstance(wanted, dict) and wanted.get("type") == "object"):
+        problems.append("output_schema must be a JSON Schema of an object, or None")
     edits = options.get("edits")
     names = edits if isinstance(edits, tuple) else ()
     if edits is not None and [type(name) for name in names] != [str, str]:

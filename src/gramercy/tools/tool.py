@@ -42,6 +42,12 @@ class Tool:
     an approval is void when that state has changed since the person looked. `effect` tells, without doing
     it, what the call would do: a difference, say, for the person who decides. `edits` names the arguments
     with a text before and after a proposed change, of which the person may take some hunks and leave others.
+    `aliases` takes the arguments of a call that do not fit and returns them under the names and words that
+    the tool knows, with a note for the answer; `{ms}` in the note stands for the time of the call.
+
+    What clients are told besides: a `title` for people; `read_only`, `destructive`, `idempotent` and
+    `open_world`, derived from the safety level where they are not given (`open_world` may be a function that
+    is asked when the tool is first listed); `output_schema` of the structured results.
     """
 
     name: str
@@ -58,6 +64,12 @@ class Tool:
     function: Callable[..., Any] | None = None
     async_handler: Callable[[dict[str, Any]], Awaitable[Any]] | None = None
     edits: tuple[str, str] | None = None
+    aliases: Callable[[dict[str, Any]], tuple[dict[str, Any], str]] | None = None
+    title: str = ""
+    read_only: bool | None = None
+    destructive: bool | None = None
+    open_world: bool | Callable[[], bool] | None = None
+    output_schema: Schema | None = None
     is_async: bool = field(init=False)
     is_plain: bool = field(init=False)
     level_word: str = field(init=False, repr=False)
@@ -83,6 +95,10 @@ class Tool:
     def required(self) -> tuple[str, ...]:
         """The names of the arguments that every call must give."""
         return tuple(self.schema.get("required", ()))
+
+    def renamed(self, arguments: Any) -> tuple[Any, str]:
+        """Return arguments that do not fit under the names that the tool knows, and a note about that."""
+        return self.aliases(arguments) if self.aliases and type(arguments) is dict else (arguments, "")
 
     def proposed_edit(self, arguments: Mapping[str, Any]) -> tuple[str, str] | None:
         """Return the text before and after the change that a call proposes; None where it proposes none."""
@@ -157,18 +173,24 @@ def _anthropic_shape(tool: Tool, schema: Schema) -> dict[str, Any]:
 
 
 def _mcp_shape(tool: Tool, schema: Schema) -> dict[str, Any]:
+    shown: dict[str, Any] = {"name": tool.name}
+    if tool.title:
+        shown["title"] = tool.title
+    shown |= {"description": tool.description, "inputSchema": schema}
+    if tool.output_schema is not None:
+        shown["outputSchema"] = tool.output_schema
+    return {**shown, "annotations": _annotations(tool)}
+
+
+def _annotations(tool: Tool) -> dict[str, bool]:
+    """Return the four hints of MCP; what is not declared is what the level says."""
     safe = tool.safety_level is Safety.SAFE
-    annotations = {
-        "readOnlyHint": safe,
-        "destructiveHint": not safe,
-        "idempotentHint": safe or tool.idempotent,
-        "openWorldHint": not safe,
-    }
+    world = tool.open_world() if callable(tool.open_world) else tool.open_world
     return {
-        "name": tool.name,
-        "description": tool.description,
-        "inputSchema": schema,
-        "annotations": annotations,
+        "readOnlyHint": safe if tool.read_only is None else tool.read_only,
+        "destructiveHint": not safe if tool.destructive is None else tool.destructive,
+        "idempotentHint": safe or tool.idempotent,
+        "openWorldHint": not safe if world is None else world,
     }
 
 

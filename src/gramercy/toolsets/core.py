@@ -55,6 +55,7 @@ def _name_tools(workshop: Workshop) -> list[Tool]:
             _question("describe"),
             required=["symbol"],
             categories=["introspection"],
+            title="Describe a name",
         ),
         workshop.make(
             "apropos_search",
@@ -67,6 +68,7 @@ def _name_tools(workshop: Workshop) -> list[Tool]:
             _question("apropos"),
             required=["pattern"],
             categories=["introspection"],
+            title="Find names",
         ),
         workshop.make(
             "function_arglist",
@@ -76,6 +78,7 @@ def _name_tools(workshop: Workshop) -> list[Tool]:
             _question("arglist"),
             required=["function"],
             categories=["introspection"],
+            title="Show parameters",
         ),
     ]
 
@@ -90,6 +93,7 @@ def _reference_tools(workshop: Workshop) -> list[Tool]:
             _question("who_calls"),
             required=["function"],
             categories=["introspection", "xref"],
+            title="Find callers",
         ),
         workshop.make(
             "who_references",
@@ -99,6 +103,7 @@ def _reference_tools(workshop: Workshop) -> list[Tool]:
             _question("who_references"),
             required=["variable"],
             categories=["introspection", "xref"],
+            title="Find uses of a variable",
         ),
         workshop.make(
             "list_package_symbols",
@@ -111,6 +116,7 @@ def _reference_tools(workshop: Workshop) -> list[Tool]:
             _question("package_symbols"),
             required=["package"],
             categories=["introspection", "packages"],
+            title="List names of a package",
         ),
     ]
 
@@ -125,6 +131,7 @@ def _class_tools(workshop: Workshop) -> list[Tool]:
             _question("class_slots"),
             required=["class"],
             categories=["introspection", "clos"],
+            title="List slots of a class",
         ),
         workshop.make(
             "class_hierarchy",
@@ -134,6 +141,7 @@ def _class_tools(workshop: Workshop) -> list[Tool]:
             _question("class_hierarchy"),
             required=["class"],
             categories=["introspection", "clos"],
+            title="Show superclasses and subclasses",
         ),
     ]
 
@@ -155,6 +163,10 @@ def _macroexpand(workshop: Workshop) -> Tool:
         required=["form"],
         level="cautious",
         categories=["introspection"],
+        title="Expand macros",
+        destructive=False,
+        idempotent=True,
+        open_world=workshop.open_world,
     )
 
 

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.factory import PACKAGE, Running, dry_run, text, whole
-from gramercy.toolsets.rendering import MOST_OUTPUT, STREAMS, evaluation_text, fault_text, output_sections
+from gramercy.toolsets.rendering import (
+    MOST_OUTPUT,
+    STREAMS,
+    evaluated,
+    evaluation_text,
+    fault_text,
+    output_sections,
+)
 
 if TYPE_CHECKING:
     from gramercy.images.base import HistoryEntry, Image, Reply
@@ -32,29 +39,25 @@ def _eval_form(workshop: Workshop) -> Tool:
         lambda image, a, watch: image.begin(
             a["form"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
         ),
-        lambda reply, _: _evaluated(reply),
+        lambda reply, _: evaluated(reply, shows_objects=workshop.has("inspect_object")),
     )
     return running.make(
         workshop,
         "eval_form",
-        "Evaluate code in the running image. Returns what it printed, warnings and the values of the last "
-        "form, or the error with its backtrace. Definitions and state are kept for later calls. Use it to "
-        "try things out and to check what you have changed. preview_form shows first what an evaluation "
-        "would do; undo_last takes one back.",
+        workshop.told(
+            "Evaluate code in the running image. Returns what it printed, warnings and the values of the "
+            "last form, or the error with its backtrace. Definitions and state are kept for later calls. "
+            "Use it to try things out and to check what you have changed.",
+            ("preview_form", "preview_form shows first what it would do."),
+            ("undo_last", "undo_last takes it back."),
+        ),
         {"form": text("The code: one form or several (Lisp), or statements (Python)"), "package": PACKAGE},
         required=["form"],
         level="cautious",
         categories=["execution"],
+        title="Evaluate",
         effect=dry_run("form"),
     )
-
-
-def _evaluated(reply: Reply) -> Any:
-    rendered = evaluation_text(reply, can_read_on=True)
-    if not reply.ok:
-        return ToolOutput(None, error=rendered)
-    ids = [f"value {n} is object {known}" for n, known in enumerate(reply.objects, 1) if known is not None]
-    return f"{rendered}\n\n[objects]\n{', '.join(ids)}: see inspect_object" if ids else rendered
 
 
 def _compile_form(workshop: Workshop) -> Tool:
@@ -75,6 +78,7 @@ def _compile_form(workshop: Workshop) -> Tool:
         required=["form"],
         level="cautious",
         categories=["execution"],
+        title="Compile definitions",
     )
 
 
@@ -93,6 +97,7 @@ def _last_error(workshop: Workshop) -> Tool:
         {},
         lambda image, _: _error_text(image),
         categories=["execution"],
+        title="Show the last error",
     )
 
 
@@ -112,6 +117,7 @@ def _history(workshop: Workshop) -> Tool:
         {"limit": whole(limit, minimum=1, maximum=MOST_HISTORY, default=DEFAULT_HISTORY)},
         lambda image, a: _history_text(image, a.get("limit", DEFAULT_HISTORY)),
         categories=["execution"],
+        title="Show the latest evaluations",
     )
 
 
@@ -148,6 +154,7 @@ def output_tool(workshop: Workshop) -> Tool:
         },
         _read_on,
         categories=["execution"],
+        title="Read on in an answer",
     )
 
 

@@ -13,7 +13,7 @@ from gramercy.tools.definition import create_tool
 from gramercy.toolsets.rendering import preview_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Container, Sequence
 
     from gramercy.images.base import Image, Progress, Reply, Watcher
     from gramercy.tools.safety import Safety
@@ -71,16 +71,37 @@ def whole(description: str, **more: Any) -> dict[str, Any]:
 LONGEST_MESSAGE = 500
 # A person waits for the dry run before deciding; past this the question is asked without it.
 DRY_RUN_SECONDS = 10.0
-PACKAGE = text("Package (Lisp) or module (Python) in which names are looked up; by default the current one")
+PACKAGE = text("Package (Lisp) or module (Python) to look names up in; by default the current one")
 
 
 class Workshop:
-    """Makes the tools of one source."""
+    """Makes the tools of one source.
 
-    def __init__(self, source: ImageSource, longest_timeout: float | None = None) -> None:
+    `longest_timeout` is the upper bound of the time limit that a caller may choose; None gives no choice.
+    `open_world` tells whether evaluated code can reach anything outside of the project. `beside` are the
+    names of all tools that are served together, since a text should name no others; None means all there are.
+    """
+
+    def __init__(
+        self,
+        source: ImageSource,
+        longest_timeout: float | None = None,
+        *,
+        open_world: bool | Callable[[], bool] = True,
+        beside: Container[str] | None = None,
+    ) -> None:
         self.source = source
-        # Upper bound of the time limit that a caller may choose; None where the operator gives no choice.
         self.longest_timeout = longest_timeout
+        self.open_world = open_world
+        self._beside = beside
+
+    def has(self, tool: str) -> bool:
+        """Tell whether a tool is served together with those that are made here."""
+        return self._beside is None or tool in self._beside
+
+    def told(self, description: str, *more: tuple[str, str]) -> str:
+        """Return a description with the sentences about other tools (name, sentence) that are served."""
+        return " ".join([description, *(sentence for tool, sentence in more if self.has(tool))])
 
     def make(  # noqa: PLR0913 - a tool is described by this many things
         self,
@@ -94,8 +115,12 @@ class Workshop:
         required: Sequence[str] = (),
         level: Safety | str = "safe",
         categories: Sequence[str] = (),
+        **options: Any,
     ) -> Tool:
-        """Make one tool; it takes an image handle when there is a choice."""
+        """Make one tool; it takes an image handle when there is a choice. The options are those of a Tool.
+
+        What it does stays in the image unless they say otherwise.
+        """
         schema = {
             "type": "object",
             "properties": {**properties, **self._handle()},
@@ -112,6 +137,7 @@ class Workshop:
             categories=categories,
             async_handler=None if run_async is None else self._async_handler(run_async),
             effect=None if effect is None else self._handler(effect),
+            **{"open_world": False, **options},
         )
 
     def _handler(self, run: Callable[[Image, dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
@@ -134,7 +160,7 @@ class Workshop:
             return {"image": text(f"{described}; by default {handles[0]}", minLength=1)}
         if len(handles) < 2:  # noqa: PLR2004 - one image leaves no choice
             return {}
-        return {"image": text(f"Handle of the image to use; by default {handles[0]}", enum=handles)}
+        return {"image": text(f"Image to use; by default {handles[0]}", enum=handles)}
 
 
 class Running:
@@ -178,7 +204,11 @@ class Running:
                 **properties,
                 "timeout": {"type": "number", "description": told, "exclusiveMinimum": 0, "maximum": longest},
             }
-        return workshop.make(name, description, properties, self.blocking, run_async=self.begun, **options)
+        # Evaluated code may write and remove files of the project, which no undo brings back.
+        hints = {"destructive": True, "open_world": workshop.open_world}
+        return workshop.make(
+            name, description, properties, self.blocking, run_async=self.begun, **{**hints, **options}
+        )
 
 
 def dry_run(field: str) -> Callable[[Image, dict[str, Any]], str]:

@@ -60,18 +60,21 @@ def _make(  # noqa: PLR0913 - a tool is described by this many things
         "required": list(required),
         "additionalProperties": False,
     }
-    return create_tool(name, description, schema, handler, categories=categories, **options)
+    # Files of the project are a closed world, and to write the same text again changes nothing.
+    hints: dict[str, Any] = {"open_world": False, "idempotent": True}
+    return create_tool(name, description, schema, handler, categories=categories, **hints, **options)
 
 
 def _read_file(workspace: Workspace) -> Tool:
     return _make(
         "read_file",
         "Read a text file of the project as it is on disk. Use it before you change a file, and again when "
-        "an edit was refused because the file had changed. The file stays open: read_buffer shows other "
-        "lines of it and search_in_buffer finds things in it. Of a long file the beginning is shown.",
+        "an edit was refused because the file had changed. Of a long file the beginning is shown; it stays "
+        "open, and read_buffer shows other lines of it.",
         {"path": PATH},
         lambda a: _part(workspace.read(a["path"]), None, None),
         required=["path"],
+        title="Read a file",
     )
 
 
@@ -86,6 +89,7 @@ def _read_buffer(workspace: Workspace) -> Tool:
             "end": whole("Last line to show, included; by default the last", minimum=1),
         },
         lambda a: _part(workspace.document(a.get("buffer")), a.get("start"), a.get("end")),
+        title="Read lines of an open document",
     )
 
 
@@ -128,6 +132,7 @@ def _search_in_buffer(workspace: Workspace) -> Tool:
         },
         lambda a: _search(workspace.document(a.get("buffer")), a),
         required=["pattern"],
+        title="Search an open document",
     )
 
 
@@ -184,6 +189,7 @@ def _write_file(workspace: Workspace) -> Tool:
         {"path": PATH, "content": text("The whole new text of the file")},
         lambda a: f"Wrote {workspace.write(a['path'], a['content'])} bytes to {a['path']}",
         required=["path", "content"],
+        title="Write a file",
         safety_level="dangerous",
         categories=["buffer", "filesystem"],
         target_state=lambda a: workspace.state(a["path"]),
@@ -213,6 +219,7 @@ def _propose_file_edit(workspace: Workspace) -> Tool:
         },
         lambda a: _apply_edit(workspace, a),
         required=["path", "original", "modified", "description"],
+        title="Propose an edit",
         safety_level="dangerous",
         categories=["diff"],
         target_state=lambda a: _fresh(workspace, a).digest,

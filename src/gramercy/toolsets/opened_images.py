@@ -153,6 +153,8 @@ def opened_image_tools(images: OpenedImages) -> list[Tool]:
             required=["language"],
             level="cautious",
             categories=["images"],
+            title="Open an image",
+            destructive=False,
         ),
         workshop.make(
             "list_images",
@@ -161,6 +163,7 @@ def opened_image_tools(images: OpenedImages) -> list[Tool]:
             {},
             lambda _image, _arguments: _listed(images),
             categories=["images"],
+            title="List images",
         ),
         workshop.make(
             "close_image",
@@ -170,6 +173,8 @@ def opened_image_tools(images: OpenedImages) -> list[Tool]:
             required=["handle"],
             level="cautious",
             categories=["images"],
+            title="Close an image",
+            idempotent=True,
         ),
     ]
 

@@ -113,6 +113,9 @@ def fault_text(fault: ImageFault) -> str:
     if fault.suggestions:
         text += f"\nDid you mean {' or '.join(fault.suggestions)}?"
     sections = [text, *_backtrace("[Backtrace]", fault.backtrace)]
+    # Every evaluation can be left by ABORT: that is what has happened.
+    if restarts := [name for name in fault.restarts if name != "ABORT"]:
+        sections.append(f"[Restarts] {', '.join(restarts)}")
     for cause in fault.causes:
         heading = "[Caused by]" if cause.relation == "cause" else "[While handling]"
         sections += [f"{heading} {cause.type}\n{_bounded(cause.message)}"]
@@ -192,7 +195,20 @@ def answered(answer: Answer) -> ToolOutput | str:
     return answer.text
 
 
-def evaluated(reply: Reply) -> ToolOutput | str:
-    """Return an evaluation as a handler's result; a failed one is a failure that carries all its output."""
+def evaluated(reply: Reply, *, shows_objects: bool = False) -> ToolOutput | str:
+    """Return an evaluation as a handler's result; a failed one is a failure that carries all its output.
+
+    The numbers of objects are for callers that can look into them.
+    """
     rendered = evaluation_text(reply, can_read_on=True)
-    return rendered if reply.ok else ToolOutput(None, error=rendered)
+    if not reply.ok:
+        return ToolOutput(None, error=rendered)
+    return f"{rendered}\n\n{_objects_text(reply)}" if shows_objects and any(reply.objects) else rendered
+
+
+def _objects_text(reply: Reply) -> str:
+    """Give the numbers of the values that can be looked into, in as few characters as can be."""
+    if len(reply.values) == 1:
+        return f"[object {reply.objects[0]}]"
+    ids = (f"value {n} is object {known}" for n, known in enumerate(reply.objects, 1) if known is not None)
+    return f"[objects] {', '.join(ids)}"

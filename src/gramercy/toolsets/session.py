@@ -21,6 +21,9 @@ MISSING = {
     "ASDF/FIND-COMPONENT:MISSING-COMPONENT",
     "ModuleNotFoundError",
 }
+# What clients of other servers send: see aliases of a Tool. Neither is listed.
+CAPTURE_TIME = ("capture-time", "capture_time")
+SYSTEM_NAME = ("system-name", "system_name")
 
 
 def session_tools(workshop: Workshop, language: str = "sbcl") -> list[Tool]:
@@ -35,21 +38,35 @@ def session_tools(workshop: Workshop, language: str = "sbcl") -> list[Tool]:
 
 def _evaluate(workshop: Workshop, language: str) -> Tool:
     word = LANGUAGES.get(language, language)
-    return _evaluator(language).make(
+    return _evaluator(workshop, language).make(
         workshop,
         f"evaluate-{word}",
-        f"Evaluate {word.capitalize()} code in the running image. Returns what it printed, warnings, and "
-        "every value of the last form, or the error with its backtrace. Definitions and variables are "
-        "kept for later calls. Use it to try things out, to define functions, and to check that they work.",
+        workshop.told(
+            f"Evaluate {word.capitalize()} code in the running image. Returns what it printed, warnings, and "
+            "every value of the last form, or the error with its backtrace. Definitions and variables are "
+            "kept for later calls. Use it to try things out, to define functions, and to check that they "
+            "work.",
+            ("preview_form", "preview_form shows first what it would do."),
+            ("undo_last", "undo_last takes it back."),
+        ),
         {"code": text("The code: one form or several"), "package": PACKAGE},
         required=["code"],
         level="cautious",
         categories=["session"],
+        title=f"Evaluate {word.capitalize()}",
         effect=dry_run("code"),
+        aliases=_timed,
     )
 
 
-def _evaluator(language: str) -> Running:
+def _timed(arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Take the wish of some clients to be told the time."""
+    wishes = [arguments[name] for name in CAPTURE_TIME if name in arguments]
+    rest = {name: value for name, value in arguments.items() if name not in CAPTURE_TIME}
+    return rest, "[time] {ms} ms, as capture-time asks" if True in wishes else ""
+
+
+def _evaluator(workshop: Workshop, language: str) -> Running:
     def checked(image: Image) -> Image:
         if image.language != language:
             raise ImageError(
@@ -64,7 +81,7 @@ def _evaluator(language: str) -> Running:
         lambda image, a, watch: checked(image).begin(
             a["code"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
         ),
-        lambda reply, _: evaluated(reply),
+        lambda reply, _: evaluated(reply, shows_objects=workshop.has("inspect_object")),
     )
 
 
@@ -76,7 +93,17 @@ def _list_definitions(workshop: Workshop) -> Tool:
         {"type": text("Only this kind; by default all", enum=list(HEADINGS))},
         _definitions,
         categories=["session"],
+        title="List definitions",
+        aliases=_plural,
     )
+
+
+def _plural(arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Take a kind in the singular, as some clients name it."""
+    word = arguments.get("type")
+    if not isinstance(word, str) or f"{word}s" not in HEADINGS:
+        return arguments, ""
+    return {**arguments, "type": f"{word}s"}, f"type {word} was taken as {word}s."
 
 
 def _definitions(image: Image, arguments: dict[str, Any]) -> Any:
@@ -95,13 +122,17 @@ def _latest_package(image: Image) -> str:
 def _reset_session(workshop: Workshop) -> Tool:
     return workshop.make(
         "reset-session",
-        "Throw the running image away and begin with a fresh one: all definitions, variables and "
-        "checkpoints are lost. Use it only when the state is beyond repair; undo_last and rollback_image "
-        "lose less.",
+        workshop.told(
+            "Throw the running image away and begin with a fresh one: all definitions, variables and "
+            "checkpoints are lost. Use it only when the state is beyond repair.",
+            ("undo_last", "undo_last loses less."),
+        ),
         {},
         _reset,
         level="cautious",
         categories=["session"],
+        title="Reset the session",
+        idempotent=True,
     )
 
 
@@ -127,7 +158,18 @@ def _load_system(workshop: Workshop) -> Tool:
         required=["system"],
         level="cautious",
         categories=["session"],
+        title="Load a library",
+        aliases=_system,
     )
+
+
+def _system(arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Take the name that other servers have for the argument."""
+    for name in SYSTEM_NAME:
+        if name in arguments and "system" not in arguments:
+            rest = {key: value for key, value in arguments.items() if key != name}
+            return {**rest, "system": arguments[name]}, f"{name} was taken as system."
+    return arguments, ""
 
 
 def _loaded(reply: Reply, arguments: dict[str, Any]) -> Any:

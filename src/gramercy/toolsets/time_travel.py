@@ -42,16 +42,31 @@ def _preview(workshop: Workshop) -> Tool:
         "it would change, and the files or connections it would touch. It runs in a throw-away copy of "
         "the image that can write nothing and reach nobody. Use it before an evaluation that you are not "
         "sure of.",
-        {"form": text("The code, as for eval_form"), "package": PACKAGE},
+        {"code": text("The code, as for an evaluation"), "package": PACKAGE},
         _previewed,
-        required=["form"],
+        required=["code"],
+        level="cautious",
         categories=["time-travel"],
+        title="Preview an evaluation",
+        # It says nothing worse of itself than what holds in an image that has not evaluated hostile code:
+        # the copy gives up its rights by code of its own, so it is not said to be read-only.
+        destructive=False,
+        idempotent=True,
+        aliases=_form,
     )
+
+
+def _form(arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Take the name that the argument has in eval_form."""
+    if "form" not in arguments or "code" in arguments:
+        return arguments, ""
+    rest = {name: value for name, value in arguments.items() if name != "form"}
+    return {**rest, "code": arguments["form"]}, "form was taken as code."
 
 
 def _previewed(image: Image, arguments: dict[str, Any]) -> Any:
     try:
-        reply = image.preview(arguments["form"], package=arguments.get("package"))
+        reply = image.preview(arguments["code"], package=arguments.get("package"))
     except ImageError as error:
         return ToolOutput(None, error=f"No preview, and nothing was evaluated: {error}")
     return preview_text(reply)
@@ -67,6 +82,9 @@ def _looking(workshop: Workshop) -> list[Tool]:
             {"label": text("What to call the state", default="", maxLength=LONGEST_LABEL)},
             lambda image, a: f"Kept as {_told(image.checkpoint(a.get('label', '')))}",
             categories=["time-travel"],
+            title="Keep the state",
+            # Nothing of the image changes, but the list of its states does.
+            read_only=False,
         ),
         workshop.make(
             "list_checkpoints",
@@ -75,6 +93,7 @@ def _looking(workshop: Workshop) -> list[Tool]:
             {},
             lambda image, _: "\n".join(map(_line, image.checkpoints())) or "No checkpoints are kept.",
             categories=["time-travel"],
+            title="List kept states",
         ),
         _inspect(workshop),
     ]
@@ -85,10 +104,11 @@ def _inspect(workshop: Workshop) -> Tool:
         "inspect_object",
         "Look into an object that an evaluation returned: its type and its slots, items or entries, without "
         "running any code of its own. Parts that can be looked into are shown with their ids.",
-        {"object": whole("Id of the object, as eval_form or inspect_object showed it", minimum=1)},
+        {"object": whole("Id of the object, as an answer has shown it", minimum=1)},
         lambda image, a: _inspected(image.ask("inspect", object=a["object"])),
         required=["object"],
         categories=["introspection"],
+        title="Look into an object",
     )
 
 
@@ -106,11 +126,15 @@ def _going(workshop: Workshop) -> list[Tool]:
             "rollback_image",
             "Go back to a state of the image that was kept. Later states stay listed, so one can also go "
             f"forward again. {NOT_UNDONE}",
-            {"checkpoint": text("Id or name of the state, from list_checkpoints", minLength=1)},
+            {"checkpoint": text("Id or name of the state, as an answer has told it", minLength=1)},
             lambda image, a: f"The image is back at {_told(image.rollback(a['checkpoint']))}",
             required=["checkpoint"],
             level="cautious",
             categories=["time-travel"],
+            title="Go back to a kept state",
+            # Where threads run, the state that is left cannot be kept.
+            destructive=True,
+            idempotent=True,
         ),
         workshop.make(
             "undo_last",
@@ -121,6 +145,10 @@ def _going(workshop: Workshop) -> list[Tool]:
             lambda image, a: f"{UNDONE[a.get('by', 'state')]} {_told(image.undo(a.get('by', 'state')))}",
             level="cautious",
             categories=["time-travel"],
+            title="Undo the last evaluation",
+            # It takes back what the caller asks for, or nothing; a replay runs earlier calls again.
+            destructive=False,
+            open_world=workshop.open_world,
         ),
     ]
 

@@ -5,12 +5,11 @@ What a call was about is shown to its own caller only, cut short and without wha
 
 from __future__ import annotations
 
-import re
 from threading import Lock
 from time import localtime, strftime
 from typing import TYPE_CHECKING
 
-from gramercy.execution.journal import MemoryJournal, State
+from gramercy.execution.journal import MemoryJournal, State, without_secrets
 from gramercy.tools.context import current_call
 
 if TYPE_CHECKING:
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
 MOST_CALLS = 100
 LONGEST_DETAIL = 200
 WORDS = {"awaiting": "awaiting approval", "ready": "approved", "in_doubt": "in doubt"}
-# Compiled at the first reading: a key that sounds like a secret, and the text or number after it.
-HIDDEN = (
-    r'("[^"]{0,60}(?:passw|passphrase|secret|token|credential|(?:api|private)[-_ ]?key|authori[sz]ation)'
-    r'[^"]{0,60}"\s*:\s*)("(?:[^"\\]|\\.)*"?|[^\s",{}\[\]]+)'
-)
 
 
 class AuditJournal(MemoryJournal):
@@ -85,5 +79,4 @@ def _line(moves: list[Entry], *, is_own: bool) -> str:
 
 
 def _shown(details: Iterable[str]) -> list[str]:
-    cleaned = (" ".join(re.sub(HIDDEN, r'\1"…"', text, flags=re.IGNORECASE).split()) for text in details)
-    return [text if len(text) <= LONGEST_DETAIL else f"{text[:LONGEST_DETAIL]}…" for text in cleaned if text]
+    return [without_secrets(text, LONGEST_DETAIL) for text in details if text.strip()]

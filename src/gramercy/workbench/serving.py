@@ -6,6 +6,7 @@ Knows no transport. Nothing here starts an image, or imports what starting one n
 from __future__ import annotations
 
 import sys
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from gramercy.workbench.settings import LANGUAGES, SPOKEN, read_image_names
 from gramercy.workbench.site import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.executor import Executor
@@ -39,9 +40,24 @@ if TYPE_CHECKING:
     from gramercy.workbench.foreign import ForeignServers
 
 NAME = "gramercy"
-TOOLSETS = ("core", "session", "time-travel")
-# Those that are not there unless they are asked for.
-FURTHER_TOOLSETS = ("images",)
+# The tools of each set. The first one is served when no other is asked for. It has one tool for one job: a
+# model pays for each of them in every turn, so there are at most 26, for less than 4,500 tokens. What is left
+# of that is for tools on the files and tests of a project.
+_SETS = {
+    "default": "evaluate-lisp evaluate-python load-system reset-session preview_form read_output "
+    "undo_last checkpoint_image rollback_image list-definitions get_repl_history "
+    "describe_symbol apropos_search list_package_symbols who_calls inspect_object "
+    "read_file read_buffer propose_file_edit write_file",
+    "core": "describe_symbol apropos_search function_arglist who_calls who_references list_package_symbols "
+    "class_slots class_hierarchy macroexpand_form eval_form compile_form get_last_error get_repl_history "
+    "read_file read_buffer search_in_buffer write_file propose_file_edit",
+    "session": "evaluate-lisp evaluate-python list-definitions reset-session load-system",
+    "time-travel": "preview_form checkpoint_image list_checkpoints inspect_object read_output rollback_image "
+    "undo_last",
+    "images": "open_image list_images close_image",
+}
+TOOLSETS = {name: frozenset(tools.split()) for name, tools in _SETS.items()}
+DEFAULT_TOOLSETS = ("default",)
 # A client puts them before every conversation, and some cut them off at about two thousand characters.
 LONGEST_INSTRUCTIONS = 2_000
 # Long paths must not push out the rest.
@@ -63,7 +79,7 @@ class Service(msgspec.Struct, frozen=True):
     environment: Environment | None = None
     timeout: float = 60.0
     max_timeout: float | None = None
-    toolsets: tuple[str, ...] = TOOLSETS
+    toolsets: tuple[str, ...] = DEFAULT_TOOLSETS
     max_safety: str | None = None
     categories: tuple[str, ...] = ()
     strict: bool = False
@@ -178,35 +194,54 @@ def _studio(
     return OpenedImages(Gallery(images), open_image)
 
 
+def chosen_tools(toolsets: Iterable[str]) -> frozenset[str]:
+    """Return the names of the tools of these sets."""
+    return frozenset().union(*(TOOLSETS[name] for name in toolsets))
+
+
 def _image_tools(
     images: tuple[Image, ...], service: Service, studio: OpenedImages | None, site: Site
-) -> Iterator[Tool]:
+) -> list[Tool]:
+    from gramercy.toolsets.core import core_tools
     from gramercy.toolsets.factory import Workshop
+    from gramercy.toolsets.session import session_tools
+    from gramercy.toolsets.time_travel import time_travel_tools
+    from gramercy.toolsets.workspace import Workspace
 
+    chosen = chosen_tools(service.toolsets)
     gallery = studio or Gallery(images)
-    workshop = Workshop(gallery, service.max_timeout)
+
+    def workshop(source: ImageSource) -> Workshop:
+        return Workshop(source, service.max_timeout, open_world=partial(_reaches_out, service), beside=chosen)
+
+    shop = workshop(gallery)
+    tools = [
+        *core_tools(shop, Workspace(site.path)),
+        *session_tools(shop, images[0].language)[1:],
+        *time_travel_tools(shop),
+    ]
+    spoken = LANGUAGES if studio is not None else (image.language for image in images)
+    # The one tool that is named after a language.
+    tools += [
+        session_tools(workshop(Speakers(gallery, language)), language)[0]
+        for language in dict.fromkeys(spoken)
+    ]
     if studio is not None:
         from gramercy.toolsets.opened_images import opened_image_tools
 
-        yield from opened_image_tools(studio)
-    if "core" in service.toolsets:
-        from gramercy.toolsets.core import core_tools
-        from gramercy.toolsets.workspace import Workspace
+        tools += opened_image_tools(studio)
+    return [tool for tool in tools if tool.name in chosen]
 
-        yield from core_tools(workshop, Workspace(site.path))
-    if "session" in service.toolsets:
-        from gramercy.toolsets.session import session_tools
 
-        yield from session_tools(workshop, images[0].language)[1:]
-        spoken = LANGUAGES if studio is not None else (image.language for image in images)
-        for language in dict.fromkeys(spoken):
-            # The one tool that is named after a language.
-            speakers = Workshop(Speakers(gallery, language), service.max_timeout)
-            yield session_tools(speakers, language)[0]
-    if "time-travel" in service.toolsets:
-        from gramercy.toolsets.time_travel import time_travel_tools
+def _reaches_out(service: Service) -> bool:
+    """Tell whether evaluated code can reach anything but the project; asked when tools are first listed."""
+    environment = service.environment
+    if not service.sandbox or (environment and (environment.network == "open" or environment.publish)):
+        return True
+    # Landlock, which is used where bubblewrap does not work, leaves the sockets of local servers in reach.
+    from gramercy.images.sandbox import Confinement, why_not
 
-        yield from time_travel_tools(workshop)
+    return why_not(Confinement.BUBBLEWRAP) is not None
 
 
 def _add_sources(registry: Registry, sources: tuple[str, ...]) -> None:
@@ -217,7 +252,7 @@ def _add_sources(registry: Registry, sources: tuple[str, ...]) -> None:
     if taken:
         raise SourceError(
             f"{', '.join(sources)} defines {', '.join(taken)}, which the images have too: rename, "
-            "or leave their set of tools out with --toolset"
+            "or choose other tools for them with --toolset"
         )
     registry.register_all(loaded.library().values())
 
@@ -256,9 +291,22 @@ def _engine(registry: Registry, images: tuple[Image, ...], service: Service, sit
         max_safety=service.max_safety,
         categories=service.categories or None,
     )
+    if images:
+        engine.served_elsewhere(elsewhere(service.toolsets))
     if images and site.trouble:
         engine.begin_with(site)
     return engine
+
+
+def elsewhere(toolsets: Iterable[str]) -> dict[str, str]:
+    """Return for each tool that is in none of these sets how to get it."""
+    here = chosen_tools(toolsets)
+    options = " ".join(f"--toolset {name}" for name in toolsets)
+    return {
+        tool: f"it is in the toolset {name}: start the server with {options} --toolset {name}"
+        for name in reversed(TOOLSETS)
+        for tool in TOOLSETS[name] - here
+    }
 
 
 def _policy(path: str | None) -> Policy | None:

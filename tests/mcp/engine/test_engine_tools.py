@@ -98,7 +98,7 @@ def test_the_answer_to_the_seeds_example_is_the_seeds_example(serve, desk):
 def test_an_unknown_tool_is_invalid_params(serve, desk, version):
     """Seed 003, Protocol Errors."""
     error = desk(serve(echo), version).now("tools/call", {"name": "ecko", "arguments": {}})["error"]
-    assert (error["code"], error["message"]) == (-32602, "Unknown tool: ecko")
+    assert (error["code"], error["message"]) == (-32602, "Unknown tool: ecko\nDid you mean echo?")
     assert error["data"] == {"didYouMean": ["echo"]}
 
 
@@ -192,8 +192,9 @@ def test_a_ceiling_hides_tools_and_refuses_their_calls(serve, desk, version):
     client = desk(engine, version, ceiling=Safety.SAFE)
     assert [entry["name"] for entry in client.now("tools/list")["tools"]] == ["echo"]
     error = client.now("tools/call", {"name": "touch", "arguments": {"path": "x"}})["error"]
-    assert (error["code"], error["message"]) == (-32602, "Unknown tool: touch")
-    assert error["data"] == {"reason": "touch is cautious, and this client may use tools up to safe"}
+    reason = "touch is cautious, and this client may use tools up to safe"
+    assert (error["code"], error["message"]) == (-32602, f"Unknown tool: touch\n{reason}")
+    assert error["data"] == {"reason": reason}
     names = [entry["name"] for entry in desk(engine, version).now("tools/list")["tools"]]
     assert names == ["echo", "touch"]
 
@@ -202,7 +203,8 @@ def test_only_tools_of_the_chosen_categories_are_served(serve, desk):
     """contracts.md, get-agent-q-tools."""
     client = desk(serve(echo, touch, categories=[":files"]), MODERN)
     assert [entry["name"] for entry in client.now("tools/list")["tools"]] == ["touch"]
-    assert client.now("tools/call", {"name": "echo"})["error"]["message"] == "Unknown tool: echo"
+    said = client.now("tools/call", {"name": "echo"})["error"]["message"]
+    assert said == "Unknown tool: echo\necho is in none of the categories that this server shows"
 
 
 PICTURE = ToolOutput(

@@ -19,7 +19,7 @@ import msgspec
 
 from gramercy.ui.cli.options import LEVELS, environment_options, place_options, policy_option, timeout_option
 from gramercy.ui.cli.terminal import visible
-from gramercy.workbench.serving import FURTHER_TOOLSETS, TOOLSETS, Service, open_server
+from gramercy.workbench.serving import DEFAULT_TOOLSETS, TOOLSETS, Service, open_server
 from gramercy.workbench.settings import LAST_PORT
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def _what_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--toolset",
             "toolsets",
             multiple=True,
-            type=click.Choice([*TOOLSETS, *FURTHER_TOOLSETS]),
-            help="Only these sets of the tools of images; may be given several times. With images, callers "
-            "can open more of them.",
+            type=click.Choice(list(TOOLSETS)),
+            help="These sets of the tools of images instead of the default one; may be given several times. "
+            "With images, callers can open more of them.",
         ),
         click.option(
             "--categories",
@@ -189,7 +189,7 @@ def serve(*, stdio: bool, http: tuple[str, int] | None, **options: Any) -> None:
     stdio names (roots), else in an empty directory; the first reply says so.
     """
     about_http = take_http_options(options)
-    toolsets = options.pop("toolsets") or TOOLSETS
+    toolsets = options.pop("toolsets") or DEFAULT_TOOLSETS
     service = Service(toolsets=toolsets, **options)
     if http is None:
         refuse_http_options(about_http)

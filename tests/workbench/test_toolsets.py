@@ -1,0 +1,150 @@
+"""Which tools a server lists, what they cost a model, and what clients are told about each."""
+
+from __future__ import annotations
+
+import json
+import re
+from math import ceil
+
+import pytest
+
+from gramercy.images.environment import Environment, Network, PublishedPort
+from gramercy.images.sandbox import Confinement, why_not
+from gramercy.mcp.jsonrpc import LATEST_LEGACY
+from gramercy.mcp.listing import described
+from gramercy.workbench.serving import DEFAULT_TOOLSETS, TOOLSETS, Service, open_server
+
+MOST_TOOLS, MOST_TOKENS = 26, 4_500
+# So many are free today for the tools of a project: searching and editing files, definitions, tests.
+FREE_TOOLS = 6
+# No tokenizer is needed for a bound: English text and JSON of schemas have 4 to 4.6 characters in a token.
+CHARACTERS_IN_A_TOKEN = 4
+EVALUATING = {"evaluate-lisp", "evaluate-python", "eval_form", "compile_form", "load-system"}
+HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+READS = (True, False, True, False)
+
+
+def listed(*toolsets, images=("sbcl",), **options):
+    """Return the tools of a server as its clients see them, by name."""
+    server = open_server(Service(images=images, toolsets=toolsets or DEFAULT_TOOLSETS, **options))
+    try:
+        settings = server.engine._settings
+        tools = settings.registry.library().values()
+        return {tool.name: described(tool, settings.policy, LATEST_LEGACY) for tool in tools}
+    finally:
+        server.close(1)
+
+
+def tokens(tools):
+    """Return about how many tokens the tools cost a model, which sees names, descriptions and schemas."""
+    shown = [
+        {key: tool[key] for key in ("name", "description", "inputSchema", "outputSchema") if key in tool}
+        for tool in tools.values()
+    ]
+    return ceil(len(json.dumps(shown, separators=(",", ":"), ensure_ascii=False)) / CHARACTERS_IN_A_TOKEN)
+
+
+def hints(tool):
+    return tuple(tool["annotations"][name] for name in HINTS)
+
+
+@pytest.mark.contract("decision.15.default")
+@pytest.mark.parametrize(
+    ("images", "free"), [(("sbcl",), 1_750), (("python",), 1_750), (("sbcl", "python"), 1_300)]
+)
+def test_the_default_list_is_small_and_leaves_room(images, free):
+    """A lean default: at most 26 tools and 4,500 tokens, with room for the tools of a working day."""
+    tools = listed(images=images)
+    assert len(tools) <= MOST_TOOLS - FREE_TOOLS
+    assert tokens(tools) <= MOST_TOKENS - free
+
+
+@pytest.mark.contract("decision.15.default")
+def test_the_default_list_has_one_tool_for_one_job():
+    """evaluate-lisp and eval_form do the same."""
+    tools = listed()
+    assert set(tools) & EVALUATING == {"evaluate-lisp", "load-system"}
+    taken = {name for tool in tools.values() for name in tool["inputSchema"]["properties"]}
+    assert not taken & {"form", "handle"}
+
+
+@pytest.mark.contract("decision.15.core", "decision.15.session")
+def test_the_sets_of_the_contracts_are_exact():
+    """Decision 15: --toolset core gives the eighteen and --toolset session the four."""
+    assert len(listed("core")) == 18
+    assert set(listed("core")) == TOOLSETS["core"]
+    assert set(listed("session")) == {"evaluate-lisp", "list-definitions", "load-system", "reset-session"}
+    assert set(listed("session", images=("python",))) == TOOLSETS["session"] - {"evaluate-lisp"}
+
+
+def test_every_set_has_the_tools_that_its_table_names():
+    """A table that is wrong would send callers to the wrong set."""
+    for name, tools in TOOLSETS.items():
+        assert set(listed(name, images=("sbcl", "python"))) == tools, name
+    assert set(listed(*TOOLSETS, images=("sbcl", "python"))) == frozenset().union(*TOOLSETS.values())
+
+
+@pytest.mark.parametrize("toolset", TOOLSETS)
+def test_no_text_names_a_tool_that_is_not_listed_with_it(toolset):
+    """A model must not be sent to tools that it does not have."""
+    tools = listed(toolset)
+    others = frozenset().union(*TOOLSETS.values()) - set(tools)
+    texts = " ".join(f"{tool['description']} {tool['inputSchema']}" for tool in tools.values())
+    assert set(re.findall(r"[a-z]+(?:[-_][a-z]+)+", texts)) & others == set()
+
+
+@pytest.mark.parametrize("toolset", TOOLSETS)
+def test_every_tool_has_a_title_of_its_own(toolset):
+    """Clients show the title to people."""
+    titles = [tool["title"] for tool in listed(toolset, images=("sbcl", "python")).values()]
+    assert len(set(titles)) == len(titles)
+    assert all(0 < len(title) <= 40 and title[0].isupper() for title in titles)
+
+
+# Read-only, destructive, idempotent, open world: in a sandbox without network.
+CONFINED = {
+    "evaluate-lisp": (False, True, False, False),
+    "evaluate-python": (False, True, False, False),
+    "eval_form": (False, True, False, False),
+    "compile_form": (False, True, False, False),
+    "load-system": (False, True, False, False),
+    "macroexpand_form": (False, False, True, False),
+    "preview_form": (False, False, True, False),
+    "checkpoint_image": (False, False, True, False),
+    "undo_last": (False, False, False, False),
+    "rollback_image": (False, True, True, False),
+    "reset-session": (False, True, True, False),
+    "write_file": (False, True, True, False),
+    "propose_file_edit": (False, True, True, False),
+    "open_image": (False, False, False, False),
+    "close_image": (False, True, True, False),
+}
+
+
+@pytest.mark.skipif(why_not(Confinement.BUBBLEWRAP) is not None, reason="needs bubblewrap")
+def test_annotations_say_what_is_true_in_a_sandbox_without_network():
+    """True annotations: clients decide by them whom they ask."""
+    found = {name: hints(tool) for name, tool in listed(*TOOLSETS).items()}
+    assert {name: found[name] for name in CONFINED} == CONFINED
+    assert {found[name] for name in found.keys() - CONFINED} == {READS}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sandbox": False},
+        {"environment": Environment(network=Network.OPEN)},
+        {"environment": Environment(publish=(PublishedPort(8080, 80),))},
+    ],
+)
+def test_evaluated_code_that_can_reach_others_is_an_open_world(options):
+    """Derived from the confinement of the image."""
+    tools = listed(*TOOLSETS, **options)
+    reaching = {name for name, tool in tools.items() if tool["annotations"]["openWorldHint"]}
+    assert reaching == EVALUATING | {"macroexpand_form", "undo_last"}
+
+
+def test_where_only_landlock_works_the_sockets_of_local_servers_are_in_reach(monkeypatch):
+    """Derived from the confinement of the image: Landlock does not hold back unix sockets."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert listed()["evaluate-lisp"]["annotations"]["openWorldHint"] is True
