@@ -115,6 +115,9 @@ def fault_text(fault: ImageFault) -> str:
     if fault.suggestions:
         text += f"\nDid you mean {' or '.join(fault.suggestions)}?"
     sections = [text, *_backtrace("[Backtrace]", fault.backtrace)]
+    # Every evaluation can be left by ABORT: that is what has happened.
+    if restarts := [name for name in fault.restarts if name != "ABORT"]:
+        sections.append(f"[Restarts] {', '.join(restarts)}")
     for cause in fault.causes:
         heading = "[Caused by]" if cause.relation == "cause" else "[While handling]"
         sections += [f"{heading} {cause.type}\n{_bounded(cause.message)}"]
