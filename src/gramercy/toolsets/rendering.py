@@ -52,8 +52,8 @@ def evaluation_text(reply: Reply, *, can_read_on: bool = False) -> str:
 
 def values_text(reply: Reply) -> str:
     """Write the values of the last form, one line each."""
-    values = [f"=> {value}" for value in reply.values]
-    text = "\n".join(values) or NO_VALUES
+    values = reply.values
+    text = "=> " + "\n=> ".join(values) if values else NO_VALUES
     if len(text) <= MOST_VALUES:
         return text
     return f"{text[:MOST_VALUES]}\n… [values cut: {MOST_VALUES:,} of {len(text):,} characters shown]"
@@ -61,6 +61,8 @@ def values_text(reply: Reply) -> str:
 
 def output_sections(reply: Reply, *, can_read_on: bool = False) -> list[str]:
     """Return the sections for output and warnings; empty ones are left out."""
+    if not (reply.stdout or reply.stderr or reply.log or reply.warnings):
+        return []  # as most evaluations
     sections = [
         f"[{stream}]\n{output_text(reply, stream, can_read_on=can_read_on)}"
         for stream in STREAMS
