@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gramercy.images.base import Reply
 
 # Longer than anything takes on a busy machine.
-BOUND = 20.0
+BOUND = 60.0
 
 
 def start_server(*options: str, cwd: Path, **environment: str) -> StdioClient:

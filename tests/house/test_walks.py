@@ -295,8 +295,8 @@ MOST_MODULES = {
     "safe, dictionary": 6,
     "safe, ToolCall": 6,
     "dangerous, approved": 9,
-    "evaluate-lisp over stdio": 27,
-    "approval over HTTP": 30,
+    "evaluate-lisp over stdio": 24,
+    "approval over HTTP": 28,
 }
 
 

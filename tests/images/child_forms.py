@@ -873,15 +873,15 @@ DESCRIBED: Table = {
         ("Thing", {"kind": "class"}, "(a, *, b: int = 2)"),
         ("LIMIT", {"kind": "variable"}, "10"),
         ("Base", {"kind": "class"}, "The base."),
-        ("Thing.method", {"kind": "function"}, "(self, x)"),
-        ("Thing.prop", {"kind": "variable"}, "property"),
-        ("__main__:Thing.method", {"kind": "function"}, "(self, x)"),
+        ("Thing.method", {"kind": "method"}, "(self, x)"),
+        ("Thing.prop", {"kind": "property"}, "property"),
+        ("__main__:Thing.method", {"kind": "method"}, "(self, x)"),
         ("__main__.helper", {"kind": "function"}, "Help out."),
         ("json.dumps", {"kind": "function"}, "Serialize"),
         ("json:dumps", {"kind": "function"}, "Serialize"),
         ("len", {"kind": "function"}, "(obj, /)"),
         ("dict", {"kind": "class"}, "dict"),
-        ("json", {"kind": "import"}, "module"),
+        ("json", {"kind": "module"}, "is a package"),
         ("os.path.join", {"kind": "function"}, "(a, *p)"),
     ],
 }
@@ -904,13 +904,21 @@ ARGLISTS: Table = {
         ("part", "part(m=3, *rest, k: int | None = None, **more) -> int"),
         (
             "Data",
-            "Data(x: int, y: list[int] = <dataclasses._HAS_DEFAULT_FACTORY_CLASS object>, z: str = 'zed') -> None",
+            "Data(x: int, y: list[int] = <factory>, z: str = 'zed') -> None",
         ),
         ("len", "len(obj, /)"),
         ("print", "print(*args, sep=' ', end='\\n', file=None, flush=False)"),
         ("str.upper", "upper(self, /)"),
         ("Base", "Base()"),
-        ("dict", "dict: no argument list is known"),
+        (
+            "dict",
+            (
+                "dict: no argument list is known. Its documentation says:\n  dict() -> new empty dictionary\n"
+                "  dict(mapping) -> new dictionary initialized from a mapping object's\n"
+                "  dict(iterable) -> new dictionary initialized as if via:\n"
+                "  dict(**kwargs) -> new dictionary initialized with the name=value pairs"
+            ),
+        ),
     ],
 }
 
@@ -1004,8 +1012,8 @@ SLOTS: Table = {
             "Thing",
             {
                 "kind": {"class": "Base", "source": "annotation", "type": "str", "default": "'b'"},
+                "a": {"source": "__slots__", "default": "a"},
                 "prop": {"source": "property"},
-                "a": {"source": "__slots__"},
             },
         ),
         (

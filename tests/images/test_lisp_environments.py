@@ -197,6 +197,7 @@ def test_an_error_in_a_definition_is_told_with_its_place(project, opened, text):
     assert loaded(image, "good") == ":GOOD"
 
 
+@pytest.mark.undisturbed
 def test_a_project_with_50000_files_starts_no_slower(project, opened):
     """Bad input: a project with 50,000 files; the walk is bounded, and says so."""
     write_system(project / "a", "near")
@@ -744,6 +745,7 @@ def plain_seconds():
     return float(done.stdout)
 
 
+@pytest.mark.undisturbed
 @needs("cl-ppcre")
 def test_the_second_image_is_as_fast_as_sbcl_with_a_warm_cache(project, opened):
     """Speed: at most a quarter of the first image, and 1.5 times of SBCL with a warm cache."""

@@ -125,7 +125,7 @@ def test_what_fails_leaves_the_old_module_in_place(live, tmp_path, text, kind):
     if kind == "SyntaxError":
         assert (error["file"], error["line"], error["backtrace"]) == (str(tmp_path / "fragile.py"), 3, [])
     else:
-        assert error["backtrace"] == [f"0: <module> at {tmp_path / 'fragile.py'}:3"]
+        assert error["backtrace"] == [f"0: <module> at {tmp_path / 'fragile.py'}:3: 1 / 0"]
     assert "reloaded" not in reply
     assert live.value("import fragile, lower\nfragile.f(), lower.n") == "(1, 1)"
     write(tmp_path / "fragile.py", "from lower import n\ndef f(): return n * 10\n")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gramercy.images.base import Reply
-from gramercy.images.evaluations import PATIENCE
+from gramercy.images.connection import PATIENCE
 
 SLOWLY = {
     "sbcl": '(dotimes (i 3) (format t "turn ~d~%" i) (sleep 0.4))',

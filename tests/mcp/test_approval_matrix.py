@@ -23,7 +23,7 @@ ANSWERS = {
     "approve": (YES, None),
     "deny": (desk.NO, "User denied tool execution: not today"),
     "decline": ({"action": "decline"}, "{tool} was not run: the client declined after"),
-    "cancel": ({"action": "cancel"}, "{tool} was not run: the question was dismissed at the client"),
+    "cancel": ({"action": "cancel"}, "{tool} was not run: the client dismissed the question after"),
     "empty": ({"action": "accept"}, None),
     "odd": (
         {"action": "accept", "content": {"decision": "yes"}},

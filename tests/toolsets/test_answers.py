@@ -88,7 +88,7 @@ def test_every_part_of_an_answer_can_be_read_to_its_end(paper_desk, paper, strea
         "stdout": "oo",
         "stderr": "ee",
         "values": "vv",
-        "error": "CONTINUE",
+        "error": "(G)",
         "warnings": "ww",
         "log": "ll",
     }

@@ -18,7 +18,7 @@ import pytest
 from gramercy.images.caches import cache_directory
 from gramercy.ui.cli.main import main
 
-BOUND = 20
+BOUND = 60
 
 
 @pytest.fixture

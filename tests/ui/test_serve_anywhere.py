@@ -377,7 +377,7 @@ def test_a_command_in_no_project_evaluates_in_an_empty_directory(home, place):
         env={**os.environ, "HOME": str(home), "NO_COLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     found = re.fullmatch(r"=> '(/.*)'\n", done.stdout)

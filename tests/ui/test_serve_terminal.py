@@ -14,7 +14,7 @@ from time import monotonic
 
 import pytest
 
-BOUND = 20
+BOUND = 60
 TOOLS = '''
 from gramercy import tool
 

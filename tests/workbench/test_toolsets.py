@@ -10,8 +10,8 @@ import pytest
 
 from gramercy.images.environment import Environment, Network, PublishedPort
 from gramercy.images.sandbox import Confinement, why_not
+from gramercy.mcp.jsonrpc import LATEST_LEGACY
 from gramercy.mcp.listing import described
-from gramercy.mcp.versions import LATEST_LEGACY
 from gramercy.workbench.serving import DEFAULT_TOOLSETS, TOOLSETS, Service, open_server
 
 MOST_TOOLS, MOST_TOKENS = 26, 4_500

@@ -5,13 +5,14 @@ What is shown of a call outside of the journal goes through `without_secrets`.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from enum import StrEnum
 from itertools import count
 from threading import Lock
 from time import time
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -95,6 +96,18 @@ class Journal(Protocol):
 
     def entries(self) -> list[Entry]:
         """Return what is remembered, oldest first."""
+
+
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def canonical_text(value: Any) -> str:
+    """Write JSON values so that equal values have equal texts."""
+    try:
+        return _encode_sorted(value).decode()
+    except (OverflowError, UnicodeError):
+        # It cannot write an integer of more than 64 bits, nor half of a surrogate pair.
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 class MemoryJournal:

@@ -16,8 +16,7 @@ from gramercy.errors import DeadlineExceededError, ExecutionError
 from gramercy.execution.callers import must_pass
 from gramercy.execution.calls import ToolResult, error_text, text_for_model
 from gramercy.execution.hooks import notify
-from gramercy.execution.journal import State, without_secrets
-from gramercy.execution.seal import canonical_text
+from gramercy.execution.journal import State, canonical_text, without_secrets
 from gramercy.tools.content import ToolOutput, blocks_text
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import time
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from gramercy.execution.journal import canonical_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,18 +67,6 @@ def seal_call(
         target=_digest(repr(state)),
         expires_at=None if lifetime is None else time.monotonic() + lifetime,
     )
-
-
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
-
-
-def canonical_text(value: Any) -> str:
-    """Write JSON values so that equal values have equal texts."""
-    try:
-        return _encode_sorted(value).decode()
-    except (OverflowError, UnicodeError):
-        # It cannot write an integer of more than 64 bits, nor half of a surrogate pair.
-        return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _digest(value: Any) -> str:

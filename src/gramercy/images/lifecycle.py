@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.images.checkpoints import Past
-    from gramercy.images.connection import Connection
-    from gramercy.images.evaluations import Evaluation
+    from gramercy.images.connection import Connection, Evaluation
 
 # A checkpoint forks after the reply and connects within milliseconds; this is for a loaded machine.
 MEETING_SECONDS = 2.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError, ImageGoneError
 from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
-from gramercy.images.evaluations import Evaluation, Wait, with_output
+from gramercy.images.connection import Evaluation, Wait, with_output
 from gramercy.images.lifecycle import Lifecycle
 from gramercy.images.runner import Runner
 from gramercy.images.states import (

@@ -20,7 +20,7 @@ import msgspec
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
 from gramercy.images.base import HistoryEntry, ImageFault, Reply
-from gramercy.images.evaluations import Wait, with_output
+from gramercy.images.connection import Wait, with_output
 from gramercy.images.lifecycle import MEETING_SECONDS
 from gramercy.images.output import Printed
 from gramercy.images.processes import TURN_SECONDS
@@ -28,7 +28,7 @@ from gramercy.images.processes import TURN_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.images.evaluations import Evaluation
+    from gramercy.images.connection import Evaluation
     from gramercy.images.lifecycle import Lifecycle
     from gramercy.images.processes import Family
 

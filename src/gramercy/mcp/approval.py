@@ -178,7 +178,7 @@ class Approver:
 
 
 # Nobody reads a question and refuses it in less: such an answer comes from the program, as that of
-# `claude -p` and `codex exec`, which declare that they can ask and decline at once.
+# `claude -p` and `codex exec`, which declare that they can ask, and dismiss or decline at once.
 PERSON_SECONDS = 1.0
 # A person who cannot write the arguments in three tries is better served by the model.
 MOST_TRIES = 3
@@ -186,14 +186,13 @@ MOST_TRIES = 3
 
 def _unaccepted(action: str, seconds: float) -> Denied:
     """Read a refusal; that a person decided is said only where one can have."""
-    if action == "cancel":
-        return Denied("the question was dismissed at the client, without a decision", Refuser.CLIENT)
-    if seconds >= PERSON_SECONDS:
+    if seconds < PERSON_SECONDS:
+        done = "declined" if action == "decline" else "dismissed the question"
+        text = f"the client {done} after {seconds:.2f} s, without telling whether a person was asked"
+        return Denied(f"{text} (one that runs unattended does that)", Refuser.CLIENT)
+    if action == "decline":
         return Denied()
-    return Denied(
-        f"the client declined after {seconds:.2f} s, without telling whether a person was asked",
-        Refuser.CLIENT,
-    )
+    return Denied("the question was dismissed at the client, without a decision", Refuser.CLIENT)
 
 
 class Manner(Enum):
@@ -212,7 +211,9 @@ MANNERS = {"claude-code": Manner.BARE, "codex-mcp-client": Manner.CHOICE}
 # A dialog of a client shows some screens of text: arguments on two, what the call would do on six.
 LONGEST_SHOWN = 4_000
 LONGEST_EFFECT = 12_000
-# Claude Code shows three lines of a question, cut at the edge of the terminal: these say it in short.
+# Claude Code shows three lines of a question, cut at the edge of the terminal: these say it in short, the
+# call on the first and what it would do on two more.
+FEW_LINES = 2
 LONGEST_LINE = 160
 LONGEST_VALUE = 60
 # A person goes through no more switches than this; beyond, the edit is decided as a whole.
@@ -271,10 +272,8 @@ class ApprovalQuestion:
 
     def _described(self, hunk: Hunk) -> dict[str, Any]:
         is_unseen = hunk.number in self._unseen
-        size = f"{len(hunk.removed)} lines out, {len(hunk.added)} in"
-        about = f"Apply this hunk ({size})" + ("; it is too long to be shown here" if is_unseen else "")
-        if self._manner is Manner.MORE and not is_unseen:
-            about = _printable(str(hunk))
+        about = f"+{len(hunk.added)} -{len(hunk.removed)} lines: "
+        about += "too long to be shown here" if is_unseen else _cut(_printable(" ".join(_changed(str(hunk)))))
         default = not is_unseen and self._manner is not Manner.MORE
         title = f"Hunk {hunk.number}, line {hunk.start + 1}"
         return {"type": "boolean", "title": title, "description": about, "default": default}
@@ -359,9 +358,9 @@ def question_text(request: ApprovalRequest, chosen_from: list[Hunk]) -> str:
     given = {name: value for name, value in request.arguments.items() if name not in hidden}
     in_short, is_whole = _in_short(given)
     effect = "\n".join(map(str, chosen_from)) or request.effect
-    lines = [f"Run {tool.name} ({tool.level_word})?"]
+    lines = [f"Run {tool.name} ({tool.level_word})? {in_short}".rstrip()]
     lines += [f"Asked again: {change}" for change in request.changes]
-    lines += [line for line in (in_short, _gist(effect)) if line]
+    lines += _gist(effect)
     if not is_whole:
         lines.append(_bounded(json.dumps(given, indent=2, ensure_ascii=False, sort_keys=True), LONGEST_SHOWN))
     if "\n" in effect:
@@ -383,14 +382,21 @@ def _in_short(arguments: dict[str, Any]) -> tuple[str, bool]:
     return _cut(line), is_whole and len(line) <= LONGEST_LINE
 
 
-def _gist(effect: str) -> str:
-    """Say on one line what the call would do; of a difference, how large it is."""
-    lines = effect.split("\n")
-    if not lines[0].startswith(("--- ", "@@ ")):
-        return _cut(lines[0])
-    body = [line for line in lines if not line.startswith(("--- ", "+++ "))]
-    added, removed = (sum(line.startswith(sign) for line in body) for sign in "+-")
-    return f"+{added} -{removed} lines"
+def _gist(effect: str) -> list[str]:
+    """Say on one or two lines what the call would do; of a difference, how large it is and how it begins."""
+    if not effect.startswith(("--- ", "@@ ")):
+        return [_cut(effect.split("\n", maxsplit=1)[0])] if effect else []
+    changed = _changed(effect)
+    if len(changed) <= FEW_LINES:
+        return [_cut(line) for line in changed]
+    added = sum(line.startswith("+") for line in changed)
+    return [f"+{added} -{len(changed) - added} lines, beginning with", _cut(changed[0])]
+
+
+def _changed(difference: str) -> list[str]:
+    """Return the lines of a difference that come and go."""
+    lines = difference.split("\n")
+    return [line for line in lines if line[:1] in {"+", "-"} and not line.startswith(("+++ ", "--- "))]
 
 
 def _cut(line: str) -> str:

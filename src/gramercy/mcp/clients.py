@@ -15,8 +15,18 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from msgspec import UNSET
 
 from gramercy.errors import ExecutionError, ProtocolError, ToolError
-from gramercy.mcp.jsonrpc import Code, Id, Message, encode, notification, request
-from gramercy.mcp.versions import CLIENT_KEY, LOG_LEVEL_KEY, Request, missing_capability
+from gramercy.mcp.jsonrpc import (
+    CLIENT_KEY,
+    LOG_LEVEL_KEY,
+    Code,
+    Id,
+    Message,
+    Request,
+    encode,
+    missing_capability,
+    notification,
+    request,
+)
 from gramercy.tools.arguments import validate_tool_args
 from gramercy.tools.context import Call
 

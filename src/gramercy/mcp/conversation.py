@@ -36,17 +36,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import ExecutionError, ProtocolError
-from gramercy.mcp.jsonrpc import Code, success
+from gramercy.mcp.jsonrpc import Code, success, unexpected
 from gramercy.mcp.parked import ParkedCalls, input_responses
-from gramercy.mcp.versions import unexpected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from gramercy.mcp.base import Answer
     from gramercy.mcp.clients import Clients, ServedCall
+    from gramercy.mcp.jsonrpc import Request, Shaper
     from gramercy.mcp.tasks import Task, TaskMethods
-    from gramercy.mcp.versions import Request, Shaper
 
 # A handler that asks in a loop must not keep a person busy for ever.
 MOST_QUESTIONS = 100

@@ -17,23 +17,26 @@ from gramercy.mcp import jsonrpc
 from gramercy.mcp.approval import ApprovalQueue, Approver
 from gramercy.mcp.clients import LEVELS, Clients, ServedCall
 from gramercy.mcp.conversation import AsTask, Conversations
-from gramercy.mcp.jsonrpc import Code, Message, invalid_params, read_frame
+from gramercy.mcp.jsonrpc import (
+    DISCOVER_TTL_MS,
+    LATEST_LEGACY,
+    SUPPORTED,
+    TASKS,
+    Code,
+    Message,
+    Request,
+    Shaper,
+    agree,
+    invalid_params,
+    read_frame,
+    read_request,
+    unexpected,
+)
 from gramercy.mcp.listing import PAGE_SIZE, ToolListing, View
 from gramercy.mcp.resources import CatalogMethods
 from gramercy.mcp.subscriptions import Subscriptions
 from gramercy.mcp.tasks import Task, TaskMethods, TaskStore
 from gramercy.mcp.tool_calls import ToolCalls
-from gramercy.mcp.versions import (
-    DISCOVER_TTL_MS,
-    LATEST_LEGACY,
-    SUPPORTED,
-    TASKS,
-    Request,
-    Shaper,
-    agree,
-    read_request,
-    unexpected,
-)
 from gramercy.tools.context import enter_call, leave_call
 from gramercy.tools.safety import Safety
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from gramercy.mcp.jsonrpc import encode, invalid_params
-from gramercy.mcp.versions import LATEST_LEGACY, LIST_TTL_MS, Request, Shaper
+from gramercy.mcp.jsonrpc import LATEST_LEGACY, LIST_TTL_MS, Request, Shaper, encode, invalid_params
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import ExecutionError
-from gramercy.execution.seal import canonical_text
+from gramercy.execution.journal import canonical_text
 from gramercy.mcp.jsonrpc import invalid_params
 
 if TYPE_CHECKING:
     import asyncio
 
     from gramercy.mcp.conversation import Conversation
-    from gramercy.mcp.versions import Request
+    from gramercy.mcp.jsonrpc import Request
 
 # Each has a task of the event loop and what its handler holds, some kilobytes, until a person decides.
 MOST_PARKED = 1_000

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from gramercy.mcp.catalogue import Catalog, Prompt, Resource, Template
-    from gramercy.mcp.versions import Request, Shaper
+    from gramercy.mcp.jsonrpc import Request, Shaper
 
 LONGEST_URI = 4_000  # browsers and servers stop at 2,000 to 8,000
 MOST_COMPLETIONS = 100  # the most that the protocol allows

@@ -8,8 +8,15 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from gramercy.mcp import jsonrpc
-from gramercy.mcp.jsonrpc import invalid_params, notification
-from gramercy.mcp.versions import SUBSCRIPTION_KEY, TASKS, Request, Shaper, missing_capability
+from gramercy.mcp.jsonrpc import (
+    SUBSCRIPTION_KEY,
+    TASKS,
+    Request,
+    Shaper,
+    invalid_params,
+    missing_capability,
+    notification,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from gramercy.errors import ProtocolError
-from gramercy.mcp.jsonrpc import Code, encode, invalid_params
-from gramercy.mcp.listing import page_of
-from gramercy.mcp.parked import input_responses
-from gramercy.mcp.versions import (
+from gramercy.mcp.jsonrpc import (
     RELATED_TASK_KEY,
     TASKS,
+    Code,
     Request,
     Shaper,
+    encode,
+    invalid_params,
     missing_capability,
     unexpected,
 )
+from gramercy.mcp.listing import page_of
+from gramercy.mcp.parked import input_responses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

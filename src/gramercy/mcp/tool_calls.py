@@ -15,9 +15,8 @@ from gramercy.errors import ProtocolError
 from gramercy.execution.calls import ToolResult
 from gramercy.gram.suggestion import suggest
 from gramercy.mcp.conversation import AsTask
-from gramercy.mcp.jsonrpc import Code, invalid_params
+from gramercy.mcp.jsonrpc import LATEST_LEGACY, TASKS, Code, invalid_params, missing_capability
 from gramercy.mcp.listing import AS_TASK, ONLY_AS_TASK, task_support
-from gramercy.mcp.versions import LATEST_LEGACY, TASKS, missing_capability
 from gramercy.tools.content import (
     AudioBlock,
     Block,
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
     from gramercy.execution.executor import Executor
     from gramercy.execution.policy import Policy
     from gramercy.mcp.base import Peer, Preface
+    from gramercy.mcp.jsonrpc import Request, Shaper
     from gramercy.mcp.listing import ToolListing
-    from gramercy.mcp.versions import Request, Shaper
     from gramercy.tools.library import ToolLibrary
     from gramercy.tools.safety import Safety
     from gramercy.tools.tool import Tool

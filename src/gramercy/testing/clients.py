@@ -17,7 +17,7 @@ from time import monotonic
 from typing import IO, TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from gramercy.mcp.versions import CAPABILITIES_KEY, CLIENT_KEY, LATEST_LEGACY, MODERN, VERSION_KEY
+from gramercy.mcp.jsonrpc import CAPABILITIES_KEY, CLIENT_KEY, LATEST_LEGACY, MODERN, VERSION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -209,14 +209,13 @@ def fault_text(fault: ImageFault, *, whole: bool = False) -> str:
     if fault.suggestions:
         text += f"\nDid you mean {' or '.join(fault.suggestions)}?"
     sections = [text, *_backtrace(fault.backtrace, whole=whole)]
+    # Every evaluation can be left by ABORT: that is what has happened.
+    if restarts := [name for name in fault.restarts if name != "ABORT"]:
+        sections.append(f"[Restarts] {', '.join(restarts)}")
     for cause in fault.causes:
         heading = "[Caused by]" if cause.relation == "cause" else "[While handling]"
         sections += [f"{heading} {cause.type}\n{_message(cause.message, whole=whole)}"]
         sections += _backtrace(cause.backtrace, whole=whole)
-    # Each error can be aborted, which is what has happened to it.
-    restarts = [name for name in fault.restarts if name != "ABORT"]
-    if restarts:
-        sections.append(f"[Restarts] {', '.join(restarts)}")
     return "\n\n".join(sections)
 
 

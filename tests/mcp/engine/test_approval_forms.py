@@ -96,12 +96,17 @@ def test_to_accept_a_form_as_it_comes_is_to_approve(answered, era, client):
     assert "required" not in question["requestedSchema"]
 
 
+QUICK = {"declined": DECLINE, "dismissed the question": CANCEL}
+
+
+@pytest.mark.contract("decision.06.unattended")
+@pytest.mark.parametrize("done", QUICK)
 @pytest.mark.parametrize("client", FIRST_FORMS)
-def test_an_answer_faster_than_a_person_is_not_put_into_a_persons_mouth(answered, era, client):
-    """Answers, refusals: claude -p and codex exec decline at once; nobody is asked again."""
+def test_an_answer_faster_than_a_person_is_not_put_into_a_persons_mouth(answered, era, client, done):
+    """Answers, refusals: claude -p dismisses and codex exec declines at once; nobody is asked again."""
     wipe = Wipe()
-    said, _ = answered(era, client, wipe, DECLINE)
-    assert said.startswith("wipe was not run: the client declined after 0.0")
+    said, _ = answered(era, client, wipe, QUICK[done])
+    assert said.startswith(f"wipe was not run: the client {done} after 0.")
     assert "without telling whether a person was asked" in said
     assert '[[rules]]\naction = "allow"\ntools = ["wipe"]' in said
     assert wipe.done == []
@@ -113,6 +118,15 @@ def test_to_decline_is_to_deny(answered, era):
     wipe = Wipe()
     said, _ = answered(era, "somebody", wipe, DECLINE)
     assert (said.splitlines()[0], wipe.done) == (SAID, [])
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_to_dismiss_a_question_decides_nothing_and_asks_nothing_more(answered, era):
+    """Answers, refusals: cancel is the client's."""
+    wipe = Wipe()
+    said, _ = answered(era, "claude-code", wipe, CANCEL)
+    assert said.startswith("wipe was not run: the question was dismissed at the client, without a decision")
+    assert wipe.done == []
 
 
 MORE = {
@@ -147,7 +161,7 @@ CHOICES = {
     "deny": ([filled(decision="deny")], SAID, []),
     "edit": ([filled(decision="change"), filled(arguments='{"times": 2}')], "[A person changed", [("a", 2)]),
     "explain": ([filled(decision="change"), filled(reason="later")], f"{SAID}: later", []),
-    "dismiss": ([filled(decision="change"), CANCEL], "wipe was not run: the question was dismissed", []),
+    "dismiss": ([filled(decision="change"), CANCEL], "wipe was not run: the client dismissed", []),
 }
 
 
@@ -196,12 +210,30 @@ def test_arguments_that_change_nothing_are_an_approval(answered, era, text):
     assert (said, wipe.done) == ("wiped a", [("a", 1)])
 
 
-def test_the_first_lines_say_what_is_decided(answered, era):
+EFFECTS = {
+    "--- a/x\n+++ b/x\n@@ -1,2 +1 @@\n-one\n-two\n+three\n": ["+1 -2 lines, beginning with", "-one"],
+    "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n": ["-one", "+two"],
+    "x is a new file.\n--- a/x\n+++ b/x\n@@ -0,0 +1 @@\n+one": ["x is a new file.", "{"],
+}
+
+
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_the_first_lines_say_what_is_decided(answered, era, effect):
     """Claude Code shows three lines of a question and cuts them at the edge of the terminal."""
-    wipe = Wipe(effect=lambda _: "--- a/x\n+++ b/x\n@@ -1,2 +1 @@\n-one\n-two\n+three\n")
+    wipe = Wipe(effect=lambda _: effect)
     _, (question,) = answered(era, "claude-code", wipe, NOTHING, path="p" * 500, times=2)
     lines = question["message"].split("\n")
-    assert lines[:3] == ["Run wipe (dangerous)?", "path: 500 characters, times: 2", "+1 -2 lines"]
+    assert lines[:3] == ["Run wipe (dangerous)? path: 500 characters, times: 2", *EFFECTS[effect]]
     assert f'  "path": "{"p" * 500}",' in lines
-    assert "+three" in lines
+    assert effect in question["message"]
     assert lines[-1].startswith("Asked because no rule matches")
+
+
+def test_a_question_that_fits_on_a_few_lines_says_nothing_twice(answered, era):
+    wipe = Wipe(effect=lambda _: "one file goes")
+    _, (question,) = answered(era, "claude-code", wipe, NOTHING)
+    assert question["message"].split("\n") == [
+        'Run wipe (dangerous)? path: "a", times: 1',
+        "one file goes",
+        "Asked because no rule matches; the default for dangerous tools is ask",
+    ]

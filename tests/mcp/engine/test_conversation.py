@@ -9,7 +9,7 @@ from gramercy import tool
 from gramercy.errors import ExecutionError
 from gramercy.mcp import conversation, jsonrpc
 from gramercy.mcp.conversation import MOVES, WAITED_FOR, State
-from gramercy.mcp.versions import MODERN
+from gramercy.mcp.jsonrpc import MODERN
 from gramercy.tools.context import current_call
 
 CAN: dict[str, object] = {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}

@@ -99,7 +99,8 @@ def test_a_hunk_that_is_too_long_to_be_shown_is_not_applied_unless_somebody_says
     assert call(project, image, person, "propose_file_edit", **edit).success
     switches = person.question.schema["properties"]
     assert [switches[name]["default"] for name in ("hunk_1", "hunk_2")] == [False, True]
-    assert "too long to be shown" in switches["hunk_1"]["description"]
+    assert switches["hunk_1"]["description"] == "+1 -1 lines: too long to be shown here"
+    assert switches["hunk_2"]["description"] == "+1 -1 lines: -line 20 +line twenty"
     assert "xxxx" not in person.question.text
 
 

@@ -19,6 +19,8 @@ HOME = __file__.rpartition("/")[0] or "."
 class PrivateLoader(SourceFileLoader):
     """Run a module's code with a private copy of the builtins."""
 
+    # Beside the classes of the user's `__main__` it must not look like one of them.
+    __module__ = NAME
     private: ClassVar = dict(vars(builtins))
 
     def exec_module(self, module: ModuleType) -> None:
@@ -29,6 +31,8 @@ class PrivateLoader(SourceFileLoader):
 
 class PrivateFinder:
     """Find the image's modules next to this file, without a place on `sys.path`."""
+
+    __module__ = NAME
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:

@@ -10,6 +10,7 @@ import types
 import warnings
 
 from .anatomy import class_name, kinds, mro_of
+from .places import line_text, shown_file, texts
 from .printing import preview, shorten
 
 # Characters of source texts: thousands of calls, and little beside the memory of an image.
@@ -36,7 +37,7 @@ class Sources:
     """Texts by their made-up file names."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, list[str]] = {}
+        self._texts = texts
         self._size = 0
         self._count = 0
 
@@ -227,8 +228,8 @@ def _frame(frame: types.FrameType, number: int, sources: Sources) -> str:
     code = frame.f_code
     name = getattr(code, "co_qualname", code.co_name)
     call = name if name == "<module>" else f"{name}({_arguments(frame)})"
-    line = sources.line(code.co_filename, number)
-    return f"{call} at {code.co_filename}:{number}" + (f": {line}" if line else "")
+    line = sources.line(code.co_filename, number) or line_text(code.co_filename, number)
+    return f"{call} at {shown_file(code.co_filename)}:{number}" + (f": {line}" if line else "")
 
 
 def _arguments(frame: types.FrameType) -> str:

@@ -1,267 +1,343 @@
-"""Describe names, list symbols and definitions, show classes, look into objects by number.
+"""Describe a name, tell how it is called, look into objects by number and print them piece by piece.
 
 Everything here is safe: it reads objects and never runs their code. Each operation returns text for people
 and data for programs.
 """
 
-import dataclasses
-import inspect
-import sys
 import types
 from collections import deque
 from itertools import islice
 from typing import Any
 
 from .anatomy import (
-    MISSING,
+    FUNCTIONS,
     class_name,
     class_space,
     instance_space,
     is_class,
+    is_kind,
     is_module,
     kinds,
+    module_of,
     module_space,
     mro_of,
     own_doc,
     subclasses_of,
 )
-from .definitions import is_users, kind_of
-from .names import find_module, resolve
+from .classes import MACHINERY, is_data, own_slots
+from .listings import exported_names, submodules
+from .names import Found, holders, resolve
 from .objects import Table
-from .printing import annotation_text, arglist, container_base, preview, shorten
-from .protocol import Request, RequestError, count, flag, optional_text, text
+from .places import USERS, file_of, is_ours, place_of, shown_file, tier_of, written
+from .printing import container_base, preview, shorten
+from .protocol import Request, RequestError, optional_text, text
 from .session import Reply, Session
+from .signatures import arglist, overloads_of
+from .words import Page, abstract_methods, coarse, unwrapped, what_is, with_article
 
-_modules = sys.modules
-# What one answer shows, so that it fits the reader's context: matches unless more are asked for, matches or
-# symbols at most, and characters of documentation.
-_MATCHES = 50
-_MOST = 1000
-_DOC = 3000
+# Characters of a first paragraph, of a signature in a list of members, and of such a list.
+_PARAGRAPH = 1500
+_MEMBER = 120
+_LIST = 2500
+# Names of inherited members told for each base.
+_INHERITED = 6
+# Lines of documentation that give the ways to call a built-in function.
+_USAGES = 6
+_TOLD = frozenset(("__init__", "__call__", "__enter__", "__aenter__", "__iter__", "__getitem__"))
 _ABSENT = "no argument list is known"
-_PLURAL = {"function": "functions", "variable": "variables", "class": "classes", "import": "imports"}
-# Levels of subclasses, parts of an object, subclasses in all.
-_DEEPEST = 6
-_EAGER_ANNOTATIONS = sys.version_info < (3, 14)
-Slot = dict[str, object]
 _SHOWN = 100
 _SEQUENCES = kinds(list, tuple, deque)
 Child = tuple[str, object]
 
 
 def describe(session: Session, request: Request) -> Reply:
-    """Say what a name stands for: kind, type, arguments, documentation, preview."""
-    name, value = resolve(session, text(request, "symbol"), optional_text(request, "package"))
-    doc = own_doc(value) or own_doc(type(value))
+    """Say what a name stands for: kind, place, arguments, documentation, members or value."""
+    found = resolve(session, text(request, "symbol"), optional_text(request, "package"))
+    value, owner = found.value, found.owner
+    word = what_is(value, owner)
+    doc, source = documentation(value, owner, found.leaf)
     data = {
-        "name": name,
-        "kind": kind_of(value),
+        "name": found.name,
+        "kind": coarse(value, owner),
+        "what": word,
         "type": class_name(type(value)),
         "arglist": arglist(value),
-        "doc": shorten(inspect.cleandoc(doc), _DOC),
+        "doc": shorten(doc, 2 * _PARAGRAPH),
+        "place": written(place_of(unwrapped(value))),
         "preview": preview(value, 500),
         "object": session.table.number(value),
     }
-    lines = [f"{name} is a {data['kind']} of type {data['type']}."]
-    if data["arglist"] is not None:
-        lines.append(f"  Arguments: {data['arglist']}")
-    lines.append(f"  Value: {data['preview']}")
+    page = Page()
+    page.add(_headline(found, word, str(data["place"])))
+    if data["arglist"] is not None and not is_module(value):
+        page.add(f"{found.leaf}{data['arglist']}")
+    for overload in overloads_of(value)[:10]:
+        page.add(f"overload {found.leaf}{overload}")
+    for line in _details(found, word):
+        page.add(line)
+    _add_doc(page, found.name, doc, source)
+    for line in [*_members(value, found.name), *_elsewhere(session, found)]:
+        page.add(line)
+    return {"ok": True, "text": page.end("lines"), "data": data}
+
+
+def _headline(found: Found, word: str, place: str) -> str:
+    if word in ("variable", "attribute") or (word == "descriptor" and not is_class(found.value)):
+        return f"{found.name} is {with_article(word)} of type {class_name(type(found.value))}."
+    where = f" at {place}" if place and not is_module(found.value) else ""
+    return f"{found.name} is {with_article(word)}{_home(found)}{where}."
+
+
+def _home(found: Found) -> str:
+    """Tell from where a name was imported or inherited."""
+    value = found.value
+    if is_class(found.owner):
+        for base in mro_of(found.owner):  # type: ignore[arg-type]  # seen to be a class
+            if found.leaf in class_space(base):
+                return "" if base is found.owner else f" inherited from {class_name(base)}"
+    home = module_of(value)
+    real = f"{home}.{_path(value)}"
+    if not home or is_module(value) or real == found.name or home == "builtins":
+        return ""
+    return f" defined as {real}"
+
+
+def _path(value: object) -> str:
     if is_class(value):
-        fields = slots_of(value)  # type: ignore[arg-type]  # seen to be a class
-        lines += ["  Slots: " + ", ".join(str(field["name"]) for field in fields)] if fields else []
-    if own_doc(value) and doc.strip():
-        lines.append("  Documentation:\n    " + str(data["doc"]).replace("\n", "\n    "))
-    return {"ok": True, "text": "\n".join(lines), "data": data}
+        return class_name(value).removeprefix(module_of(value) + ".")  # type: ignore[arg-type]  # a class
+    return str(value.__qualname__) if id(type(value)) in FUNCTIONS else ""  # type: ignore[attr-defined]  # both
+
+
+def _details(found: Found, word: str) -> list[str]:
+    """Return the lines that only this kind of thing has."""
+    value = found.value
+    if is_module(value):
+        return _of_module(value)
+    if is_class(value):
+        return _of_class(value)  # type: ignore[arg-type]  # seen to be one
+    inner = unwrapped(value)
+    lines = []
+    if inner is not value and "method" not in word and "property" not in word:
+        name = f"{module_of(inner)}.{_path(inner)}" if module_of(inner) else preview(inner, 80)
+        lines.append(f"Wraps: {name}{arglist(inner) or ''}" if word == "partial" else f"Wraps: {name}")
+    if coarse(value, found.owner) in ("variable", "attribute"):
+        lines += _of_value(value)
+    return lines
+
+
+def _of_value(value: object) -> list[str]:
+    lines = [f"Value: {preview(value, 500)}"]
+    fields = instance_space(value) if not is_kind(value, type) else {}
+    if fields and container_base(value) is None:
+        shown = [f"{name}={preview(each, 60)}" for name, each in islice(fields.items(), 20)]
+        more = f", … {len(fields) - 20} more" if len(fields) > len(shown) else ""
+        lines.append(f"Attributes: {', '.join(shown)}{more}")
+    place = written(place_of(type(value)))
+    if place:
+        lines.append(f"Its class is at {place}")
+    return lines
+
+
+def _of_module(module: object) -> list[str]:
+    space = module_space(module)
+    lines = []
+    file = file_of(module)
+    spec = space.get("__spec__")
+    if file:
+        lines.append(f"File: {shown_file(file)}")
+    elif spec is not None and instance_space(spec).get("origin") in ("built-in", "frozen"):
+        lines.append(f"File: none, it is {instance_space(spec)['origin']}")
+    version = space.get("__version__")
+    if type(version) is str:
+        lines.append(f"Version: {version[:100]}")
+    return lines
+
+
+def _of_class(cls: type) -> list[str]:
+    above = [class_name(base) for base in mro_of(cls)[1:] if base is not object]
+    lines = [f"Bases: {', '.join(above)}"] if above else []
+    if type(cls) is not type:
+        lines.append(f"Metaclass: {class_name(type(cls))}")
+    abstract = abstract_methods(cls)
+    if abstract:
+        lines.append(f"Abstract: {', '.join(abstract)}")
+    return lines
+
+
+def documentation(value: object, owner: object, leaf: str) -> tuple[str, str]:
+    """Return the documentation of a thing, and the class that it is inherited from, if it is."""
+    doc = own_doc(value) or own_doc(unwrapped(value))
+    if doc.strip() or is_module(value):
+        return cleaned(doc), ""
+    if is_class(value):
+        for base in mro_of(value)[1:]:  # type: ignore[arg-type]  # seen to be one
+            if base is not object and own_doc(base).strip():
+                return cleaned(own_doc(base)), class_name(base)
+    if is_class(owner):
+        for base in mro_of(owner):  # type: ignore[arg-type]  # seen to be one
+            inherited = own_doc(unwrapped(class_space(base).get(leaf)))
+            if inherited.strip():
+                return cleaned(inherited), class_name(base)
+    return "", ""
+
+
+def cleaned(doc: str) -> str:
+    """Take the margin off a docstring."""
+    lines = doc.expandtabs().splitlines()
+    margins = [len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()]
+    margin = min(margins, default=0)
+    return "\n".join(
+        [line.lstrip() if not place else line[margin:] for place, line in enumerate(lines)]
+    ).strip()
+
+
+def _add_doc(page: Page, name: str, doc: str, source: str) -> None:
+    if not doc:
+        return
+    # What is inherited says less about the class itself.
+    first, _gap, rest = doc.partition("\n" if source else "\n\n")
+    page.add(shorten(first, _PARAGRAPH) + (f" (documented in {source})" if source else ""))
+    left = len(rest.strip().splitlines())
+    if left:
+        way = f"print({(source or name).removeprefix('__main__.')}.__doc__)"
+        page.add(f"… {left} more line{'' if left == 1 else 's'} of documentation: {way}")
+
+
+def _members(value: object, name: str) -> list[str]:
+    if is_module(value):
+        return _exports(value, name)
+    if not is_class(value):
+        return []
+    cls: type = value  # type: ignore[assignment]  # seen to be one
+    lines = []
+    own = own_slots(cls)
+    fields = [_field(slot) for slot in own.values() if not _is_property(slot)]
+    if fields:
+        lines.append(_listed("Attributes", fields))
+    space = class_space(cls)
+    names = [
+        key for key in space if _is_method(key, space[key]) and (key not in own or _is_property(own[key]))
+    ]
+    names.sort(key=lambda key: key.startswith("_") and not key.endswith("__"))
+    methods = [_method(key, space[key], cls) for key in names]
+    if methods:
+        lines.append(_listed("Methods", methods))
+    lines += _inherited(cls)
+    below = [sub for sub in subclasses_of(cls) if not is_ours(module_of(sub))]
+    if below:
+        shown = sorted(below, key=lambda sub: (tier_of(module_of(sub)), class_name(sub)))[:5]
+        told = ", ".join(map(class_name, shown)) + (", …" if len(below) > len(shown) else "")
+        lines.append(f"Direct subclasses ({len(below)}): {told}")
+    return lines
+
+
+def _is_property(slot: dict[str, object]) -> bool:
+    return "property" in str(slot["source"])
+
+
+def _listed(title: str, parts: list[str]) -> str:
+    """Write as many parts as there is room for, and count the rest."""
+    room = _LIST
+    shown = []
+    for part in parts:
+        room -= len(part) + 2
+        if room < 0:
+            break
+        shown.append(part)
+    left = len(parts) - len(shown)
+    return f"{title} ({len(parts)}): {'; '.join(shown)}" + (
+        f"; … {left} more: apropos_search or dir() shows them" if left else ""
+    )
+
+
+def _field(slot: dict[str, object]) -> str:
+    text = str(slot["name"]) + (f": {slot['type']}" if slot["type"] else "")
+    return shorten(f"{text} = {slot['default']}" if slot["default"] is not None else text, _MEMBER)
+
+
+def _is_method(name: str, member: object) -> bool:
+    """Tell whether a member is worth a word: of the special ones those that say how a thing is used."""
+    if name in MACHINERY or (name.startswith("__") and name not in _TOLD):
+        return False
+    return not is_data(member) and type(member) is not types.MemberDescriptorType
+
+
+def _method(name: str, member: object, cls: type) -> str:
+    word = what_is(member, cls)
+    if "property" in word:
+        return f"{name} [{word}]"
+    mark = "" if word in ("method", "built-in method") else f" [{word.removesuffix(' method')}]"
+    if is_class(member):
+        return f"{name} [{word}]"
+    return shorten(f"{name}{arglist(member) or '(…)'}", _MEMBER) + mark
+
+
+def _inherited(cls: type) -> list[str]:
+    """Return what each base adds, by its first names."""
+    seen = set(class_space(cls))
+    lines = []
+    for base in mro_of(cls)[1:]:
+        names = [name for name in class_space(base) if not name.startswith("_") and name not in seen]
+        seen.update(names)
+        if names and base is not object:
+            rest = ", …" if len(names) > _INHERITED else ""
+            lines.append(f"From {class_name(base)} ({len(names)}): {', '.join(names[:_INHERITED])}{rest}")
+    return lines
+
+
+def _exports(module: object, name: str) -> list[str]:
+    space = module_space(module)
+    names = sorted(exported_names(space))
+    groups: dict[str, list[str]] = {}
+    for key in names:
+        groups.setdefault(coarse(space[key]), []).append(key)
+    lines = [_listed(f"Exports, {kind}", found) for kind, found in sorted(groups.items())]
+    inner = submodules(name, module)
+    return [*lines, _listed("Submodules", inner)] if inner else lines
+
+
+def _elsewhere(session: Session, found: Found) -> list[str]:
+    """Name the user's other modules that define the same name."""
+    if "." in found.leaf or is_class(found.owner) or not is_module(found.owner):
+        return []
+    users = [each for each in holders(session, found.leaf, USERS) if each != found.name]
+    return [f"Not to be confused with {', '.join(users[:5])}"] if users else []
 
 
 def show_arglist(session: Session, request: Request) -> Reply:
-    """Return the argument list of a callable."""
-    name, value = resolve(session, text(request, "function"), optional_text(request, "package"))
+    """Return the argument list of a callable, with its overloads."""
+    found = resolve(session, text(request, "function"), optional_text(request, "package"))
+    value = found.value
     arguments = arglist(value)
     if arguments is None and not is_callable(value):
-        raise RequestError("TypeError", f"{name} is not callable: it is a {class_name(type(value))}.")
-    leaf = name.rpartition(".")[2]
-    written = f"{leaf}{arguments}" if arguments is not None else f"{leaf}: {_ABSENT}"
-    return {"ok": True, "text": written, "data": {"name": name, "arglist": arguments}}
+        kind = with_article(class_name(type(value)))
+        raise RequestError("TypeError", f"{found.name} is not callable: it is {kind}.")
+    lines = [f"{found.leaf}{arguments}" if arguments is not None else f"{found.leaf}: {_absent(found)}"]
+    overloads = overloads_of(value)
+    lines += [f"overload {found.leaf}{each}" for each in overloads]
+    data = {"name": found.name, "arglist": arguments, "overloads": overloads}
+    return {"ok": True, "text": "\n".join(lines), "data": data}
+
+
+def _absent(found: Found) -> str:
+    """Say that there is no argument list, with what the documentation says of the ways to call it."""
+    doc, _source = documentation(found.value, found.owner, found.leaf)
+    lines = [line.strip() for line in doc.splitlines()]
+    usages = [line for line in lines if line.startswith(f"{found.leaf}(")][:_USAGES] or lines[:1]
+    return "\n".join(
+        [
+            f"{_ABSENT}. Its documentation says:" if usages else f"{_ABSENT}.",
+            *(f"  {line}" for line in usages),
+        ]
+    )
 
 
 def is_callable(value: object) -> bool:
     """Say whether the value can be called; `callable` looks at the type only."""
-    return callable(value)
+    return callable(value) or id(type(value)) in _CALLED_IN_A_CLASS
 
 
-def apropos(session: Session, request: Request) -> Reply:
-    """Find the names that contain the pattern, in one module or in all that are loaded."""
-    pattern = text(request, "pattern")
-    limit = count(request, "limit", _MATCHES, _MOST)
-    package = optional_text(request, "package")
-    found: list[dict[str, str]] = []
-    total = 0
-    for module_name, space in _places(session, package):
-        for name, value in space.items():
-            if pattern.lower() in name.lower():
-                total += 1
-                if len(found) < limit:
-                    found.append({"name": f"{module_name}.{name}", "kind": kind_of(value)})
-    found.sort(key=lambda entry: (not entry["name"].startswith("__main__."), entry["name"]))
-    lines = [f"{entry['name']}  [{entry['kind']}]" for entry in found] or [f"No names contain '{pattern}'."]
-    if total > len(found):
-        lines.append(f"… {total - len(found)} more; narrow the pattern or name a package")
-    return {"ok": True, "text": "\n".join(lines), "data": {"matches": found, "total": total}}
-
-
-def _places(session: Session, package: str | None) -> list[tuple[str, dict[str, object]]]:
-    """Return the namespaces to search, the user's first."""
-    if package is not None:
-        return [(package, module_space(find_module(session, package)))]
-    loaded = list(_modules.items())
-    named = [(key, module) for key, module in loaded if type(key) is str and is_module(module)]
-    named.sort(key=_nearness)
-    return [(key, module_space(module)) for key, module in named]
-
-
-def _nearness(entry: tuple[str, object]) -> tuple[bool, bool, bool, str]:
-    name, module = entry
-    return name != "__main__", not is_users(module), name.startswith("_"), name
-
-
-def package_symbols(session: Session, request: Request) -> Reply:
-    """List a module's names: those it exports, or all of them."""
-    name = text(request, "package")
-    space = module_space(find_module(session, name))
-    shown = sorted(space if flag(request, "include_internal") else _exported(space))
-    entries = [{"name": key, "kind": kind_of(space[key])} for key in shown[:_MOST]]
-    lines = [f"{name}: {len(shown)} symbols", *(f"  {entry['name']}  [{entry['kind']}]" for entry in entries)]
-    if len(shown) > _MOST:
-        lines.append(f"  … {len(shown) - _MOST} more")
-    data = {"package": name, "symbols": entries, "total": len(shown)}
-    return {"ok": True, "text": "\n".join(lines), "data": data}
-
-
-def _exported(space: dict[str, object]) -> list[str]:
-    declared = space.get("__all__")
-    if type(declared) is list or type(declared) is tuple:
-        return [key for key in declared if type(key) is str and key in space]
-    return [key for key, value in space.items() if not key.startswith("_") and not is_module(value)]
-
-
-def definitions(session: Session, request: Request) -> Reply:
-    """List what the user's evaluations have defined and what is still there."""
-    wanted = optional_text(request, "kind")
-    data: dict[str, list[dict[str, str]]] = {plural: [] for plural in (*_PLURAL.values(), "macros")}
-    for kind, entries in session.definitions.listing().items():
-        data[_PLURAL[kind]] = [_entry(kind, name, value) for name, value in entries]
-    if wanted is not None:
-        plural = wanted if wanted in data else _PLURAL.get(wanted, "")
-        if plural not in data:
-            known = ", ".join(data)
-            raise RequestError("INVALID-REQUEST", f"No kind '{wanted}'. Expected one of {known}.", list(data))
-        data = {plural: data[plural]}
-    return {"ok": True, "text": _listing(data), "data": data}
-
-
-def _entry(kind: str, name: str, value: object) -> dict[str, str]:
-    if kind in ("function", "class"):
-        return {"name": name, "arglist": arglist(value) or "(…)"}
-    return {"name": name, "value": preview(value, 100)}
-
-
-def _listing(data: dict[str, list[dict[str, str]]]) -> str:
-    lines = []
-    for plural, entries in data.items():
-        lines += [f"{plural}:"] if entries else []
-        lines += [f"  {entry['name']}{entry.get('arglist') or ' = ' + entry['value']}" for entry in entries]
-    return "\n".join(lines) or "Nothing has been defined."
-
-
-def class_slots(session: Session, request: Request) -> Reply:
-    """List the fields that the class and its bases declare."""
-    name, cls = _class(session, request)
-    fields = slots_of(cls)
-    lines = [f"{name} has {len(fields)} slots."]
-    for field in fields:
-        line = f"  {field['name']}" + (f": {field['type']}" if field["type"] else "")
-        line += f" = {field['default']}" if field["default"] is not None else ""
-        lines.append(f"{line}  [{field['source']}, from {field['class']}]")
-    return {"ok": True, "text": "\n".join(lines), "data": {"class": name, "slots": fields}}
-
-
-def _class(session: Session, request: Request) -> tuple[str, type]:
-    name, value = resolve(session, text(request, "class"), optional_text(request, "package"))
-    if not is_class(value):
-        raise RequestError("TypeError", f"{name} is not a class: it is a {class_name(type(value))}.")
-    return name, value  # type: ignore[return-value]  # seen to be one
-
-
-def slots_of(cls: type) -> list[Slot]:
-    """Return annotations, `__slots__`, dataclass fields and properties, most general class first."""
-    found: dict[str, Slot] = {}
-    for base in reversed(mro_of(cls)):
-        if base is not object:
-            found.update(_own(base))
-    return list(found.values())
-
-
-def _own(cls: type) -> dict[str, Slot]:
-    space = class_space(cls)
-    owner = class_name(cls)
-    found: dict[str, Slot] = {}
-    fields = space.get("__dataclass_fields__")
-    notes = annotations_of(space)
-    for name, note in notes.items():
-        found[name] = _slot(name, owner, "annotation", annotation_text(note), space.get(name, MISSING))
-    for name, value in space.items():
-        if type(value) is types.MemberDescriptorType and not name.startswith("__"):
-            known = annotation_text(notes[name]) if name in notes else ""
-            found[name] = _slot(name, owner, "__slots__", known, MISSING)
-        elif type(value) is property:
-            found[name] = _slot(name, owner, "property", "", MISSING)
-    if type(fields) is dict:
-        for name, field in fields.items():
-            if type(name) is str and type(field) is dataclasses.Field and name in notes:
-                found[name] = _slot(name, owner, "field", annotation_text(notes[name]), _default(field))
-    return found
-
-
-def _default(field: "dataclasses.Field[object]") -> object:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    return MISSING
-
-
-def _slot(name: str, owner: str, source: str, note: str, default: object) -> Slot:
-    shown = None
-    if default is not MISSING and type(default) is not types.MemberDescriptorType:
-        shown = preview(default, 100)
-    return {"name": name, "class": owner, "source": source, "type": note, "default": shown}
-
-
-def annotations_of(space: dict[str, object]) -> dict[str, object]:
-    """Return the annotations a class holds; from 3.14 on only those that have been computed already."""
-    notes = space.get("__annotations__" if _EAGER_ANNOTATIONS else "__annotations_cache__")
-    return {key: note for key, note in notes.items() if type(key) is str} if type(notes) is dict else {}
-
-
-def class_hierarchy(session: Session, request: Request) -> Reply:
-    """Show what the class is built upon and what is built upon it."""
-    name, cls = _class(session, request)
-    above = [class_name(base) for base in mro_of(cls)]
-    below: list[dict[str, object]] = []
-    _below(cls, 1, below, {id(cls)})
-    lines = [f"{name}", "Superclasses:", *(f"  {base}" for base in above[1:]), "Subclasses:"]
-    lines += ["  " * int(str(entry["depth"])) + str(entry["name"]) for entry in below] or ["  (none)"]
-    data = {"class": name, "superclasses": above[1:], "mro": above, "subclasses": below}
-    return {"ok": True, "text": "\n".join(lines), "data": data}
-
-
-def _below(cls: type, depth: int, found: list[dict[str, object]], seen: set[int]) -> None:
-    for sub in sorted(subclasses_of(cls), key=class_name):
-        if len(found) >= _SHOWN or depth > _DEEPEST:
-            return
-        if id(sub) not in seen:
-            seen.add(id(sub))
-            found.append({"name": class_name(sub), "depth": depth})
-            _below(sub, depth + 1, found, seen)
+_CALLED_IN_A_CLASS = kinds(staticmethod, classmethod, types.ClassMethodDescriptorType)
 
 
 def children(thing: object) -> tuple[list[Child], int]:

@@ -76,6 +76,13 @@ class Origins:
                 found[name] = source
         return found
 
+    def is_changed(self, name: str) -> bool:
+        """Tell whether the file of a module says something else than when it was loaded."""
+        if name not in self._marks:
+            return False
+        source = source_of(_modules.get(name))
+        return source is not None and source.mark != self._marks[name]
+
     def names(self) -> list[str]:
         """Return the modules of the project that are loaded."""
         return [name for name in self._marks if is_module(_modules.get(name))]

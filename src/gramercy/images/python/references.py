@@ -1,18 +1,20 @@
-"""The functions that call a function or use a variable, read from the code objects of loaded functions.
+"""The code that calls a function or uses a variable, read from the byte code of all loaded modules.
 
-A reference is exact when the global name leads to the very object, by name when only an attribute's name is
-the same. Standard library functions are not searched. No code runs.
+A use is exact when names lead to the very object, by name when only an attribute's name is the same. Modules
+are read from the files they were loaded from, so that the bodies of modules and classes count too; what was
+evaluated, from its functions. No code runs.
 """
 
 import builtins
-import dis
+import functools
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
 
 from .anatomy import (
     ATOMS,
-    FUNCTIONS,
     MISSING,
     WRAPPERS,
     attribute,
@@ -21,156 +23,428 @@ from .anatomy import (
     is_class,
     is_module,
     kinds,
-    module_of,
     module_space,
-    plain,
-    qualified_name,
+    mro_of,
 )
-from .definitions import is_users
-from .names import resolve
+from .codes import (
+    ATTRIBUTE,
+    CALL,
+    CONSTANT,
+    FROM,
+    GLOBAL,
+    IMPORT,
+    LOCAL,
+    NULL,
+    SET_ATTRIBUTE,
+    SET_GLOBAL,
+    SET_LOCAL,
+    SUPER,
+    Corpus,
+    Step,
+    Unit,
+    evaluated_units,
+    line_at,
+    steps,
+)
+from .names import Found, resolve
+from .places import USERS, file_of, is_ours, shown_file, tier_of
 from .protocol import Request, RequestError, optional_text, text
 from .session import Reply, Session
+from .words import Page, folded, unwrapped, with_article
 
 _modules = sys.modules
-# Uses in one answer.
-_SHOWN = 200
-_WRAPPED = WRAPPERS | kinds(property)
-_GLOBAL = frozenset(("LOAD_GLOBAL", "LOAD_NAME"))
-_STORE = frozenset(("STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL", "DELETE_NAME"))
-_ATTRIBUTE = frozenset(("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR"))
-Found = dict[str, object]
+# Uses in the data of an answer; uses told that are not in the user's code; uses by name; lines of one use.
+_SHOWN, _OTHERS, _BY_NAME, _LINES = 200, 25, 15, 5
+# Characters of a file name that may be told again and again.
+_SHORT = 25
+_CALLABLE = WRAPPERS | kinds(property, functools.cached_property, types.ClassMethodDescriptorType)
+_WRAPPING = WRAPPERS | kinds(
+    functools.partial,
+    functools._lru_cache_wrapper,  # noqa: SLF001 - the type has no public name
+    types.MethodType,
+)
+_NULL_FOLLOWS = sys.version_info >= (3, 13)
+_corpus = Corpus()
+Row = dict[str, object]
 Space = dict[str, object]
 
 
+class Self(NamedTuple):
+    """What the first argument of a method stands for: an instance of the class, or what `super()` gives."""
+
+    cls: type
+    is_super: bool = False
+
+
+class Hit(NamedTuple):
+    """One use."""
+
+    line: int
+    is_exact: bool
+    how: str
+
+
 def who_calls(session: Session, request: Request) -> Reply:
-    """List the functions whose code leads to this one."""
-    name, value = resolve(session, text(request, "function"), optional_text(request, "package"))
-    if not callable(value) and id(type(value)) not in _WRAPPED:
-        raise RequestError("TypeError", f"{name} is not callable: it is a {class_name(type(value))}.")
-    return _report(name, "called by", _search(session, name, value))
+    """List the code that calls a function, method or class."""
+    found = resolve(session, text(request, "function"), optional_text(request, "package"))
+    if not callable(found.value) and id(type(found.value)) not in _CALLABLE:
+        kind = with_article(class_name(type(found.value)))
+        raise RequestError("TypeError", f"{found.name} is not callable: it is {kind}; see who_references.")
+    rows = [row for row in _search(session, found) if row["how"] not in ("imports", "sets")]
+    return _report(found.name, "called by", rows)
 
 
 def who_references(session: Session, request: Request) -> Reply:
-    """List the functions that read or set this variable."""
-    name, value = resolve(session, text(request, "variable"), optional_text(request, "package"))
-    return _report(name, "referenced by", _search(session, name, value))
+    """List the code that reads, sets, calls or imports what a name stands for."""
+    found = resolve(session, text(request, "variable"), optional_text(request, "package"))
+    return _report(found.name, "referenced by", list(_search(session, found)))
 
 
-def _report(name: str, verb: str, found: list[Found]) -> Reply:
-    found.sort(key=lambda entry: (entry["match"] != "exact", entry["name"]))
-    lines = [f"{name} is {verb}:"] if found else [f"{name} is not {verb} any loaded function."]
-    lines += map(_line_of, found[:_SHOWN])
-    if len(found) > _SHOWN:
-        lines.append(f"  … {len(found) - _SHOWN} more")
-    data = {"name": name, "found": found[:_SHOWN], "total": len(found)}
-    return {"ok": True, "text": "\n".join(lines), "data": data}
+class Target:
+    """What is looked for, under all the guises in which it can be met."""
 
+    def __init__(self, found: Found) -> None:
+        self.value, self.leaf = found.value, found.leaf
+        self.inner = unwrapped(found.value)
+        self.owner: type | None = found.owner if is_class(found.owner) else None  # type: ignore[assignment]  # a class
+        self.home: object = found.owner if is_module(found.owner) else MISSING
+        self.names = {found.leaf}
+        if type(self.inner) is types.FunctionType:
+            self.names.add(self.inner.__name__)
+        # Small numbers, texts and None are shared: to be the same object proves nothing.
+        self._is_common = id(type(self.value)) in ATOMS or type(self.value) is tuple
+        self._maker = self.owner if self.leaf in ("__init__", "__new__") else None
+        self.is_definition = is_class(self.value) or type(self.inner) is types.FunctionType
+        if self._maker is not None:
+            self.names.add(class_name(self._maker).rpartition(".")[2])
 
-def _line_of(entry: Found) -> str:
-    return f"  {entry['name']} at {entry['file']}:{entry['line']}  [{entry['match']}, {entry['how']}]"
-
-
-def _search(session: Session, name: str, target: object) -> list[Found]:
-    owner, _dot, leaf = name.rpartition(".")
-    wanted = {leaf}
-    if type(target) is types.FunctionType:
-        wanted.add(target.__name__)
-    found = []
-    spaces: dict[int, Space] = {}
-    for label, function in functions(session):
-        space = spaces.setdefault(id(function.__globals__), {}) or plain(function.__globals__)
-        spaces[id(function.__globals__)] = space
-        for code in _codes(function.__code__):
-            if not wanted.isdisjoint(code.co_names) or _has_alias(code, space, target):
-                hit = _examine(code, space, target, owner, leaf)
-                if hit is not None:
-                    found.append({"name": label, "file": code.co_filename, **hit})
-    return found
-
-
-def _has_alias(code: types.CodeType, space: Space, target: object) -> bool:
-    """Say whether a global of another name leads to the target."""
-    if id(type(target)) not in FUNCTIONS and not is_class(target):
+    def is_met(self, thing: object) -> bool:
+        """Tell whether the thing is the target, or wraps the same function."""
+        if thing is MISSING or self._is_common:
+            return False
+        if thing is self.value or thing is self.inner or (thing is self._maker and thing is not None):
+            return True
+        if id(type(thing)) in _WRAPPING or (type(thing) is types.FunctionType and thing.__dict__):
+            return unwrapped(thing) is self.inner
         return False
-    return any(space.get(name, MISSING) is target for name in code.co_names)
+
+    def aliases(self, space: Space) -> list[str]:
+        """Return the names under which a module holds it."""
+        return [name for name, value in space.items() if self.is_met(value)]
+
+    def is_at(self, space: Space, name: object) -> bool:
+        """Tell whether the name in this namespace is the very variable that was asked for."""
+        return name == self.leaf and self.home is not MISSING and self._space() is space
+
+    def _space(self) -> object:
+        return _raw(self.home)
 
 
-def _examine(code: types.CodeType, space: Space, target: object, owner: str, leaf: str) -> Found | None:
-    """Follow global names and attributes through the code; an exact hit wins over one by name."""
-    by_name: Found | None = None
-    holder: object = MISSING
-    line = code.co_firstlineno
-    home = space.get("__name__")
-    is_home = type(home) is str and home == owner
-    for step in dis.get_instructions(code):
-        line = _line(step) or line
-        how = "sets" if step.opname in _STORE or step.opname == "STORE_ATTR" else "reads"
-        if step.opname in _GLOBAL or step.opname in _STORE:
-            holder = space.get(step.argval, vars(builtins).get(step.argval, MISSING))
-            same_place = is_home and step.argval == leaf
-            if same_place or (holder is target and not _is_common(target)):
-                return {"line": line, "match": "exact", "how": how}
-        elif step.opname in _ATTRIBUTE:
-            known = holder is not MISSING and (is_module(holder) or is_class(holder))
-            holder = attribute(holder, step.argval) if known else MISSING
-            if holder is target and holder is not MISSING and not _is_common(target):
-                return {"line": line, "match": "exact", "how": how}
-            if step.argval == leaf and not known:
-                by_name = by_name or {"line": line, "match": "by-name", "how": how}
-        elif step.opname not in ("PUSH_NULL", "CACHE", "PRECALL", "EXTENDED_ARG"):
-            holder = MISSING
-    return by_name
+def _raw(module: object) -> object:
+    return vars(types.ModuleType)["__dict__"].__get__(module)
 
 
-def _line(step: dis.Instruction) -> int | None:
-    return step.positions.lineno if step.positions is not None else None
+class Trace:
+    """One pass through a unit of code, which follows globals, imports, `self` and attributes."""
+
+    def __init__(self, target: Target, module: object, space: Space, aliases: set[str]) -> None:
+        self._target, self._module, self._space, self._aliases = target, module, space, aliases
+        self._home = _raw(module)
+        self.hits: list[Hit] = []
+
+    def run(self, unit: Unit, cls: object) -> list[Hit]:
+        """Return the uses in the unit; the class is the one whose method or body it is, if any."""
+        self.hits = []
+        receiver = _receiver(unit, cls)
+        known: Space = {receiver: Self(cls)} if receiver else {}  # type: ignore[arg-type]  # a class
+        self._walk(unit.code, known, cls if unit.is_body else None)
+        return self.hits
+
+    def _walk(self, code: types.CodeType, known: Space, body: object) -> None:
+        state = _State(known, body)
+        todo = list(steps(code))
+        for place, step in enumerate(todo):
+            hit = self._step(step, state)
+            if hit is not None:
+                following = todo[place + 1] if place + 1 < len(todo) else None
+                how = hit if hit in ("sets", "imports") else _how(step, following, state)
+                self.hits.append(Hit(line_at(code, step.place), hit != "?", how))
+            state.after(step)
+        for part in code.co_consts:
+            if type(part) is types.CodeType and code.co_flags & 1:
+                inner = {name: value for name, value in state.known.items() if name in part.co_freevars}
+                self._walk(part, inner, None)
+
+    def _step(self, step: Step, state: "_State") -> str | None:
+        """Take one step; return how the target is used by it, `?` where only its name is."""
+        kind, name = step.kind, str(step.name)
+        if kind == GLOBAL:
+            return self._load(name, state)
+        if kind == LOCAL:
+            state.holder = state.known.get(name, MISSING)
+            return "" if self._target.is_met(state.holder) else None
+        if kind == SET_GLOBAL:
+            return self._store(name, state)
+        if kind in (ATTRIBUTE, SET_ATTRIBUTE, SUPER):
+            return self._attribute(kind, name, state)
+        if kind == IMPORT:
+            state.imported = state.holder = self._import(name, state)
+        elif kind == FROM:
+            state.holder = _member(state.imported, name)
+            if self._is_the_one(state.imported, name) or self._target.is_met(state.holder):
+                return "imports"
+        return None
+
+    def _load(self, name: str, state: "_State") -> str | None:
+        own = class_space(state.body).get(name, MISSING) if is_class(state.body) else MISSING  # type: ignore[arg-type]  # a class
+        value = own if own is not MISSING else self._space.get(name, vars(builtins).get(name, MISSING))
+        state.holder = value
+        if self._target.is_at(self._home, name) or name in self._aliases or self._target.is_met(value):  # type: ignore[arg-type]  # a dict
+            return ""
+        return None
+
+    def _store(self, name: str, state: "_State") -> str | None:
+        if self._is_the_one(state.imported, state.taken):
+            self._aliases.add(name)
+        is_here = self._target.is_at(self._home, name) and not is_class(state.body)  # type: ignore[arg-type]  # a dict
+        return "sets" if is_here and not self._target.is_definition and not state.taken else None
+
+    def _is_the_one(self, module: object, name: str) -> bool:
+        return is_module(module) and self._target.is_at(_raw(module), name)  # type: ignore[arg-type]  # a dict
+
+    def _attribute(self, kind: int, name: str, state: "_State") -> str | None:
+        before = state.holder
+        if kind == SUPER and type(before) is Self:
+            before = Self(before.cls, is_super=True)
+        state.holder = _member(before, name)
+        if self._is_the_one(before, name) or self._target.is_met(state.holder):
+            return "sets" if kind == SET_ATTRIBUTE else ""
+        if name != self._target.leaf or self._target.owner is None:
+            return None
+        if before is MISSING or (state.holder is MISSING and type(before) is not Self):
+            return "?"
+        # A subclass may have put the target in the place of what the class itself has.
+        return "?" if type(before) is Self and _is_below(self._target.owner, before.cls) else None
+
+    def _import(self, name: str, state: "_State") -> object:
+        """Find the module that an import statement gives: the last one of the path where names are taken."""
+        level, names = [*state.constants, 0, None][:2] if len(state.constants) > 1 else (0, None)
+        full = name
+        if type(level) is int and level > 0:
+            package = self._space.get("__package__")
+            parts = package.split(".") if type(package) is str and package else []
+            base = ".".join(parts[: len(parts) - level + 1])
+            full = f"{base}.{name}" if base and name else base or name
+        found = _modules.get(full if names else full.partition(".")[0])
+        state.path = full
+        return found if is_module(found) else MISSING
 
 
-def _is_common(value: object) -> bool:
-    """Say whether identity proves nothing, as for small numbers and None."""
-    return id(type(value)) in ATOMS or type(value) is tuple
+class _State:
+    """What is known at one place of a trace."""
+
+    def __init__(self, known: Space, body: object) -> None:
+        self.known, self.body = dict(known), body
+        self.holder: object = MISSING
+        self.imported: object = MISSING
+        self.path = ""
+        self.taken = ""
+        self.null = 0
+        self.constants: list[object] = []
+
+    def after(self, step: Step) -> None:
+        """Forget what the step has used up."""
+        kind = step.kind
+        if kind == SET_LOCAL:
+            name = str(step.name)
+            if self.holder is not MISSING and self.imported is not MISSING:
+                self.known[name] = self.holder
+            elif type(self.known.get(name)) is not Self:
+                self.known.pop(name, None)
+        if kind == CONSTANT:
+            self.constants = [*self.constants[-1:], step.name]
+        # 1 right after the mark of a call, 2 while the function to be called is being loaded.
+        if kind in (GLOBAL, LOCAL):
+            self.null = 2 if self.null == 1 or step.is_call else 0
+        elif kind != ATTRIBUTE:
+            self.null = int(kind == NULL)
+        self.taken = str(step.name) if kind == FROM else ""
+        if kind == CALL:
+            self.holder = self._called()
+        elif kind not in (GLOBAL, LOCAL, ATTRIBUTE, SUPER, IMPORT, FROM, NULL):
+            self.holder = MISSING
+            if kind not in (SET_LOCAL, SET_GLOBAL):
+                self.imported = MISSING
+
+    def _called(self) -> object:
+        """Return what is known of the value of a call: only that of `super()`."""
+        if type(self.holder) is Self and self.holder.is_super:
+            return self.holder  # 3.11 has two instructions for a call
+        owner = next((each for each in self.known.values() if type(each) is Self), None)
+        return Self(owner.cls, is_super=True) if self.holder is super and owner is not None else MISSING
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if type(constant) is types.CodeType:
-            yield from _codes(constant)
+def _how(step: Step, following: Step | None, state: _State) -> str:
+    if step.kind == SET_ATTRIBUTE:
+        return "sets"
+    if following is not None and following.kind in (ATTRIBUTE, SET_ATTRIBUTE):
+        return "reads"
+    if step.is_call or (following is not None and following.kind == NULL and _NULL_FOLLOWS):
+        return "calls"
+    if state.null and not _NULL_FOLLOWS:
+        return "calls"
+    code = following.name if following is not None and following.kind == CONSTANT else None
+    is_decorator = type(code) is types.CodeType and not code.co_name.startswith("<")
+    return "decorates" if is_decorator else "reads"
 
 
-def functions(session: Session) -> Iterator[tuple[str, types.FunctionType]]:
-    """Yield every function of the modules outside the standard library, each once."""
+def _member(holder: object, name: str) -> object:
+    """Return what an attribute leads to, without any code of the object's."""
+    if holder is MISSING:
+        return MISSING
+    if type(holder) is Self:
+        bases = mro_of(holder.cls)[1:] if holder.is_super else mro_of(holder.cls)
+        return next((class_space(base)[name] for base in bases if name in class_space(base)), MISSING)
+    if is_module(holder):
+        found = module_space(holder).get(name, MISSING)
+        return found if found is not MISSING else _submodule(holder, name)
+    return attribute(holder, name)
+
+
+def _submodule(module: object, name: str) -> object:
+    found = _modules.get(f"{module_space(module).get('__name__')}.{name}")
+    return found if is_module(found) else MISSING
+
+
+def _is_below(cls: type, base: type) -> bool:
+    return any(each is base for each in mro_of(cls))
+
+
+def _receiver(unit: Unit, cls: object) -> str:
+    """Return the name of the first argument of a method, or nothing."""
+    if not is_class(cls) or unit.is_body or not unit.code.co_argcount:
+        return ""
+    held = class_space(cls).get(unit.code.co_name)  # type: ignore[arg-type]  # seen to be a class
+    is_static = type(held) is staticmethod and unit.code.co_name != "__new__"
+    return "" if is_static else unit.code.co_varnames[0]
+
+
+def _search(session: Session, found: Found) -> Iterator[Row]:
+    target = Target(found)
+    for name, module, space, units in _modules_with_units(session):
+        aliases = set(target.aliases(space))
+        wanted = target.names | aliases
+        trace = Trace(target, module, space, aliases)
+        for unit in units:
+            if not wanted.isdisjoint(unit.names):
+                hits = trace.run(unit, _class_of(unit, name, space))
+                if hits:
+                    yield _row(unit, hits)
+                wanted |= aliases
+
+
+def _row(unit: Unit, hits: list[Hit]) -> Row:
+    exact = [hit for hit in hits if hit.is_exact] or hits
+    ways = sorted({hit.how for hit in exact}, key=("calls", "sets", "reads", "decorates", "imports").index)
+    row: Row = {"name": unit.label, "file": unit.code.co_filename, "line": exact[0].line}
+    row["lines"] = sorted({hit.line for hit in exact})
+    return {**row, "match": "exact" if exact[0].is_exact else "by-name", "how": ways[0]}
+
+
+def _class_of(unit: Unit, module: str, space: Space) -> object:
+    """Return the class whose body, or whose method, a unit is; None where it is neither."""
+    path = unit.label[len(module) + 1 :].split(".")
+    path = path if unit.is_body else path[:-1]
+    if not path or not path[0]:
+        return None
+    found: object = space.get(path[0], MISSING)
+    for part in path[1:]:
+        found = class_space(found).get(part, MISSING) if is_class(found) else MISSING  # type: ignore[arg-type]  # a class
+    return found if is_class(found) else None
+
+
+def _modules_with_units(session: Session) -> Iterator[tuple[str, object, Space, Iterable[Unit]]]:
+    """Give every module once, though some are loaded under two names."""
     seen: set[int] = set()
-    standard = sys.stdlib_module_names
     for name, module in [("__main__", session.main), *list(_modules.items())]:
-        if type(name) is not str or not is_module(module):
-            continue
-        if is_users(module) or name.partition(".")[0] not in standard:
-            yield from _in_space(name, name, module_space(module), seen)
+        if type(name) is str and is_module(module) and not is_ours(name) and id(module) not in seen:
+            space = module_space(module)
+            own = space.get("__name__")
+            if type(own) is str and own != name and _modules.get(own) is module:
+                continue
+            seen.add(id(module))
+            yield name, module, space, _units(session, name, module)
 
 
-def _in_space(
-    module: str, label: str, space: dict[str, object], seen: set[int]
-) -> Iterator[tuple[str, types.FunctionType]]:
-    for name, value in space.items():
-        for function in _unwrap(value):
-            if id(function) not in seen and module_of(function) == module:
-                seen.add(id(function))
-                yield f"{label}.{name}", function
-        if is_class(value) and id(value) not in seen and _is_home(value, module):
-            seen.add(id(value))
-            yield from _in_space(module, f"{module}.{qualified_name(value)}", class_space(value), seen)  # type: ignore[arg-type]  # a class
+def _units(session: Session, name: str, module: object) -> Iterable[Unit]:
+    """Return the code of a module: from its file, else from the functions that it holds."""
+    units = None if name == "__main__" or _is_changed(session, name) else _corpus.units(name, module)
+    if units is not None:
+        return units
+    is_compiled = file_of(module).endswith(".so") or name in sys.builtin_module_names
+    return [] if is_compiled else evaluated_units(name, module_space(module))
 
 
-def _is_home(cls: object, module: str) -> bool:
-    return module_of(cls) == module
+def _is_changed(session: Session, name: str) -> bool:
+    """Tell whether the file of a module says something else than what was loaded from it."""
+    return tier_of(name) == USERS and session.definitions.origins.is_changed(name)
 
 
-def _unwrap(value: object) -> list[types.FunctionType]:
-    if id(type(value)) in WRAPPERS:
-        value = value.__func__  # type: ignore[attr-defined]  # both have it
-    if type(value) is property:
-        parts = (value.fget, value.fset, value.fdel)
-        return [part for part in parts if type(part) is types.FunctionType]
-    inner = value.__dict__.get("__wrapped__") if type(value) is types.FunctionType else None
-    return [part for part in (value, inner) if type(part) is types.FunctionType]
+def _report(name: str, verb: str, found: list[Row]) -> Reply:
+    found.sort(key=lambda row: (row["match"] != "exact", tier_of(_home(row)), str(row["name"])))
+    exact = [row for row in found if row["match"] == "exact"]
+    by_name = found[len(exact) :]
+    page = Page()
+    count = f"{len(exact)} definition{'' if len(exact) == 1 else 's'}"
+    page.add(f"{name} is {verb} {count}:" if exact else f"{name} is not {verb} any code that was found.")
+    usual = "calls" if verb == "called by" else "reads"
+    _add(page, exact, _OTHERS, usual)
+    if by_name:
+        page.add(f"By name alone, on objects that are not known ({len(by_name)}):")
+        _add(page, by_name, _BY_NAME, usual)
+    page.add(
+        f"Searched: {len(_modules)} loaded modules and the functions that were evaluated. Not seen: uses by C"
+        " code, by getattr or eval, at the top level of an evaluation, in modules that are not loaded."
+    )
+    data = {"name": name, "found": found[:_SHOWN], "total": len(found)}
+    return {"ok": True, "text": page.end("lines"), "data": data}
+
+
+def _home(row: Row) -> str:
+    """Return the module of a use."""
+    label = str(row["name"])
+    while label and label not in _modules:
+        label = label.rpartition(".")[0]
+    return label or "__main__"
+
+
+def _add(page: Page, rows: list[Row], others: int, usual: str) -> None:
+    """Add the user's uses, the first of others, and the number of the rest by module."""
+    rest: dict[str, int] = {}
+    room = _SHOWN // 2
+    shown: list[Row] = []
+    for row in rows:
+        is_users = tier_of(_home(row)) == USERS
+        others -= not is_users
+        room -= is_users
+        if (room if is_users else others) >= 0:
+            shown.append(row)
+        else:
+            rest[_home(row)] = rest.get(_home(row), 0) + 1
+    for file, group in groupby(shown, key=lambda row: str(row["file"])):
+        _add_file(page, shown_file(file), list(group), usual)
+    if rest:
+        page.add(f"  … {sum(rest.values())} more in {len(rest)} modules ({folded(rest)})")
+
+
+def _add_file(page: Page, file: str, rows: list[Row], usual: str) -> None:
+    """Add the uses in one file; its name is told once where it would be long and frequent."""
+    is_once = len(rows) > 1 and len(file) > _SHORT
+    if is_once:
+        page.add(f"  in {file}:")
+    for row in rows:
+        numbers = row["lines"] if type(row["lines"]) is list else []
+        lines = ", ".join(map(str, numbers[:_LINES])) + (", …" if len(numbers) > _LINES else "")
+        how = "" if row["how"] == usual else f"  [{row['how']}]"
+        place = f"    {row['name']} :{lines}" if is_once else f"  {row['name']} at {file}:{lines}"
+        page.add(place + how)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from . import introspection, operations, references, systems
+from . import classes, introspection, listings, operations, places, references, systems
 from .anatomy import short_name
 from .confinement import NotConfinedError, Witness, confine, shield
 from .diagnostics import message_of
@@ -41,14 +41,14 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "load_system": systems.load_system,
     "undo_definitions": operations.undo_definitions,
     "describe": introspection.describe,
-    "apropos": introspection.apropos,
+    "apropos": listings.apropos,
     "arglist": introspection.show_arglist,
-    "package_symbols": introspection.package_symbols,
-    "definitions": introspection.definitions,
+    "package_symbols": listings.package_symbols,
+    "definitions": listings.definitions,
     "who_calls": references.who_calls,
     "who_references": references.who_references,
-    "class_slots": introspection.class_slots,
-    "class_hierarchy": introspection.class_hierarchy,
+    "class_slots": classes.class_slots,
+    "class_hierarchy": classes.class_hierarchy,
     "macroexpand": operations.expand,
     "inspect": introspection.inspect_object,
 }
@@ -276,6 +276,7 @@ class Environment:
         self._init = options.init
         self._site = None
         systems.not_granted.extend(options.outside)
+        places.project.extend(options.first[:1])
         if options.site:
             # With -S it does nothing by itself; what it needs is loaded once, for all live processes.
             import site

@@ -22,8 +22,20 @@ from gramercy.errors import ForeignError, ProtocolError, RemoteError, ServerGone
 from gramercy.mcp.foreign.definitions import Definition, Listing, read_listing
 from gramercy.mcp.foreign.invisibles import reveal, tame
 from gramercy.mcp.foreign.web import repeated_arguments
-from gramercy.mcp.jsonrpc import Code, Message, failure, notification, request, success
-from gramercy.mcp.versions import CAPABILITIES_KEY, CLIENT_KEY, LATEST_LEGACY, LEGACY, MODERN, VERSION_KEY
+from gramercy.mcp.jsonrpc import (
+    CAPABILITIES_KEY,
+    CLIENT_KEY,
+    LATEST_LEGACY,
+    LEGACY,
+    MODERN,
+    VERSION_KEY,
+    Code,
+    Message,
+    failure,
+    notification,
+    request,
+    success,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -15,6 +15,19 @@ from typing import TYPE_CHECKING
 from gramercy.errors import HttpError
 from gramercy.mcp.base import Peer
 from gramercy.mcp.http.auth import Origins, Refusal
+from gramercy.mcp.http.exchange import (
+    Envelope,
+    Exchange,
+    end_stream,
+    internal_error,
+    lacks_metadata,
+    refusal_body,
+    send_empty,
+    send_json,
+    send_refusal,
+    start_stream,
+    with_headers,
+)
 from gramercy.mcp.http.headers import (
     RepeatedArguments,
     check_accept,
@@ -25,27 +38,15 @@ from gramercy.mcp.http.headers import (
     is_modern,
     require_single,
 )
-from gramercy.mcp.http.requests import Envelope, Exchange, lacks_metadata
-from gramercy.mcp.http.responses import (
-    end_stream,
-    internal_error,
-    refusal_body,
-    send_empty,
-    send_json,
-    send_refusal,
-    start_stream,
-    with_headers,
-)
 from gramercy.mcp.http.sessions import Sessions
 from gramercy.mcp.http.settings import Load, Rate
 from gramercy.mcp.http.streams import Delivery, Ground, Stream
-from gramercy.mcp.jsonrpc import Code, error_code
-from gramercy.mcp.versions import MODERN
+from gramercy.mcp.jsonrpc import MODERN, Code, error_code
 
 if TYPE_CHECKING:
     from gramercy.mcp.base import Answer, MessageReceiver
+    from gramercy.mcp.http.exchange import Receive, Scope, Send
     from gramercy.mcp.http.headers import SchemaSource
-    from gramercy.mcp.http.responses import Receive, Scope, Send
     from gramercy.mcp.http.sessions import HttpSession
     from gramercy.mcp.http.settings import HttpSettings
 

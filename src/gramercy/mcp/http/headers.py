@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import HttpError
-from gramercy.mcp.jsonrpc import Code
-from gramercy.mcp.versions import LEGACY, MODERN, SUPPORTED
+from gramercy.mcp.jsonrpc import LEGACY, MODERN, SUPPORTED, Code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from gramercy.mcp.http.requests import Envelope
+    from gramercy.mcp.http.exchange import Envelope
 
     SchemaSource = Callable[[str], "Mapping[str, Any] | None"]
 

@@ -12,12 +12,12 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from gramercy.mcp.http.responses import end_stream, send_piece, start_stream
+from gramercy.mcp.http.exchange import end_stream, send_piece, start_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gramercy.mcp.http.responses import Receive, Send
+    from gramercy.mcp.http.exchange import Receive, Send
     from gramercy.mcp.http.settings import HttpSettings
 
 # How soon a client shall reconnect: a person notices a pause of half a second, and no more.

@@ -1,0 +1,227 @@
+"""Where things are: whose code a module is, the file and line of a definition, and the text of a line.
+
+Files are read as plain text, never through a loader of the user's, and nothing is imported. It knows the
+texts of evaluations by their made-up file names.
+"""
+
+import ast
+import os
+import re
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from .anatomy import (
+    MISSING,
+    class_space,
+    is_class,
+    is_heap,
+    is_module,
+    module_of,
+    module_space,
+    qualified_name,
+    raw_space,
+)
+from .definitions import is_users
+
+_modules = sys.modules
+_open, _stat = open, os.stat
+_compile = compile
+_match = re.compile
+_renew: Callable[[], object] = (
+    getattr(warnings, "_filters_mutated", None)
+    or getattr(warnings, "_filters_mutated_lock_held", None)
+    or list
+)
+# Bytes of one file: more is data. Files that are kept as lines: those that the last questions were about.
+_LARGEST = 4 * 1024 * 1024
+_FILES = 16
+# Lines of decorators above a class, the longest that are followed.
+_DECORATORS = 60
+_OURS = __name__.rpartition(".")[0]
+_STANDARD = sys.stdlib_module_names
+USERS, LIBRARY, STANDARD = range(3)
+# The texts of the evaluations, by file name; `diagnostics` fills it.
+texts: dict[str, list[str]] = {}
+# The directory of the project, if there is one.
+project: list[str] = []
+_read: dict[str, tuple[tuple[int, int], list[str]]] = {}
+_tiers: dict[str, tuple[int, int]] = {}
+
+
+def is_ours(module: str) -> bool:
+    """Tell whether a module of this name is part of this program."""
+    return module == _OURS or module.startswith(_OURS + ".")
+
+
+def tier_of(module: str) -> int:
+    """Tell whose code a module is, by its name: the user's, a library's, or Python's."""
+    if module == "__main__":
+        return USERS
+    found = _modules.get(module)
+    known = _tiers.get(module)
+    if known is None or known[0] != id(found):
+        is_standard = module.partition(".")[0] in _STANDARD
+        tier = USERS if is_module(found) and is_users(found) else STANDARD if is_standard else LIBRARY
+        known = _tiers[module] = (id(found), tier)
+    return known[1]
+
+
+def shown_file(file: str) -> str:
+    """Return the file as it is told: relative to the project where it is inside of it."""
+    for directory in project:
+        if file.startswith(directory + "/") and "/site-packages/" not in file:
+            return file[len(directory) + 1 :]
+    return file
+
+
+def lines_of(file: str) -> list[str]:
+    """Return the lines of a file or of an evaluated text; none where it cannot be read."""
+    if file in texts:
+        return texts[file]
+    if not file.endswith((".py", ".pyw")):
+        return []
+    try:
+        status = _stat(file)
+        mark = (status.st_mtime_ns, status.st_size)
+        known = _read.get(file)
+        if known is not None and known[0] == mark:
+            return known[1]
+        if status.st_size > _LARGEST:
+            return []
+        with _open(file, "rb") as stream:
+            lines = stream.read(_LARGEST).decode("utf-8", "replace").splitlines(keepends=True)
+    except (OSError, ValueError):
+        return []
+    while len(_read) >= _FILES:
+        del _read[next(iter(_read))]
+    _read[file] = (mark, lines)
+    return lines
+
+
+def line_text(file: str, number: int | None) -> str:
+    """Return one line without its margins; nothing where it is not known."""
+    lines = lines_of(file)
+    return lines[number - 1].strip() if number is not None and 0 < number <= len(lines) else ""
+
+
+def is_known(file: str) -> bool:
+    """Tell whether the file is one that can be named: not one that code was compiled under by chance."""
+    return not file.startswith("<") or file in texts
+
+
+def file_of(module: object) -> str:
+    """Return the source file of a module, or nothing."""
+    file = module_space(module).get("__file__") if is_module(module) else None
+    return file if type(file) is str else ""
+
+
+def place_of(thing: object) -> tuple[str, int] | None:
+    """Return the file and the line in which a function, class or module is defined."""
+    if type(thing) is types.FunctionType:
+        code = thing.__code__
+        return (code.co_filename, code.co_firstlineno) if is_known(code.co_filename) else None
+    if is_class(thing):
+        return _class_place(thing)  # type: ignore[arg-type]  # seen to be one
+    if is_module(thing):
+        file = file_of(thing)
+        return (file, 1) if file else None
+    return None
+
+
+def written(place: tuple[str, int] | None) -> str:
+    """Write a place as `file:line`."""
+    return f"{shown_file(place[0])}:{place[1]}" if place is not None else ""
+
+
+def _class_place(cls: type) -> tuple[str, int] | None:
+    if not is_heap(cls):
+        return None
+    codes = [part.__code__ for part in class_space(cls).values() if type(part) is types.FunctionType]
+    path = qualified_name(cls)
+    own = [code for code in codes if code.co_qualname.startswith(path + ".") and is_known(code.co_filename)]
+    first = class_space(cls).get("__firstlineno__", MISSING)  # since 3.13
+    for file in _files_of(cls, own):
+        if type(first) is int:
+            return file, first
+        below = [code.co_firstlineno for code in own if code.co_filename == file]
+        line = _class_line(lines_of(file), path, min(below, default=None))
+        if line:
+            return file, line
+    return None
+
+
+def _files_of(cls: type, codes: list[types.CodeType]) -> list[str]:
+    """Return where the class may be written: beside its methods, in its module, in what was evaluated."""
+    home = module_of(cls)
+    found = [code.co_filename for code in codes[:1]] or [file_of(_modules.get(home))]
+    if found == [""] and (home == "__main__" or tier_of(home) == USERS):
+        name = "class " + qualified_name(cls).rpartition(".")[2]
+        found = [file for file, lines in reversed(texts.items()) if any(name in line for line in lines)]
+    return [file for file in found if file]
+
+
+def _class_line(lines: list[str], path: str, below: int | None) -> int:
+    """Return the line of a class statement, or of its first decorator; 0 where it is not found."""
+    outer, _dot, name = path.removesuffix(".<locals>").rpartition(".")
+    statement = _match(rf"[ \t]*class[ \t]+{re.escape(name)}\b").match
+    found = [number for number, line in enumerate(lines, 1) if name in line and statement(line)]
+    if not found:
+        return 0
+    if below is not None:
+        line = max((number for number in found if number <= below), default=found[0])
+    elif not outer:
+        line = next((number for number in reversed(found) if lines[number - 1][0] == "c"), found[-1])
+    else:
+        start = 0 if outer.endswith("<locals>") else _class_line(lines, outer, None)
+        line = next((number for number in found if number > start), found[-1])
+    return _first_decorator(lines, line)
+
+
+def _first_decorator(lines: list[str], line: int) -> int:
+    margin = len(lines[line - 1]) - len(lines[line - 1].lstrip())
+    first = line
+    for number in range(line - 1, max(line - _DECORATORS, 0), -1):
+        text = lines[number - 1]
+        indent = len(text) - len(text.lstrip())
+        if (
+            text.startswith("@", margin)
+            and indent == margin
+            and _is_decorators(lines[number - 1 : first - 1])
+        ):
+            first = number
+        elif text.strip() and (indent < margin or (indent == margin and text[margin] not in "@)]}#")):
+            break
+    return first
+
+
+def _is_decorators(lines: list[str]) -> bool:
+    margin = len(lines[0]) - len(lines[0].lstrip())
+    text = "".join(line[margin:] if line[:margin].isspace() else line for line in lines)
+    return parsed(f"{text}\nclass A: pass") is not None
+
+
+def parsed(text: str) -> ast.Module | None:
+    """Return the tree of a text, or None where it is no Python."""
+    found: ast.Module | None = silently(text, "<source>", ast.PyCF_ONLY_AST)
+    return found
+
+
+def silently(text: str | bytes, file: str, flags: int) -> Any:
+    """Compile without a warning, which might run a hook of the user's; None where it cannot be compiled."""
+    space = raw_space(warnings)
+    filters = space.get("filters", MISSING)
+    space["filters"] = [("ignore", None, Warning, None, 0)]
+    _renew()
+    try:
+        return _compile(text, file, "exec", flags, dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    finally:
+        if filters is MISSING:
+            del space["filters"]
+        else:
+            space["filters"] = filters
+        _renew()
