@@ -146,14 +146,22 @@ def test_restarts_are_named_after_the_backtrace(lisp_desk, paper_desk, paper):
 
 
 @pytest.mark.contract("answers.verdict")
-def test_compiling_ends_in_a_verdict(desk, lisp_desk):
-    """Answers: compile errors do not count as success."""
+def test_compiling_ends_in_a_verdict(desk):
+    """Answers: compile errors do not count as success; warnings are counted."""
     fine = desk.either("(defun f (x) x)", "def f(x): return x")
     assert desk.text("compile_form", form=fine) == "Compiled without warnings."
-    assert desk.failure("compile_form", form=desk.either("(defun", "def f(")).endswith("\n\nNot compiled.")
-    broken = lisp_desk.failure("compile_form", form="(defun g () (if))")
-    assert broken.startswith(
-        "Compiled with 1 error. The code with an error fails when it is run.\n\n[warnings]"
+    assert desk.failure("compile_form", form=desk.either("(defun", "def f(")).startswith("[ERROR] ")
+    doubtful = desk.either("(defun g () (gone) (car 1))", "def g(): return gone() + lost")
+    first = desk.text("compile_form", form=doubtful).partition("\n")[0]
+    assert first == desk.either(
+        "Compiled with 1 warning, 1 style warning, 1 note.", "Compiled with 2 warnings."
+    )
+
+
+def test_code_that_the_compiler_refuses_is_a_failure(lisp_desk):
+    """Answers: compile errors do not count as success."""
+    assert lisp_desk.failure("compile_form", form="(defun g () (if))").startswith(
+        "[ERROR] COMPILATION-FAILED\n"
     )
 
 

@@ -162,7 +162,7 @@ def test_endless_values_and_warnings_are_bounded_and_announced():
     notices = [Notice("warning", "W", "m" * 20_000)] * 80
     text = evaluation_text(Reply(ok=True, forms=[Form(["v" * 20_000] * 9)], warnings=notices))
     assert "of 20,000 characters shown; print less of it at a time]\n… [7 more values" in text
-    assert "[warnings cut: 29,850 of 1,600,319 characters shown" in text
+    assert "[warnings cut: 30,000 of 1,600,319 characters shown" in text
 
 
 def test_a_backtrace_is_bounded(paper_desk, paper):

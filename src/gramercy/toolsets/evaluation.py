@@ -28,8 +28,8 @@ MOST_HISTORY = 50
 DEFAULT_HISTORY = 10
 # The code before the last error; the error itself matters more.
 LONGEST_CODE = 1_800
-# What compilers call what they have to say.
-NOTICES = {"error": "error", "style-warning": "style warning", "note": "note"}
+# What compilers call what they have to say, the worst first.
+NOTICES = {"warning": "warning", "style-warning": "style warning", "note": "note"}
 # What can be read on: see rendering.
 STREAMS = ("stdout", "stderr", "values", "error", "warnings", "log")
 # An answer without the note about where it goes on.
@@ -93,16 +93,18 @@ def _compile_form(workshop: Workshop) -> Tool:
 
 
 def _compiled(reply: Reply, *, can_read_on: bool) -> Any:
-    """Return the verdict, then what the compiler has to say; an error that it has found is a failure."""
+    """Return the verdict, which is the error if there is one, and what the compiler has to say."""
+    rest = told(reply, can_read_on=can_read_on)
     if reply.error is not None or not reply.ok:
-        return ToolOutput(None, error=f"{told(reply, can_read_on=can_read_on)}\n\nNot compiled.")
+        return ToolOutput(None, error=rest)
     counts = Counter(NOTICES.get(notice.kind, "warning") for notice in reply.warnings)
-    counted = ", ".join(f"{count} {word}{'s' if count != 1 else ''}" for word, count in counts.items())
+    counted = ", ".join(
+        f"{counts[word]} {word}{'s' if counts[word] != 1 else ''}"
+        for word in NOTICES.values()
+        if counts[word]
+    )
     verdict = f"Compiled with {counted}." if counted else "Compiled without warnings."
-    if counts["error"]:
-        verdict += " The code with an error fails when it is run."
-    text = "\n\n".join(filter(None, [verdict, told(reply, can_read_on=can_read_on)]))
-    return ToolOutput(None, error=text) if counts["error"] else text
+    return f"{verdict}\n\n{rest}" if rest else verdict
 
 
 def _last_error(workshop: Workshop) -> Tool:

@@ -28,6 +28,7 @@ SHARES = {
 ROOM = 7_600
 # A note about a cut says what, how much of how much, and how to read on.
 LONGEST_NOTE = 150
+MOST_PRINTED = MOST_OUTPUT + LONGEST_NOTE
 # The innermost frames tell where it went wrong; recursion gives thousands.
 MOST_FRAMES = 20
 LONGEST_FRAME = 300
@@ -121,7 +122,7 @@ def told(
     if shows_values:
         cuts = sum(length is not None for length in reply.lengths)
         sizes["values"] = len(whole_values(reply)) + cuts * LONGEST_NOTE
-    limits = dict.fromkeys(sizes, MOST_OUTPUT) if room is None else allowances(sizes, room)
+    limits = dict.fromkeys(sizes, MOST_PRINTED) if room is None else allowances(sizes, room)
     texts = [section.shown(limits[section.name], hint(section.name, can_read_on)) for section in sections]
     if shows_values:
         texts.append(values_text(reply, limits["values"], can_read_on=can_read_on))
@@ -182,7 +183,7 @@ def _value_text(reply: Reply, number: int, most: int, more: str, before: int) ->
 def output_text(reply: Reply, stream: str) -> str:
     """Return what was printed to one stream, for a person; without its last line end."""
     found = [section for section in sections_of(reply) if section.name == stream]
-    return found[0]._replace(heading="").shown(MOST_OUTPUT, hint(stream, can_read_on=False)) if found else ""
+    return found[0]._replace(heading="").shown(MOST_PRINTED, hint(stream, can_read_on=False)) if found else ""
 
 
 def notice_text(notice: Notice) -> str:
