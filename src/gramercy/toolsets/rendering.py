@@ -142,7 +142,8 @@ def hint(name: str, can_read_on: bool) -> str:  # noqa: FBT001 - the one questio
 
 def whole_values(reply: Reply) -> str:
     """Write the values of the last form, one line each, as far as the image has printed them."""
-    return "\n".join([f"=> {value}" for value in reply.values]) or NO_VALUES
+    values = reply.values
+    return "=> " + "\n=> ".join(values) if values else NO_VALUES
 
 
 def values_text(reply: Reply, most: int, *, can_read_on: bool) -> str:
