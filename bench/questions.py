@@ -246,7 +246,7 @@ LISP = (
     Question(
         "the arguments of a macro",
         {
-            OURS: ("function_arglist", {"function": "garden:with-plant"}),
+            OURS: ("describe_symbol", {"symbol": "garden:with-plant"}),
             CL_MCP: ("code-describe", {"symbol": "garden:with-plant"}),
             CL_MCP_SERVER: ("describe-symbol", {"name": "with-plant", "package": "GARDEN"}),
         },
@@ -395,7 +395,7 @@ PYTHON = (
     Question(
         "the arguments of a decorated function",
         {
-            OURS: ("function_arglist", {"function": "garden.with_plant"}),
+            OURS: ("describe_symbol", {"symbol": "garden.with_plant"}),
             JUPYTER: ("execute_code", {"code": "import inspect; inspect.signature(garden.with_plant)"}),
         },
         (
