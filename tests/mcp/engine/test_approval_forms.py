@@ -245,13 +245,13 @@ def test_a_question_that_fits_on_a_few_lines_says_nothing_twice(answered, era):
 def test_a_task_asks_with_both_forms_too(serve, desk):
     """mcp.md, checklist 4: tasks and input_required."""
     wipe = Wipe(categories=["task"])
-    capabilities = {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+    capabilities = {**ASKABLE, "extensions": {"io.modelcontextprotocol/tasks": {}}}
     replies = iter([DECLINE, filled(arguments='{"path": "b"}')])
 
     async def main():
         client = desk(serve(wipe.tool), MODERN, capabilities, name="claude-code")
         task = {"taskId": client.now("tools/call", {"name": "wipe", "arguments": {"path": "a"}})["taskId"]}
-        answered = set()
+        answered: set[str] = set()
         async with asyncio.timeout(5):
             while (found := client.now("tasks/get", task))["status"] in {"working", "input_required"}:
                 for key in set(found.get("inputRequests", {})) - answered:
