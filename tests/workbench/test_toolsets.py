@@ -50,7 +50,7 @@ def hints(tool):
 
 @pytest.mark.contract("decision.15.default")
 @pytest.mark.parametrize(
-    ("images", "free"), [(("sbcl",), 1_750), (("python",), 1_750), (("sbcl", "python"), 1_300)]
+    ("images", "free"), [(("sbcl",), 1_750), (("python",), 1_750), (("sbcl", "python"), 1_200)]
 )
 def test_the_default_list_is_small_and_leaves_room(images, free):
     """A lean default: at most 26 tools and 4,500 tokens, with room for the tools of a working day."""
@@ -99,6 +99,13 @@ def test_every_tool_has_a_title_of_its_own(toolset):
     titles = [tool["title"] for tool in listed(toolset, images=("sbcl", "python")).values()]
     assert len(set(titles)) == len(titles)
     assert all(0 < len(title) <= 40 and title[0].isupper() for title in titles)
+
+
+def test_only_two_lists_are_structured_and_none_of_them_by_default():
+    """A schema of the output costs tokens, and Codex shows its model nothing else then."""
+    structured = {name for name, tool in listed(*TOOLSETS).items() if "outputSchema" in tool}
+    assert structured == {"list_images", "list_checkpoints"}
+    assert not structured & set(listed())
 
 
 # Read-only, destructive, idempotent, open world: in a sandbox without network.
