@@ -21,7 +21,7 @@ from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement, find_confinement, why_not
 from gramercy.images.sbcl import lisp_findings, sbcl_program
 from gramercy.images.systems import find_systems
-from tests.support import empty_home
+from tests.support import empty_home, fill
 
 pytestmark = pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")
 DEBIAN = Path("/usr/share/common-lisp/source")
@@ -201,11 +201,7 @@ def test_an_error_in_a_definition_is_told_with_its_place(project, opened, text):
 def test_a_project_with_50000_files_starts_no_slower(project, opened):
     """Bad input: a project with 50,000 files; the walk is bounded, and says so."""
     write_system(project / "a", "near")
-    for number in range(50_000):
-        directory = project / f"d{number % 50:02}" / f"e{number % 2500:04}"
-        if number < 2500:
-            directory.mkdir(parents=True, exist_ok=True)
-        (directory / f"f{number}").touch()
+    fill(project, 50_000)
     empty = project.with_name("empty")
     empty.mkdir()
     began = time.monotonic()

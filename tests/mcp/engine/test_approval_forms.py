@@ -81,7 +81,7 @@ def fields(question):
 FIRST_FORMS = {
     "claude-code": [],
     "codex-mcp-client": ["decision"],
-    "somebody": ["decision", "arguments", "reason"],
+    "somebody": ["decision", "reason", "arguments"],
 }
 
 
@@ -152,7 +152,7 @@ def test_who_declines_in_claude_code_can_say_why_or_change_the_call(answered, er
     answer, expected, done = MORE[case]
     said, (_, second) = answered(era, "claude-code", wipe, DECLINE, answer)
     assert (said.splitlines()[0], wipe.done) == (expected, done)
-    assert fields(second) == ["arguments", "reason"]
+    assert fields(second) == ["reason", "arguments"]
     assert second["message"].startswith("Not approved as it is.")
 
 
