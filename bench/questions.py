@@ -132,6 +132,7 @@ class Question:
 # Packages and modules of the servers, which are of no use in an answer about the user's program.
 _SERVERS = r"GRAMERCY|CL-MCP|gramercy[./]|ipykernel|jupyter_mcp"
 _NO_INTERNALS = Fact("nothing of the server's own program", _SERVERS, absent=True)
+_MANY = r"\b\d{1,5} (of|more|matches|symbols|names|in \d+ (packages|modules))|(total|found)\D{0,12}\d{2,5}"
 _BOUNDED = Fact("at most 8,000 characters", r"\A.{8001}", absent=True)
 _LISP_PLACE = Fact("the file", r"garden\.lisp")
 _PYTHON_PLACE = Fact("the file", r"garden\.py")
@@ -284,7 +285,7 @@ LISP = (
             Fact("what kind a name is", r"function|macro|generic|variable|fbound"),
             Fact(
                 "how many there are",
-                r"\b\d{2,5} (of|more|matches|symbols|names)|(total|found)\D{0,12}\d{2,5}",
+                _MANY,
             ),
             _BOUNDED,
             _NO_INTERNALS,
@@ -385,7 +386,7 @@ PYTHON = (
             Fact("the attributes of an instance", r"attribute.{0,200}\bheight\b|\bself\.height\b"),
             Fact("the attribute of the class", r"kingdom"),
             Fact("a method", r"water\(.*amount: int"),
-            Fact("that one is a class method", r"class ?method"),
+            Fact("that one is a class method", r"class ?method|\[class\]"),
             Fact("that one is a property", r"property|readonly"),
             Fact("the documentation", r"Something that grows"),
             _PYTHON_PLACE,
@@ -424,7 +425,7 @@ PYTHON = (
             Fact("what kind a name is", r"function|class|module"),
             Fact(
                 "how many there are",
-                r"\b\d{2,5} (of|more|matches|symbols|names)|(total|found)\D{0,12}\d{2,5}",
+                _MANY,
             ),
             _BOUNDED,
             _NO_INTERNALS,
