@@ -101,6 +101,13 @@ def test_every_tool_has_a_title_of_its_own(toolset):
     assert all(0 < len(title) <= 40 and title[0].isupper() for title in titles)
 
 
+def test_only_two_lists_are_structured_and_none_of_them_by_default():
+    """A schema of the output costs tokens, and Codex shows its model nothing else then."""
+    structured = {name for name, tool in listed(*TOOLSETS).items() if "outputSchema" in tool}
+    assert structured == {"list_images", "list_checkpoints"}
+    assert not structured & set(listed())
+
+
 # Read-only, destructive, idempotent, open world: in a sandbox without network.
 CONFINED = {
     "evaluate-lisp": (False, True, False, False),

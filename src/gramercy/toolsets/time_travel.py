@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.errors import ImageError
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.evaluation import output_tool
-from gramercy.toolsets.factory import PACKAGE, text, whole
+from gramercy.toolsets.factory import PACKAGE, array_of, text, whole
 from gramercy.toolsets.rendering import answered, preview_text
 
 if TYPE_CHECKING:
@@ -28,6 +28,16 @@ UNDONE = {
     "definitions": "Definitions are put back as listed. The newest kept state is",
 }
 NOT_UNDONE = "Files, connections and other processes that evaluated code has touched stay as they are."
+# For programs; all that the text says.
+CHECKPOINTS = array_of(
+    "checkpoints",
+    id={"type": "string"},
+    parent={"type": ["string", "null"]},
+    label={"type": "string"},
+    at={"type": "number", "description": "Seconds since 1970"},
+    is_current={"type": "boolean"},
+    private_bytes={"type": ["integer", "null"]},
+)
 
 
 def time_travel_tools(workshop: Workshop) -> list[Tool]:
@@ -91,12 +101,22 @@ def _looking(workshop: Workshop) -> list[Tool]:
             "List the states that the image can go back to, oldest first: id, the state it came from, "
             "time, memory and label. Use it to find the id for rollback_image.",
             {},
-            lambda image, _: "\n".join(map(_line, image.checkpoints())) or "No checkpoints are kept.",
+            lambda image, _: _listed(image.checkpoints()),
             categories=["time-travel"],
             title="List kept states",
+            output_schema=CHECKPOINTS,
         ),
         _inspect(workshop),
     ]
+
+
+def _listed(infos: list[CheckpointInfo]) -> ToolOutput:
+    """Return the states as text, and the same for programs."""
+    told = "\n".join(map(_line, infos)) or "No checkpoints are kept."
+    fields = ("id", "parent", "label", "at", "is_current", "private_bytes")
+    return ToolOutput(
+        told, structured={"checkpoints": [{name: getattr(info, name) for name in fields} for info in infos]}
+    )
 
 
 def _inspect(workshop: Workshop) -> Tool:
