@@ -1,13 +1,20 @@
-"""Tells at the end of every run how much of the contracts is proven by tests."""
+"""Tells at the end of every run how much of the contracts is proven, and gives each test its turn."""
 
 from __future__ import annotations
 
+import gc
 import os
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from tests.turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 MANIFEST = Path(__file__).parent / "contracts" / "manifest"
 
@@ -35,8 +42,50 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"contracts: {len(entries)} requirements, {pending} of them pending")
 
 
-def pytest_configure() -> None:
+TURNS = pytest.StashKey[Turns]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Keep what the person at this machine has set up for images out of every test."""
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_VERSION"):
         os.environ.pop(variable, None)
     os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
+    if hasattr(config, "workerinput"):
+        config.stash[TURNS] = Turns(config.workerinput["testrunuid"])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Tidy up after a worker."""
+    if TURNS in config.stash:
+        config.stash[TURNS].close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put those that nobody may disturb behind the others of their file, so that the workers stop once."""
+    files = {file: number for number, file in enumerate(dict.fromkeys(item.path for item in items))}
+    items.sort(key=lambda item: (files[item.path], _is_undisturbed(item)))
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the thousands of tests, which stay to the end."""
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """Run a test, with its fixtures, when it is its turn; two that nobody may disturb have one turn."""
+    turns = item.config.stash.get(TURNS, None)
+    if turns is None:
+        return (yield)
+    turns.begin(alone=_is_undisturbed(item))
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or not (_is_undisturbed(item) and _is_undisturbed(nextitem)):
+            turns.end()
+
+
+def _is_undisturbed(item: pytest.Item) -> bool:
+    return item.get_closest_marker("undisturbed") is not None

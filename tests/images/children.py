@@ -25,7 +25,7 @@ from gramercy.images.sbcl import sbcl_version
 
 PROGRAM = Path(__file__).parents[2] / "src/gramercy/images/python/__main__.py"
 SBCL = shutil.which("sbcl") or ""
-PATIENCE = 20.0
+PATIENCE = 60.0
 AREA = 131072
 HEADER = 4096
 SIZE = HEADER + 2 * AREA

@@ -18,7 +18,7 @@ FINALIZED = """
 (loop repeat 500 until *ended* do (sleep 0.01))
 *ended*
 """
-BOUND = 10.0
+BOUND = 60.0
 
 
 @pytest.fixture

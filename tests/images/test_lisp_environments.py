@@ -21,7 +21,7 @@ from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement, find_confinement, why_not
 from gramercy.images.sbcl import lisp_findings, sbcl_program
 from gramercy.images.systems import find_systems
-from tests.support import empty_home
+from tests.support import empty_home, fill
 
 pytestmark = pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")
 DEBIAN = Path("/usr/share/common-lisp/source")
@@ -197,14 +197,11 @@ def test_an_error_in_a_definition_is_told_with_its_place(project, opened, text):
     assert loaded(image, "good") == ":GOOD"
 
 
+@pytest.mark.undisturbed
 def test_a_project_with_50000_files_starts_no_slower(project, opened):
     """Bad input: a project with 50,000 files; the walk is bounded, and says so."""
     write_system(project / "a", "near")
-    for number in range(50_000):
-        directory = project / f"d{number % 50:02}" / f"e{number % 2500:04}"
-        if number < 2500:
-            directory.mkdir(parents=True, exist_ok=True)
-        (directory / f"f{number}").touch()
+    fill(project, 50_000)
     empty = project.with_name("empty")
     empty.mkdir()
     began = time.monotonic()
@@ -744,6 +741,7 @@ def plain_seconds():
     return float(done.stdout)
 
 
+@pytest.mark.undisturbed
 @needs("cl-ppcre")
 def test_the_second_image_is_as_fast_as_sbcl_with_a_warm_cache(project, opened):
     """Speed: at most a quarter of the first image, and 1.5 times of SBCL with a warm cache."""

@@ -32,7 +32,7 @@ CONFINEMENTS = [
     for c in Confinement
 ]
 BUSY = {"sbcl": "(sb-sys:without-interrupts (loop))", "python": "while True: pass"}
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 def processes_of(directory):

@@ -24,7 +24,7 @@ from gramercy.images.processes import Family
 from gramercy.images.sandbox import Confinement, why_not
 
 SOURCE = Path(__file__).parents[2] / "src"
-PATIENCE = 10.0
+PATIENCE = 30.0
 pytestmark = pytest.mark.skipif(
     why_not(Confinement.BUBBLEWRAP) is not None, reason=f"{why_not(Confinement.BUBBLEWRAP)}"
 )
@@ -203,7 +203,7 @@ def test_much_data_goes_through_both_ways_unchanged(images):
     data = os.urandom(1 << 20) * 40
     began = time.perf_counter()
     assert fetch(port, "", data) == data
-    assert time.perf_counter() - began < PATIENCE
+    assert time.perf_counter() - began < 10
 
 
 def test_one_side_may_end_what_it_says_and_still_listen(images):

@@ -141,6 +141,7 @@ def test_an_unknown_library_is_named_with_its_package(live, waiting_library):
     assert kept(live, "lib.end()") is None
 
 
+@pytest.mark.undisturbed
 def test_a_busy_thread_of_compiled_code_is_not_waited_for_twice(live):
     """Every wait is bounded, and the second call need not pay for it."""
     live.value(f"{NATIVE}\nbegin(libc.pause)")

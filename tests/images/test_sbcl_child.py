@@ -133,7 +133,8 @@ def test_the_users_printer_settings_do_not_change_the_protocol(live):
 def test_a_huge_value_is_cut_and_marked(live):
     reply = live.eval("(make-list 1000000 :initial-element 7)")
     assert len(reply["forms"][0]["values"][0]) == 20000
-    assert reply["truncated"]["values"] == 20000
+    assert reply["truncated"]["values"] >= 20000
+    assert reply["lengths"] == [0]
     assert len(live.eval("(make-string 100)", value_limit=10)["forms"][0]["values"][0]) == 10
 
 

@@ -247,6 +247,7 @@ def report(load):
     )
 
 
+@pytest.mark.undisturbed
 def test_every_reply_arrives_and_is_for_its_own_caller(load):
     """MCP server, checklist 1 and 4: both eras, evaluations and approvals; each client checked its own."""
     assert load.faults == []
@@ -254,6 +255,7 @@ def test_every_reply_arrives_and_is_for_its_own_caller(load):
     assert len(load.approvals) > CLIENTS
 
 
+@pytest.mark.undisturbed
 def test_an_image_does_what_it_is_told_once_and_in_order(load):
     """Images are one call at a time: nothing is lost or done twice, and what was answered came before."""
     for image in set(IMAGES) - {"killed"}:
@@ -265,6 +267,7 @@ def test_an_image_does_what_it_is_told_once_and_in_order(load):
             last_begun = max(last_begun, sample.begun)
 
 
+@pytest.mark.undisturbed
 def test_trouble_with_one_image_is_no_trouble_with_another(load):
     """MCP server, checklist 9: one image is killed, one floods, one hangs and is called off."""
     assert min(load.kills, load.floods, load.hangs) >= 1
@@ -273,6 +276,7 @@ def test_trouble_with_one_image_is_no_trouble_with_another(load):
     assert max(load.glances) < LONGEST_GLANCE
 
 
+@pytest.mark.undisturbed
 def test_an_image_that_is_killed_says_so_and_comes_back(load):
     """A death is told to whoever waits, and to nobody else."""
     assert len(load.losses) <= load.kills
@@ -281,6 +285,7 @@ def test_an_image_that_is_killed_says_so_and_comes_back(load):
     assert max(ends) > load.end - 1
 
 
+@pytest.mark.undisturbed
 def test_the_server_is_none_the_worse_for_it(load):
     """No unbounded memory, no traceback."""
     assert load.is_alive

@@ -184,6 +184,7 @@ def test_an_answer_that_fails_is_told_to_the_person_and_the_next_is_given(client
     assert "Traceback" not in client.errors()
 
 
+@pytest.mark.undisturbed
 def test_the_end_of_the_input_ends_the_server(client):
     """MCP checklist 10: clean exit on EOF in under 1 s."""
     client.ask("echo")
@@ -197,7 +198,7 @@ def test_a_last_frame_without_a_newline_is_answered(client):
     client.stdin.close()
     assert client.message()["id"] == 1
     assert client.line() is None
-    assert client.process.wait(5) == 0
+    assert client.process.wait(20) == 0
 
 
 def test_half_a_last_frame_is_answered(client):
@@ -214,6 +215,7 @@ def test_what_is_soon_ready_is_still_answered_after_the_end(client):
     assert [message["id"] for message in client.rest()] == [1]
 
 
+@pytest.mark.undisturbed
 def test_what_is_under_way_at_the_end_is_cancelled(client):
     """MCP checklist 10: clean exit on EOF in under 1 s."""
     client.send(*(frame({"id": number, "method": "wait", "params": 60}) for number in range(3)))
@@ -223,6 +225,7 @@ def test_what_is_under_way_at_the_end_is_cancelled(client):
     assert client.errors().count("cancelled") == 3
 
 
+@pytest.mark.undisturbed
 def test_what_resists_its_cancellation_does_not_keep_the_server(client):
     """MCP checklist 10: clean exit on EOF in under 1 s."""
     client.send(frame({"id": 1, "method": "resist"}))
@@ -231,6 +234,7 @@ def test_what_resists_its_cancellation_does_not_keep_the_server(client):
     assert (seconds < 1, code) == (True, 0)
 
 
+@pytest.mark.undisturbed
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_server(client, number):
     """MCP, lifecycle: a client may terminate the server."""
@@ -238,7 +242,7 @@ def test_a_signal_ends_the_server(client, number):
     client.ask("echo")
     begun = monotonic()
     client.process.send_signal(number)
-    assert client.process.wait(5) == 0
+    assert client.process.wait(20) == 0
     assert monotonic() - begun < 1
     assert "cancelled" in client.errors()
 
@@ -248,9 +252,10 @@ def test_a_client_that_no_longer_reads_ends_the_server(client):
     client.ask("echo")
     client.stdout.close()
     client.send(frame({"id": 2, "method": "echo"}))
-    assert client.process.wait(5) == 0
+    assert client.process.wait(20) == 0
 
 
+@pytest.mark.undisturbed
 def test_a_client_that_never_reads_does_not_keep_the_server(client):
     """MCP checklist 10: clean exit on EOF in under 1 s."""
     client.send(frame({"id": 1, "method": "large", "params": 10 * MEGABYTE}))
@@ -261,7 +266,7 @@ def test_a_client_that_never_reads_does_not_keep_the_server(client):
 
 def run(command, stdin, stdout):
     return subprocess.run(
-        command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, timeout=20, check=False
+        command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, timeout=60, check=False
     )
 
 
@@ -281,20 +286,20 @@ def test_without_input_or_output_the_server_ends(command):
         "-c",
         "import os, sys\nfor n in (0, 1, 2): os.close(n)\nos.execv(sys.argv[1], sys.argv[1:])",
     ]
-    assert subprocess.run([*closed, *command], timeout=20, check=False).returncode == 0
+    assert subprocess.run([*closed, *command], timeout=60, check=False).returncode == 0
 
 
 def test_the_wire_may_be_a_socket(command):
     """Node starts its servers on sockets."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        ours.settimeout(20)
+        ours.settimeout(60)
         end = theirs.fileno()
         process = subprocess.Popen(command, stdin=end, stdout=end, stderr=subprocess.DEVNULL)
         ours.sendall(frame({"id": 1, "method": "echo"}))
         assert b'"id": 1' in ours.recv(1000)
         ours.shutdown(socket.SHUT_WR)
-        assert process.wait(5) == 0
+        assert process.wait(20) == 0
 
 
 def test_no_child_of_a_tool_can_hold_the_wire(client):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.projects import walking
+from tests.support import fill
 
 write = walking.write
 
@@ -213,11 +214,7 @@ def test_a_cache_on_a_full_disk_is_told(project, gramercy, tmp_path):
 def test_a_project_with_50000_files_is_one_as_any_other(project, gramercy, walk):
     """Issue, Bad input: by every door, and in both languages."""
     write(project, {"here.py": "x = 1\n", "here.asd": '(defsystem "here")'})
-    for number in range(50_000):
-        directory = project / f"d{number % 50:02}" / f"e{number % 2500:04}"
-        if number < 2500:
-            directory.mkdir(parents=True, exist_ok=True)
-        (directory / f"f{number}").touch()
+    fill(project, 50_000)
     done = gramercy("eval", "--language", "python", "import here; here.x", cwd=project)
     assert (done.returncode, done.stdout) == (0, "=> 1\n")
     done = gramercy("eval", "--language", "sbcl", '(asdf:load-system "here") 3', cwd=project)

@@ -106,7 +106,7 @@ def test_the_diff_is_one_that_patch_applies(tmp_path_factory, original, modified
     (directory / "file").write_bytes(original.encode())
     change = hunks.diff(original, modified, "file").encode()
     command = ["patch", "--binary", "-p1", "-s", "-d", str(directory)]
-    done = subprocess.run(command, input=change, capture_output=True, timeout=20, check=False)
+    done = subprocess.run(command, input=change, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     after = (directory / "file").read_bytes() if (directory / "file").exists() else b""
     assert after == modified.encode()

@@ -30,7 +30,7 @@ def test_a_library_is_loaded_and_confirmed(lisp_desk, system):
 def test_alexandria_can_be_looked_into(lisp_desk):
     """Introspection on a library: describe, parameters, callers, listing."""
     load(lisp_desk, "alexandria")
-    assert "Documentation" in lisp_desk.text("describe_symbol", symbol="alexandria:curry")
+    assert "Returns a function" in lisp_desk.text("describe_symbol", symbol="alexandria:curry")
     assert "FUNCTION" in lisp_desk.text("function_arglist", function="alexandria:curry")
     assert "FLATTEN" in lisp_desk.text("apropos_search", pattern="flatten", package="alexandria")
     symbols = lisp_desk.text("list_package_symbols", package="alexandria").split()

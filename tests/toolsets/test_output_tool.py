@@ -40,7 +40,7 @@ def test_no_character_is_lost_between_the_parts(desk):
 
 def test_what_the_image_did_not_keep_is_announced(desk):
     desk.text("eval_form", form=HUGE[desk.language])
-    assert "the rest was not kept" in desk.text("read_output", offset=90_000)
+    assert "the rest was not kept" in desk.text("read_output", offset=95_000)
     assert "has no more: 100,000 of 440,000" in desk.text("read_output", offset=100_000)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
 import shutil
+import struct
 import subprocess
 import sys
+import termios
 import threading
 from pathlib import Path
 from time import monotonic
@@ -18,7 +21,7 @@ import pytest
 from gramercy.images.caches import cache_directory
 from gramercy.ui.cli.main import main
 
-BOUND = 20
+BOUND = 60
 
 
 @pytest.fixture
@@ -101,6 +104,10 @@ class Terminal:
 
     def send(self, text):
         os.write(self._fd, text.encode())
+
+    def resize(self, columns, lines=24):
+        """Make the window this large."""
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def expect(self, text):
         """Read until a text appears after what was expected before; return all up to it."""

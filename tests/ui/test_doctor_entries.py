@@ -103,6 +103,7 @@ def test_no_entry_is_told_as_well(consult):
         ("amp", {"amp.mcpServers": {"gramercy": {"cmd": "x"}}}, "command must be the path of a program"),
         ("qwen", {"mcpServers": {"gramercy": {"command": "sh", "args": "serve"}}}, "args must be a list"),
         ("opencode", {"mcp": {"gramercy": {"command": "gramercy"}}}, "command must be a list of words"),
+        ("opencode", {"mcp": {"servers": {"gramercy": {"command": ["/gone"]}}}}, "/gone is gone"),
         ("windsurf", {"mcpServers": {"gramercy": "x"}}, "it is not a server"),
         ("vscode", entry(GOOD), "it is under mcpServers, but VS Code reads servers"),
         (

@@ -11,7 +11,7 @@ from gramercy.errors import HandshakeError
 from gramercy.ui.doctor.handshake import ERAS, Conversation, converse
 
 CALL = ("evaluate-python", {"code": "6 * 7"})
-BOUND = 10
+BOUND = 60
 # Answers every request with the result that its method has in RESULTS.
 ANSWERING = """
 import json, sys
@@ -86,4 +86,4 @@ def test_a_server_that_never_answers_does_not_keep_anybody_waiting():
     started = monotonic()
     with pytest.raises(HandshakeError, match="initialize was not answered in time"):
         hold("import signal\nwhile True: signal.pause()", ERAS[0], seconds=0.3)
-    assert monotonic() - started < BOUND
+    assert monotonic() - started < 10

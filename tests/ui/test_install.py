@@ -390,7 +390,7 @@ def test_the_program_that_was_called_is_the_one_that_is_named(home):
         cwd=home,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=True,
     )
     command = Path(servers_in("codex", done.stdout)["gramercy"]["command"])

@@ -217,6 +217,17 @@ def test_any_other_client_gets_the_common_form(inside, home):
     assert list(home.iterdir()) == []
 
 
+def test_a_file_for_the_next_opencode_is_left_alone(inside, home):
+    """With opencode 2 it is mcp.servers; what opencode 1 reads would not start there."""
+    path = home / ".config/opencode/opencode.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"mcp": {"servers": {"x": {"type": "local", "command": ["x"]}}}}')
+    assert "paste the entry there" in untried(inside, "opencode", "--write", status=3).stderr
+    path.write_text('{"mcp": {"servers": {"type": "local", "command": ["x"]}}}')
+    untried(inside, "opencode", "--write")
+    assert list(json.loads(path.read_text())["mcp"]) == ["servers", "gramercy"]
+
+
 @pytest.mark.parametrize(("client", "file"), [("opencode", "opencode/opencode"), ("amp", "amp/settings")])
 def test_a_file_with_the_other_suffix_is_used_where_it_is_there(inside, home, client, file):
     """Both opencode and Amp read .json and .jsonc."""

@@ -14,7 +14,7 @@ from time import monotonic
 
 import pytest
 
-BOUND = 20
+BOUND = 60
 TOOLS = '''
 from gramercy import tool
 
@@ -124,6 +124,22 @@ def test_a_person_at_the_server_decides_where_the_client_cannot_ask(terminal, ty
     thread.join(BOUND)
     assert found[0]["isError"] is fails
     assert ("not today" if fails else "launched at dawn") in found[0]["content"][0]["text"]
+
+
+def test_the_end_of_input_at_the_server_is_no_approval_and_ends_nothing(terminal):
+    """Answers, refusals: nobody decided; the next question is asked as before."""
+    url = terminal.wait_for(r"http://\S+/mcp")[0]
+    thread, found = in_the_background(url, "dusk")
+    terminal.wait_for("approve, deny or edit")
+    terminal.type("\x04")
+    thread.join(BOUND)
+    said = found[0]["content"][0]["text"]
+    assert said.startswith("launch was not run: the question was left without an answer\nNobody has decided")
+    thread, found = in_the_background(url, "dawn")
+    terminal.wait_for(r"dawn(.|\n)*approve, deny or edit")
+    terminal.type("a\n")
+    thread.join(BOUND)
+    assert found[0]["content"][0]["text"] == "launched at dawn"
 
 
 def test_questions_come_one_after_the_other(terminal):

@@ -244,6 +244,41 @@ def test_a_person_at_a_terminal_edits_the_arguments(tmp_path, monkeypatch):
     assert "changed the arguments before approving" in screen
 
 
+LEAVING = {
+    "Ctrl-C": (["\x03"], 130, "gramercy: interrupted"),
+    "Ctrl-D": (["\x04"], 4, "save_notes was not run: the question was left without an answer"),
+    "Enter": (["\n", "\n"], 4, "User denied tool execution"),
+    "Ctrl-C for a reason": (["d\n", "\x03"], 130, "gramercy: interrupted"),
+    "Ctrl-D for a reason": (["d\n", "\x04"], 4, "User denied tool execution"),
+}
+
+
+@pytest.mark.parametrize("way", LEAVING)
+@pytest.mark.parametrize("columns", [24, 120])
+def test_a_person_who_leaves_the_question_has_not_approved(terminal, tmp_path, way, columns):
+    """People, approval at the terminal; answers, refusals: who refused, also when nobody did."""
+    typed, code, said = LEAVING[way]
+    screen = terminal("tools", "call", "save_notes", "path=out.txt", "--from", NOTES)
+    screen.resize(columns)
+    for prompt, keys in zip(("[a/d/e]: ", "reason: "), typed, strict=False):
+        screen.expect(prompt)
+        screen.send(keys)
+    assert (screen.end(), (tmp_path / "out.txt").exists()) == (code, False)
+    # On a line of its own, with the whole call above it.
+    assert screen.screen.rstrip("\n").rpartition("\n")[2] == said
+    assert "Traceback" not in screen.screen
+    assert '"path": "out.txt"' in screen.screen
+
+
+def test_a_long_argument_does_not_push_the_rest_off_the_screen(terminal, tmp_path):
+    """People, approval at the terminal: what was cut is told."""
+    screen = terminal("tools", "call", "save_notes", f"path={'x' * 9_000}", "--from", NOTES)
+    shown = screen.expect("approve, deny or edit?")
+    assert f'"{"x" * 3_000}… [3,000 of 9,000 characters]"' in shown
+    screen.send("d\nno\n")
+    assert (screen.end(), list(tmp_path.iterdir())) == (4, [])
+
+
 def test_rules_from_a_file_decide_about_a_call(tmp_path):
     """Guard, Policy: first match wins, and the reason is told."""
     target, rules = tmp_path / "notes.md", tmp_path / "policy.toml"

@@ -50,7 +50,7 @@ def hints(tool):
 
 @pytest.mark.contract("decision.15.default")
 @pytest.mark.parametrize(
-    ("images", "free"), [(("sbcl",), 1_750), (("python",), 1_750), (("sbcl", "python"), 1_300)]
+    ("images", "free"), [(("sbcl",), 1_750), (("python",), 1_750), (("sbcl", "python"), 1_200)]
 )
 def test_the_default_list_is_small_and_leaves_room(images, free):
     """A lean default: at most 26 tools and 4,500 tokens, with room for the tools of a working day."""

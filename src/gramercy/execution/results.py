@@ -227,11 +227,13 @@ class Recorder:
 
     def _close(self, attempt: Attempt, state: State, detail: str, metadata: dict[str, Any]) -> None:
         try:
-            if attempt.key or state is _DENIED:
+            journal, call_id, tool = self.settings.journal, attempt.call_id, attempt.tool.name
+            if attempt.key:
+                journal.move(attempt.key, state, call_id=call_id, tool=tool, detail=detail)
+            elif state is _DENIED:
                 self.move(attempt, state, detail)
             else:
-                tool = attempt.tool.name
-                self.settings.journal.note(state, attempt.call_id, tool, detail)
+                journal.note(state, call_id, tool, detail)
         except Exception as error:  # noqa: BLE001 - the handler has run: its result must not be lost
             metadata["journal_error"] = error_text(error)
 

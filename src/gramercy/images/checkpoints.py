@@ -156,10 +156,6 @@ class Checkpoint:
         """The names that it was given, else the code that led to it."""
         return ", ".join(self.names) or self.code
 
-    def looked(self, step: Step) -> None:
-        """Remember a call in this state that changed nothing."""
-        self.looks = (*self.looks[1 - MOST_LOOKS :], step)
-
     def shown(self) -> str:
         """Return its id and label, for a sentence."""
         return f"{self.id} ({self.label})" if self.label else self.id

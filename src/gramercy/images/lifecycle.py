@@ -68,14 +68,10 @@ class Promised:
     """
 
     tag: str
-    label: str
+    code: str
     past: Past | None
     parent: Connection | None
     looks: tuple[Step, ...] = ()
-
-    def looked(self, step: Step) -> None:
-        """Remember a call that changed nothing, for the checkpoint."""
-        self.looks = (*self.looks[1 - MOST_LOOKS :], step)
 
 
 class Lifecycle:
@@ -194,7 +190,8 @@ class Lifecycle:
         self._spare_tag = evaluation.tag
         newest = self.promised[-1] if self.promised else self.timeline.standing()
         if newest is not None and newest.past is self.past and evaluation.op == "eval":
-            newest.looked(Step(evaluation.op, evaluation.code, evaluation.package))
+            step = Step(evaluation.op, evaluation.code, evaluation.package)
+            newest.looks = (*newest.looks[1 - MOST_LOOKS :], step)
 
     def changed(self, evaluation: Evaluation, reply: Reply) -> str | None:
         """Note a call that may have changed something; return why no state is kept after it, if none is."""
@@ -211,8 +208,7 @@ class Lifecycle:
         else:
             self.unkept_reason = ""
             self._kept_at = monotonic()
-            label = first_words(evaluation.code)
-            self.promised.append(Promised(evaluation.tag, label, self.past, self.live))
+            self.promised.append(Promised(evaluation.tag, evaluation.code, self.past, self.live))
             return None
         return self.unkept_reason
 
@@ -236,13 +232,14 @@ class Lifecycle:
 
     def is_ready_at_once(self) -> bool:
         """Tell whether a call can begin without waiting for a process to start or to connect."""
-        if self.live is None or self.family is None:
+        if self.live is None:
             return False
         return not self.promised or self.collect() or len(self.promised) <= MOST_PROMISED
 
     def _take(self, promised: Promised, connection: Connection) -> None:
         connection.parent = promised.parent
-        self.timeline.add(connection, promised.label, promised.past).looks = promised.looks
+        label = first_words(promised.code)
+        self.timeline.add(connection, label, promised.past).looks = promised.looks
 
     def _miss(self, promised: Promised) -> None:
         """Say with the next reply that there is no checkpoint, although one was to be."""
@@ -251,7 +248,7 @@ class Lifecycle:
         if is_last:
             self.unkept_reason = reason
         call = "the last call" if is_last else "an earlier call"
-        self.notes.append(f"No state was kept after {call} ({promised.label}): {reason}.")
+        self.notes.append(f"No state was kept after {call} ({first_words(promised.code)}): {reason}.")
 
     def keep_now(self, goal: Checkpoint | None = None) -> Checkpoint:
         """Return the checkpoint of the present state, made now where there is none; raise if it cannot be."""

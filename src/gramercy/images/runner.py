@@ -73,7 +73,7 @@ class Runner:
         reply = None
         try:
             # While other evaluations wait on threads, a blocked loop would delay their replies.
-            if waiting_threads() == 0 and self._lifecycle.is_ready_at_once():
+            if not _waiting and self._lifecycle.is_ready_at_once():
                 reply = self._briefly(evaluation)
         finally:
             if reply is not None or evaluation.wait is None:
@@ -257,13 +257,8 @@ class Runner:
             family.wait_for_child(TURN_SECONDS)
 
 
-# One entry for each thread at work: append and pop are atomic, += on a number is not.
+# One entry for each thread of `on_a_thread` at work: append and pop are atomic, += on a number is not.
 _waiting: list[None] = []
-
-
-def waiting_threads() -> int:
-    """Return how many threads of `on_a_thread` are at work."""
-    return len(_waiting)
 
 
 def on_a_thread(work: Callable[[], T], cancel: Callable[[], object]) -> asyncio.Future[T]:

@@ -11,11 +11,22 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageStartError
 from gramercy.images.asdf import VARIABLE, lisp_string
-from gramercy.images.caches import SOURCE, build_key, fasl_directory, find_core, open_cache, size_of
+from gramercy.images.caches import (
+    BUILDING,
+    SOURCE,
+    WAITING,
+    build_key,
+    fasl_directory,
+    find_core,
+    on_standard_error,
+    open_cache,
+    size_of,
+)
 from gramercy.images.connection import as_plist
 from gramercy.images.environment import BESIDE_HEAP_MB, Finding, Network, Status, memory_for
 from gramercy.images.processes import FORK_SECONDS, Program
@@ -65,6 +76,21 @@ def shared_core(tell: Callable[[str], object] | None = None) -> Path | None:
     return find_core(sbcl, sbcl_version(sbcl), tell)
 
 
+def _core_with_notes(tell: Callable[[str], object] | None) -> tuple[Path | None, tuple[str, ...]]:
+    """Return the core that all images start from, and what the first caller is told if that took long."""
+    begun, lines = monotonic(), list[str]()
+
+    def heard(line: str) -> None:
+        lines.append(line)
+        (tell or on_standard_error)(line)
+
+    core = shared_core(heard)
+    if core is None or not {BUILDING, WAITING}.intersection(lines):
+        return core, ()
+    told = f"The SBCL core was built first, once, which took {monotonic() - begun:.0f} s"
+    return core, (f"{told}: later images start at once.",)
+
+
 def sbcl_program(
     project: Path | None,
     environment: Environment,
@@ -79,7 +105,7 @@ def sbcl_program(
     """
     heap_mb = memory_for("sbcl", environment.memory_mb)
     sbcl = find_sbcl()
-    core = saved or shared_core(tell)
+    core, notes = (saved, ()) if saved else _core_with_notes(tell)
     libraries = prepare_libraries(
         project,
         environment,
@@ -102,7 +128,7 @@ def sbcl_program(
         confinement,
         saved=lambda core: sbcl_program(project, environment, confinement=confinement, saved=core),
         memory_mb=heap_mb,
-        notes=libraries.notes,
+        notes=(*notes, *libraries.notes),
         start_seconds=INIT_SECONDS if "--init" in libraries.options else FORK_SECONDS,
     )
 

@@ -260,15 +260,17 @@ class ApprovalQuestion:
         if self._manner is Manner.CHOICE:
             return {"decision": CHOICE}
         # A proposed edit is changed by choosing from its hunks.
-        more: dict[str, Any] = {_switch(hunk): self._described(hunk) for hunk in self._hunks}
-        fields = {**(more or {"arguments": ARGUMENTS}), "reason": REASON}
+        fields: dict[str, Any] = {_switch(hunk): self._described(hunk) for hunk in self._hunks}
+        fields["reason"] = REASON
+        if not self._hunks:
+            fields["arguments"] = ARGUMENTS
         return fields if self._manner is Manner.MORE else {"decision": DECISION, **fields}
 
     def _headline(self) -> str:
         if self._manner is not Manner.MORE:
             return ""
-        change = "the hunks to apply" if self._hunks else "other arguments"
-        return f"Not approved as it is. Give {change}, or a reason against it; nothing: it is denied.\n"
+        change = "switch on hunks to apply" if self._hunks else "give other arguments to run it with"
+        return f"Not approved as it is. Say why not, or {change}; with nothing it is denied.\n"
 
     def _described(self, hunk: Hunk) -> dict[str, Any]:
         is_unseen = hunk.number in self._unseen

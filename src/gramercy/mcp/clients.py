@@ -171,31 +171,19 @@ class ServedCall(Call):
     `cancelled` and `is_silent` are facts that only the conversation writes, as it moves.
     """
 
-    __slots__ = (
-        "_clients",
-        "_progress",
-        "_reported_at",
-        "_reports",
-        "_thread",
-        "cancelled",
-        "conversation",
-        "fault",
-        "is_silent",
-        "request",
-        "stops",
-    )
+    # Those of the class until they are set: nearly every call ends before any of them is.
+    conversation: Conversation | None = None
+    cancelled = is_silent = False
+    fault: ProtocolError | None = None
+    stops: list[Callable[[], object]] | None = None
+    _progress: float | None = None
+    _reports = 0
+    _reported_at = 0.0
 
     def __init__(self, request: Request, clients: Clients) -> None:
         self.request = request
-        self.conversation: Conversation | None = None
-        self.cancelled = self.is_silent = False
-        self.fault: ProtocolError | None = None
-        self.stops: list[Callable[[], object]] | None = None
         self._clients = clients
-        self._progress: float | None = None
-        self._reports = 0
         self._thread = get_ident()
-        self._reported_at = 0.0
 
     @property
     def is_cancelled(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from msgspec import UNSET
 
@@ -84,7 +84,7 @@ class Engine:
         """Join the parts; `patience` is how many seconds a question to a person may stay open."""
         executor = executor.with_approver(Approver(executor.approval_handler, approvals, patience))
         self._settings = executor.settings
-        self._seen = (self._settings.registry.library(), self._settings.policy)
+        self._library, self._policy = self._settings.registry.library(), self._settings.policy
         shaper = self._shaper = Shaper({"name": name, "version": version})
         self._clients = Clients()
         self._subscriptions = Subscriptions(self._clients, shaper, catalog)
@@ -155,9 +155,9 @@ class Engine:
 
     def notice_changes(self) -> None:
         """Tell those who want to know when tools were registered or the policy was replaced since."""
-        now = (self._settings.registry.library(), self._settings.policy)
-        if now[0] is not self._seen[0] or now[1] is not self._seen[1]:
-            self._seen = now
+        library, policy = self._settings.registry.library(), self._settings.policy
+        if library is not self._library or policy is not self._policy:
+            self._library, self._policy = library, policy
             self._subscriptions.list_changed("tools")
 
     def tool_schema(self, name: str) -> Mapping[str, Any] | None:
@@ -172,7 +172,8 @@ class Engine:
             return None
         try:
             request = read_request(peer, message, channel)
-            method, may_wait = self._methods.find(request)
+            methods = self._methods.modern if request.modern else self._methods.legacy
+            method, may_wait = methods.get(request.method) or _not_found(request.method)
             return self._converse(request, method) if may_wait else self._answer(request, method)
         except ProtocolError as error:
             return jsonrpc.failure(error, message.id)
@@ -218,29 +219,26 @@ class Engine:
         self._subscriptions.task_changed(task.id, task.principal, lambda: describe(task))
 
 
+def _not_found(method: str) -> NoReturn:
+    raise ProtocolError(Code.METHOD_NOT_FOUND, f"Method not found: {method[:100]}")
+
+
 class Methods:
     """The methods of both protocols by name, each with whether it may report, ask and wait."""
 
-    __slots__ = ("_legacy", "_modern")
+    __slots__ = ("legacy", "modern")
 
     def __init__(self, listing: ToolListing, tool_calls: ToolCalls) -> None:
-        self._legacy: dict[str, tuple[Method, bool]] = {}
-        self._modern: dict[str, tuple[Method, bool]] = {}
+        self.legacy: dict[str, tuple[Method, bool]] = {}
+        self.modern: dict[str, tuple[Method, bool]] = {}
         self._add("tools/list", listing.page)
         self._add("tools/call", tool_calls.call, may_wait=True)
 
-    def find(self, request: Request) -> tuple[Method, bool]:
-        """Return the method that a request names; its protocol, legacy or modern, must have it."""
-        found = (self._modern if request.modern else self._legacy).get(request.method)
-        if found is None:
-            raise ProtocolError(Code.METHOD_NOT_FOUND, f"Method not found: {request.method[:100]}")
-        return found
-
     def _add(self, name: str, method: Method, *, only: str = "", may_wait: bool = False) -> None:
         if only != "modern":
-            self._legacy[name] = (method, may_wait)
+            self.legacy[name] = (method, may_wait)
         if only != "legacy":
-            self._modern[name] = (method, may_wait)
+            self.modern[name] = (method, may_wait)
 
     def add_greeting(self, greeting: Greeting) -> None:
         """Add how clients and server get to know each other."""

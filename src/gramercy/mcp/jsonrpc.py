@@ -73,9 +73,12 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError)
 def read_frame(frame: bytes) -> Received:
     """Read whatever came; what is wrong with it is returned, for it is answered like a message."""
     try:
-        return read_message(frame)
-    except InvalidFrameError as error:
-        return _read_batch(frame) if frame.lstrip()[:1] == b"[" else error
+        message = _decode(frame)
+    except _UNREADABLE:
+        return _read_batch(frame) if frame.lstrip()[:1] == b"[" else _problem(frame)
+    if type(message.id) is int and message.method is not UNSET:
+        return message  # as nearly all are
+    return _fault_of(message) or message
 
 
 def read_message(frame: bytes) -> Message:
@@ -84,13 +87,22 @@ def read_message(frame: bytes) -> Message:
         message = _decode(frame)
     except _UNREADABLE:
         raise _problem(frame) from None
+    fault = _fault_of(message)
+    if fault is not None:
+        raise fault
+    return message
+
+
+def _fault_of(message: Message) -> InvalidFrameError | None:
+    """Say what is wrong with a message whose fields are each of their type."""
     if type(message.id) is str and len(message.id) > LONGEST_ID:
-        raise _invalid(f"the id is longer than {LONGEST_ID} characters", found=msgspec.to_builtins(message))
+        problem = f"the id is longer than {LONGEST_ID} characters"
+        return _invalid(problem, found=msgspec.to_builtins(message))
     if message.method is UNSET and (message.result is UNSET) is (message.error is UNSET):
         known = None if message.id is UNSET else message.id
         found = msgspec.to_builtins(message)
-        raise _invalid("a message has a method, or a result, or an error", known, found)
-    return message
+        return _invalid("a message has a method, or a result, or an error", known, found)
+    return None
 
 
 def _invalid(problem: str, known: Id | None = None, found: object = None) -> InvalidFrameError:
@@ -412,7 +424,8 @@ class Shaper:
         if isinstance(outcome, ProtocolError):
             return failure(outcome, request.id)
         try:
-            return success(request.id, self.shaped(request, outcome) if type(outcome) is dict else outcome)
+            result = self.shaped(request, outcome) if type(outcome) is dict else outcome
+            return encode(_Success("2.0", request.id, result))
         except Exception as error:  # noqa: BLE001 - a result that cannot be written
             return failure(unexpected(request, error), request.id)
 

@@ -35,13 +35,13 @@ class Inbox:
         self._on_left = on_left
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLRDHUP)
-        self._is_file = self._is_open = self._has_ended = False
+        self._is_file = self.is_open = self._has_ended = False
 
     def resume(self) -> None:
         """Read on."""
-        if self._is_open or self._has_ended:
+        if self.is_open or self._has_ended:
             return
-        self._is_open = True
+        self.is_open = True
         if not self._is_file:
             try:
                 self._loop.add_reader(self._descriptor, self._read)
@@ -52,13 +52,13 @@ class Inbox:
 
     def pause(self) -> None:
         """Leave what comes where it is, so that its sender has to wait."""
-        if self._is_open and not self._is_file:
+        if self.is_open and not self._is_file:
             self._loop.remove_reader(self._descriptor)
             self._loop.call_later(LOOK_SECONDS, self._look)
-        self._is_open = False
+        self.is_open = False
 
     def _look(self) -> None:
-        if self._is_open or self._has_ended:
+        if self.is_open or self._has_ended:
             return
         if self._poll.poll(0):
             self._on_left()
@@ -71,7 +71,7 @@ class Inbox:
         self._has_ended = True
 
     def _read(self) -> None:
-        if not self._is_open:
+        if not self.is_open:
             return
         try:
             chunk = os.read(self._descriptor, CHUNK)
@@ -109,8 +109,8 @@ class Splitter:
         """Take what was read and return the frames that it completes."""
         is_whole = chunk.find(b"\n") == len(chunk) - 1 <= self._limit
         if is_whole and not self._begun and not self._is_skipping:
-            # One frame, as nearly always.
-            return _cleaned(chunk)
+            # One frame, as nearly always, and an object with nothing around it.
+            return [chunk[:-1]] if chunk[:1] == b"{" and chunk[-2:] == b"}\n" else _cleaned(chunk)
         *lines, rest = chunk.split(b"\n")
         found: list[bytes | None] = []
         for line in lines:
@@ -170,15 +170,12 @@ class Outbox:
         self._waiting: deque[memoryview] = deque()
         self._emptied = asyncio.Event()
         self._is_broken = False
+        # Whether the other side does not keep up. An attribute, because every answer asks.
+        self.is_full = False
         self._size = 0
         # Not a file or terminal: O_NONBLOCK belongs to the open file, which other processes may share.
         if waits_for_reader(descriptor):
             os.set_blocking(descriptor, False)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the other side does not keep up."""
-        return self._size > FULL
 
     @property
     def is_overfull(self) -> bool:
@@ -195,6 +192,7 @@ class Outbox:
             self._loop.add_writer(self._descriptor, self._write_more)
         self._waiting.append(memoryview(frames)[written:])
         self._size += len(frames) - written
+        self.is_full = self._size > FULL
 
     async def drain(self, seconds: float) -> None:
         """Wait until everything is written, at most so long."""
@@ -225,6 +223,7 @@ class Outbox:
         else:
             self._loop.remove_writer(self._descriptor)
             self._emptied.set()
+        self.is_full = self._size > FULL
         if was_full and not self.is_full:
             self._on_room()
 
@@ -232,7 +231,7 @@ class Outbox:
         self._is_broken = True
         self._loop.remove_writer(self._descriptor)
         self._waiting.clear()
-        self._size = 0
+        self._size, self.is_full = 0, False
         self._emptied.set()
         self._on_broken()
 

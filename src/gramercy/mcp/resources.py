@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import GramercyError, ProtocolError
 from gramercy.execution.callers import LOOP, Limit, is_async
+from gramercy.gram.suggestion import suggest
 from gramercy.mcp.jsonrpc import Code, invalid_params
 from gramercy.mcp.listing import page_of
 from gramercy.mcp.tool_calls import as_content, resource_content
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 LONGEST_URI = 4_000  # browsers and servers stop at 2,000 to 8,000
 MOST_COMPLETIONS = 100  # the most that the protocol allows
+MOST_NAMED = 5  # of the resources that there are, to a client that asks for another
 # A reader that takes longer is broken; what takes long is a tool.
 READ_SECONDS = 60.0
 
@@ -53,7 +55,7 @@ class CatalogMethods:
         uri = self.known(request)
         found = self._catalog.find(uri)
         if found is None:
-            raise _not_found(request, uri)
+            raise not_found(request, uri, self._catalog)
         return self._read(request, uri, *found)
 
     async def _read(
@@ -163,6 +165,10 @@ def _as_message(part: Any, version: str) -> dict[str, Any]:
     return {"role": role, "content": as_content(block, version)}
 
 
-def _not_found(request: Request, uri: str) -> ProtocolError:
+def not_found(request: Request, uri: str, catalog: Catalog) -> ProtocolError:
+    """Return the error for an address that a catalogue does not have, with those that come near."""
     code = Code.INVALID_PARAMS if request.modern else Code.RESOURCE_NOT_FOUND
-    return ProtocolError(code, "Resource not found", {"uri": uri})
+    known = [*catalog.resources, *catalog.templates]
+    near = suggest(uri[:LONGEST_URI], known, most=MOST_NAMED)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known[:MOST_NAMED])}"
+    return ProtocolError(code, f"Resource not found: {uri[:200]}; {hint}", {"uri": uri})

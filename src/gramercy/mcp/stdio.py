@@ -148,20 +148,20 @@ class StdioConnection:
         frames, outbox = self._frames, self._outbox
         while frames and not outbox.is_full:
             frame = frames.popleft()
-            answer: Answer = None
+            answer: Answer
             if frame is None:
                 answer = too_long(LARGEST_FRAME)
-            elif len(self._running) >= MOST_RUNNING:
-                answer = busy(frame, MOST_RUNNING)
-            if frame is not None and answer is None:
+            elif len(self._running) < MOST_RUNNING:
                 answer = self._receiver.handle(self._peer, frame, self)
+            else:
+                answer = busy(frame, MOST_RUNNING) or self._receiver.handle(self._peer, frame, self)
             if type(answer) is bytes:
                 outbox.write(answer + b"\n")
             elif answer is not None:
                 self._await(answer)  # type: ignore[arg-type]
         if outbox.is_full:
             self._inbox.pause()
-        else:
+        elif not self._inbox.is_open:
             self._inbox.resume()
 
     def _await(self, answer: Awaitable[bytes | None]) -> None:

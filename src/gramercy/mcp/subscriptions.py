@@ -17,6 +17,7 @@ from gramercy.mcp.jsonrpc import (
     missing_capability,
     notification,
 )
+from gramercy.mcp.resources import not_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +95,8 @@ class Subscriptions:
         agreed: dict[str, Any] = {_FIELDS[kind]: True for kind in offered if asked.get(_FIELDS[kind]) is True}
         if self._catalog is not None and "resourceSubscriptions" in asked:
             agreed["resourceSubscriptions"] = _texts(asked, "resourceSubscriptions")
+            for uri in agreed["resourceSubscriptions"]:
+                self._check(request, uri)
             self._catalog.subscribed()
         if "taskIds" in asked:
             if not request.declares_tasks:
@@ -104,6 +107,7 @@ class Subscriptions:
     def subscribe(self, request: Request) -> dict[str, Any]:
         """Watch a resource (legacy)."""
         uri = request.text("uri")
+        self._check(request, uri)
         client = self._clients.of(request.peer)
         client.uris = client.uris or set()
         if len(client.uris) >= MOST_URIS:
@@ -113,6 +117,11 @@ class Subscriptions:
             self._catalog.subscribed()
         self.remember_loop()
         return {}
+
+    def _check(self, request: Request, uri: str) -> None:
+        """Refuse an address that is not there: its subscriber would wait for ever."""
+        if self._catalog is not None and self._catalog.find(uri) is None:
+            raise not_found(request, uri, self._catalog)
 
     def unsubscribe(self, request: Request) -> dict[str, Any]:
         """Watch a resource no longer (legacy)."""

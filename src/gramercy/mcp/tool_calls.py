@@ -54,10 +54,11 @@ class ToolCalls:
         # Random enough that calls of two servers never meet in one journal, and cheap to make.
         self._prefix = token_hex(6)
         self._numbers = count(1)
-        # The tools that clients of a ceiling may call, as long as neither tools nor policy change.
+        # The tools that clients of the last ceiling may call, as long as neither tools nor policy change.
         self._library: ToolLibrary | None = None
         self._policy: Policy | None = None
-        self._shown: dict[tuple[str, Safety], Tool] = {}
+        self._ceiling: Safety | None = None
+        self._shown: dict[str, Tool] = {}
         self.preface: Preface | None = None
         # What to tell those who call a tool that is not served here, by its name.
         self.elsewhere: Mapping[str, str] = {}
@@ -71,9 +72,10 @@ class ToolCalls:
         if type(arguments) is not dict:
             raise invalid_params("arguments must be an object")
         given = {"id": f"{self._prefix}-{next(self._numbers)}", "name": tool.name, "arguments": arguments}
-        if _wants_task(request, tool):
+        may_be_task = request.modern or "task" in request.params or ONLY_AS_TASK in tool.categories
+        if may_be_task and _wants_task(request, tool):
             return AsTask(self._later(given, request))
-        if self._is_first(request):
+        if self.preface is not None and self._is_first(request):
             return self._later(given, request)
         outcome = self._executor.begin(given)
         return self._shaped(outcome, request) if type(outcome) is ToolResult else self._rest(outcome, request)
@@ -86,16 +88,20 @@ class ToolCalls:
         ceiling = request.peer.ceiling
         settings = self._executor.settings
         library = settings.registry.library()
-        if library is not self._library or settings.policy is not self._policy:
-            self._library, self._policy = library, settings.policy
+        if (
+            library is not self._library
+            or settings.policy is not self._policy
+            or ceiling is not self._ceiling
+        ):
+            self._library, self._policy, self._ceiling = library, settings.policy, ceiling
             self._shown.clear()
-        tool = self._shown.get((name, ceiling))
+        tool = self._shown.get(name)
         if tool is None:
             tool = settings.registry.find(name)
             if tool is None or self._listing.why_hidden(tool, ceiling) is not None:
                 raise self._unknown(name, tool, request)
             if name == tool.name:  # the other spellings are many
-                self._shown[name, ceiling] = tool
+                self._shown[name] = tool
         return tool
 
     def _unknown(self, name: str, tool: Tool | None, request: Request) -> ProtocolError:
@@ -230,7 +236,7 @@ def contents(text: str, blocks: tuple[Block, ...], version: str) -> list[Any]:
 
 def without_controls(text: str) -> str:
     """Take out what could steer a terminal; tabs, line ends and form feeds are text."""
-    return text if _CONTROLS.search(text) is None else _CONTROLS.sub("", text)
+    return text if text.isprintable() or _CONTROLS.search(text) is None else _CONTROLS.sub("", text)
 
 
 def as_content(block: Block, version: str) -> Any:

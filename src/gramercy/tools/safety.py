@@ -15,6 +15,9 @@ class Safety(StrEnum):
     CAUTIOUS = "cautious"
     DANGEROUS = "dangerous"
 
+    # That of the word, in C; an enum hashes its name in Python, which costs as much as the look-up.
+    __hash__ = str.__hash__
+
     @property
     def rank(self) -> int:
         """The place in the order, 0 for the harmless end."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.factory import PACKAGE, Running, dry_run, text, whole
 from gramercy.toolsets.rendering import (
-    MOST_OUTPUT,
-    STREAMS,
-    evaluated,
-    evaluation_text,
+    LONGEST_ANSWER,
+    LONGEST_NOTE,
+    ROOM,
+    answered,
+    fair_share,
     fault_text,
-    output_sections,
+    sections_of,
+    told,
+    whole_values,
 )
 
 if TYPE_CHECKING:
@@ -22,8 +26,14 @@ if TYPE_CHECKING:
 
 MOST_HISTORY = 50
 DEFAULT_HISTORY = 10
-# 50 entries of this length stay below the executor's 100,000 characters, which would cut in the middle.
-LONGEST_ENTRY = 1_800
+# The code before the last error; the error itself matters more.
+LONGEST_CODE = 1_800
+# What compilers call what they have to say, the worst first.
+NOTICES = {"warning": "warning", "style-warning": "style warning", "note": "note"}
+# What can be read on: see rendering.
+STREAMS = ("stdout", "stderr", "values", "error", "warnings", "log")
+# An answer without the note about where it goes on.
+PAGE = LONGEST_ANSWER - LONGEST_NOTE
 # How many evaluations back read_output goes: as many as get_repl_history shows.
 FARTHEST = MOST_HISTORY
 
@@ -39,7 +49,7 @@ def _eval_form(workshop: Workshop) -> Tool:
         lambda image, a, watch: image.begin(
             a["form"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
         ),
-        lambda reply, _: evaluated(reply, shows_objects=workshop.has("inspect_object")),
+        lambda reply, _: workshop.evaluated(reply),
     )
     return running.make(
         workshop,
@@ -66,7 +76,7 @@ def _compile_form(workshop: Workshop) -> Tool:
         lambda image, a, watch: image.acompile(
             a["form"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
         ),
-        lambda reply, _: _compiled(reply),
+        lambda reply, _: _compiled(reply, can_read_on=workshop.has("read_output")),
     )
     return running.make(
         workshop,
@@ -82,11 +92,19 @@ def _compile_form(workshop: Workshop) -> Tool:
     )
 
 
-def _compiled(reply: Reply) -> Any:
+def _compiled(reply: Reply, *, can_read_on: bool) -> Any:
+    """Return the verdict, which is the error if there is one, and what the compiler has to say."""
+    rest = told(reply, can_read_on=can_read_on)
     if reply.error is not None or not reply.ok:
-        return ToolOutput(None, error=evaluation_text(reply, can_read_on=True))
-    verdict = [] if reply.warnings else ["Compiled without warnings."]
-    return "\n\n".join([*output_sections(reply, can_read_on=True), *verdict, *reply.notes])
+        return ToolOutput(None, error=rest)
+    counts = Counter(NOTICES.get(notice.kind, "warning") for notice in reply.warnings)
+    counted = ", ".join(
+        f"{counts[word]} {word}{'s' if counts[word] != 1 else ''}"
+        for word in NOTICES.values()
+        if counts[word]
+    )
+    verdict = f"Compiled with {counted}." if counted else "Compiled without warnings."
+    return f"{verdict}\n\n{rest}" if rest else verdict
 
 
 def _last_error(workshop: Workshop) -> Tool:
@@ -95,16 +113,19 @@ def _last_error(workshop: Workshop) -> Tool:
         "Show the last error of an evaluation in this image again: the code, the error and its backtrace. "
         "Use it to find out what a person ran into, or when an earlier answer is no longer at hand.",
         {},
-        lambda image, _: _error_text(image),
+        lambda image, _: _error_text(image, can_read_on=workshop.has("read_output")),
         categories=["execution"],
         title="Show the last error",
     )
 
 
-def _error_text(image: Image) -> str:
-    for entry in reversed(image.history()):
+def _error_text(image: Image, *, can_read_on: bool) -> str:
+    for back, entry in enumerate(reversed(image.history()), 1):
         if entry.reply.error is not None:
-            return f"{_shortened(entry.code)}\n\n{fault_text(entry.reply.error)}"
+            code = _shortened(entry.code, LONGEST_CODE)
+            more = f"stream error and evaluation {back}" if can_read_on else ""
+            error = _shortened(fault_text(entry.reply.error), ROOM - LONGEST_CODE, more)
+            return f"{code}\n\n{error}"
     return "No evaluation in this image has failed."
 
 
@@ -125,29 +146,35 @@ def _history_text(image: Image, limit: int) -> str:
     entries = image.history()[-limit:]
     if not entries:
         return "Nothing has been evaluated in this image."
-    return "\n\n".join(map(_entry_text, entries))
+    texts = [_entry_text(entry) for entry in entries]
+    most = fair_share([len(text) for text in texts], ROOM - len(texts) * len("\n\n… [12,345 characters]"))
+    return "\n\n".join(_shortened(text, most) for text in texts)
 
 
 def _entry_text(entry: HistoryEntry) -> str:
     reply = entry.reply
     # What was compiled has no values, which is not the same as a form that returned none.
-    result = evaluation_text(reply) if reply.forms or reply.error else "\n\n".join(output_sections(reply))
-    return _shortened(f"> {entry.code}\n{result}".rstrip("\n"))
+    result = told(reply, shows_values=bool(reply.forms) and reply.error is None, can_read_on=False, room=None)
+    return f"> {entry.code}\n{result}".rstrip("\n")
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_ENTRY else f"{text[:LONGEST_ENTRY]}\n… [{len(text):,} characters]"
+def _shortened(text: str, most: int, more: str = "") -> str:
+    if len(text) <= most:
+        return text
+    hint = f"; read_output with {more} shows all" if more else ""
+    return f"{text[:most]}\n… [{len(text):,} characters{hint}]"
 
 
 def output_tool(workshop: Workshop) -> Tool:
     """Make the tool."""
     return workshop.make(
         "read_output",
-        "Read on in what an evaluation printed, from an offset: an answer shows only the beginning of a long "
-        "output and says where it was cut. Runs nothing again.",
+        "Read on where an answer was cut, from an offset: what an evaluation printed, its values, error or "
+        "warnings, or the printed text of an object. The answer says which. Runs nothing again.",
         {
-            "stream": text("Which stream", enum=list(STREAMS), default="stdout"),
-            "offset": whole("Characters to skip, as the answer that was cut says", minimum=0, default=0),
+            "stream": text("What to read", enum=list(STREAMS), default="stdout"),
+            "object": whole("Id of an object to read instead, as the answer says", minimum=1),
+            "offset": whole("Characters to skip, as the answer says", minimum=0, default=0),
             "evaluation": whole(
                 "Which evaluation: 1 is the latest, 2 the one before", minimum=1, maximum=FARTHEST, default=1
             ),
@@ -159,22 +186,43 @@ def output_tool(workshop: Workshop) -> Tool:
 
 
 def _read_on(image: Image, arguments: dict[str, Any]) -> Any:
+    offset = arguments.get("offset", 0)
+    if "object" in arguments:
+        return _printed_part(image, arguments["object"], offset)
     history, back = image.history(), arguments.get("evaluation", 1)
     if back > len(history):
         return ToolOutput(None, error=f"There are {len(history)} evaluations to read from, not {back}.")
-    stream, offset = arguments.get("stream", "stdout"), arguments.get("offset", 0)
-    return _kept_part(history[-back].reply, stream, offset)
+    reply, stream = history[-back].reply, arguments.get("stream", "stdout")
+    kept = _kept(reply, stream)
+    total = max(reply.truncated.get(stream, 0) if stream != "values" else 0, len(kept))
+    return _page(kept[offset : offset + PAGE], stream, offset, len(kept), total)
 
 
-def _kept_part(reply: Reply, stream: str, offset: int) -> str:
-    kept = str(getattr(reply, stream))
-    total = max(reply.truncated.get(stream, 0), len(kept))
-    if offset >= len(kept):
-        return f"[{stream} has no more: {len(kept):,} of {total:,} characters were kept]"
-    shown = kept[offset : offset + MOST_OUTPUT]
+def _kept(reply: Reply, stream: str) -> str:
+    """Return all that is kept of one part of an evaluation."""
+    if stream in {"stdout", "stderr"}:
+        return str(getattr(reply, stream))
+    if stream == "values":
+        return whole_values(reply) if reply.error is None else ""
+    return "".join(part.text for part in sections_of(reply, whole=True) if part.name == stream)
+
+
+def _page(shown: str, name: str, offset: int, kept: int, total: int) -> str:
+    """Return a part of a text with a note where it goes on, or that there is no more."""
+    if not shown:
+        return f"[{name} has no more: {kept:,} of {total:,} characters were kept]"
     end = offset + len(shown)
-    if end < len(kept):
-        return f"{shown}\n… [characters {offset:,} to {end:,} of {total:,}; go on with offset {end}]"
-    if end < total:
-        return f"{shown}\n… [characters {offset:,} to {end:,} of {total:,}; the rest was not kept]"
-    return shown
+    if end >= total:
+        return shown
+    more = f"go on with offset {end}" if end < kept else "the rest was not kept"
+    return f"{shown}\n… [characters {offset:,} to {end:,} of {total:,}; {more}]"
+
+
+def _printed_part(image: Image, number: int, offset: int) -> Any:
+    answer = image.ask("print_value", object=number, offset=offset, limit=PAGE)
+    if answer.error is not None:
+        return answered(answer)
+    # Where the whole length is not known, a full page is taken to go on.
+    end = offset + len(answer.text)
+    total = answer.data.get("total") or end + (len(answer.text) >= PAGE)
+    return _page(answer.text, f"object {number}", offset, total, total)

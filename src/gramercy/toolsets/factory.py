@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gramercy.tools.context import current_call
 from gramercy.tools.definition import create_tool
-from gramercy.toolsets.rendering import preview_text
+from gramercy.toolsets.rendering import evaluated, preview_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Sequence
@@ -102,6 +102,10 @@ class Workshop:
     def told(self, description: str, *more: tuple[str, str]) -> str:
         """Return a description with the sentences about other tools (name, sentence) that are served."""
         return " ".join([description, *(sentence for tool, sentence in more if self.has(tool))])
+
+    def evaluated(self, reply: Reply) -> Any:
+        """Return an evaluation as a handler's result, for callers with the tools that are served."""
+        return evaluated(reply, can_read_on=self.has("read_output"), shows_objects=self.has("inspect_object"))
 
     def make(  # noqa: PLR0913 - a tool is described by this many things
         self,
@@ -216,7 +220,8 @@ def dry_run(field: str) -> Callable[[Image, dict[str, Any]], str]:
 
     def tried(image: Image, arguments: dict[str, Any]) -> str:
         return preview_text(
-            image.preview(arguments[field], package=arguments.get("package"), timeout=DRY_RUN_SECONDS)
+            image.preview(arguments[field], package=arguments.get("package"), timeout=DRY_RUN_SECONDS),
+            is_answer=True,
         )
 
     return tried

@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gramercy.tools.content import ToolOutput
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Answer, Change, ImageFault, Notice, Reply
+    from gramercy.images.base import Answer, ImageFault, Notice, Reply
 
+# What one answer has for all its sections together, some 2,000 tokens; read_output gives the rest.
+LONGEST_ANSWER = 8_000
+# A person at a terminal cannot read on, and has more room: for each section.
+MOST_OUTPUT = 30_000
+# What each section of an answer is sure of; what one leaves is taken by those that need more, the first one
+# first. There is an error or there are values. With headings it all stays below the limit.
+SHARES = {
+    "notes": 600,
+    "error": 3_600,
+    "values": 3_600,
+    "warnings": 900,
+    "stdout": 1_700,
+    "stderr": 500,
+    "log": 300,
+}
+ROOM = 7_600
+# A note about a cut says what, how much of how much, and how to read on.
+LONGEST_NOTE = 150
+MOST_PRINTED = MOST_OUTPUT + LONGEST_NOTE
 # The innermost frames tell where it went wrong; recursion gives thousands.
 MOST_FRAMES = 20
-# Both streams and the values together stay below the executor's 100,000 characters: it never cuts the end.
-MOST_OUTPUT = 30_000
-MOST_VALUES = 30_000
-# A system that is compiled for the first time gives hundreds, mostly of one kind.
-MOST_WARNINGS = 50
+LONGEST_FRAME = 300
 # Messages can hold whole data structures; the beginning names what is wrong.
-LONGEST_MESSAGE = 8_000
+LONGEST_MESSAGE = 2_000
+# Forms with more values than this are rare, and their numbers follow each other.
+MOST_OBJECTS = 8
 # They share one descriptor: which of them wrote a line, and during which call, cannot be told.
 LOG_HEADING = "[output of threads, C code and other processes]"
 NO_VALUES = "=> ; No values"
 STREAMS = ("stdout", "stderr")
+# Each of the two lists of a preview: definitions that it would change, and effects.
+MOST_CHANGES = 1_200
 # What a session shows under each heading, and under which of an image's own words it is found.
 HEADINGS = {
     "functions": ("functions", "generic_functions"),
@@ -37,66 +56,142 @@ FURTHER = {
 }
 
 
-def evaluation_text(reply: Reply, *, can_read_on: bool = False) -> str:
+class Section(NamedTuple):
+    """A part of an answer. `total` is the length of the whole, of which an image may have kept less."""
+
+    name: str
+    heading: str
+    text: str
+    total: int
+
+    def shown(self, most: int, hint: str) -> str:
+        """Return so much of it, with its heading; what is left out is told with a hint how to see it."""
+        shown = self.text if len(self.text) <= most else self.text[: max(0, most - LONGEST_NOTE)]
+        if len(shown) >= self.total:
+            return f"{self.heading}{shown}"
+        more = hint.format(offset=len(shown)) if len(shown) < len(self.text) else "the rest was not kept"
+        cut = f"{self.name} cut: {len(shown):,} of {self.total:,} characters shown; {more}"
+        return f"{self.heading}{shown}\n… [{cut}]"
+
+
+def sections_of(reply: Reply, *, whole: bool = False) -> list[Section]:
+    """Return what there is to tell of a reply, the error first; as a whole, or the error in short."""
+    error = fault_text(reply.error, whole=whole) if reply.error is not None else ""
+    found = [Section("error", "", error, len(error))]
+    for stream in STREAMS:
+        text = str(getattr(reply, stream)).removesuffix("\n")
+        found.append(Section(stream, f"[{stream}]\n", text, max(reply.truncated.get(stream, 0), len(text))))
+    log, warnings = reply.log.strip(), "\n".join(map(notice_text, reply.warnings))
+    found.append(Section("log", f"{LOG_HEADING}\n", log, len(log)))
+    found.append(Section("warnings", "[warnings]\n", warnings, len(warnings)))
+    return [section for section in found if section.text]
+
+
+def allowances(sizes: dict[str, int], room: int) -> dict[str, int]:
+    """Share room out between sections of these sizes: each gets its share, and what is left goes in order."""
+    given = {name: min(size, SHARES[name] * room // ROOM) for name, size in sizes.items()}
+    left = max(0, room - sum(given.values()))
+    for name in sorted(sizes, key=list(SHARES).index):
+        more = min(left, sizes[name] - given[name])
+        given[name] += more
+        left -= more
+    return given
+
+
+def evaluation_text(reply: Reply, *, can_read_on: bool = False, room: int | None = None) -> str:
     """Write an evaluation: output sections, then one `=> value` per value of the last form.
 
-    A failed one begins with its error, so that a text cut at its end keeps it. A reader who can read on is
-    told how.
+    A failed one begins with its error. All sections share the room that there is; without, as for a person,
+    each may be long. A reader who can read on is told how.
     """
-    if reply.error is not None:
-        sections = [fault_text(reply.error), *output_sections(reply, can_read_on=can_read_on)]
-    else:
-        sections = [*output_sections(reply, can_read_on=can_read_on), values_text(reply)]
-    return "\n\n".join([*sections, *reply.notes])
+    if not (reply.error or reply.stdout or reply.stderr or reply.warnings or reply.log or reply.notes):
+        # Most evaluations only have a value, and it is short.
+        text = whole_values(reply)
+        if len(text) <= (room or MOST_OUTPUT) and not reply.truncated and not reply.lengths:
+            return text
+    return told(reply, shows_values=reply.error is None, can_read_on=can_read_on, room=room)
 
 
-def values_text(reply: Reply) -> str:
-    """Write the values of the last form, one line each."""
-    values = [f"=> {value}" for value in reply.values]
-    text = "\n".join(values) or NO_VALUES
-    if len(text) <= MOST_VALUES:
-        return text
-    return f"{text[:MOST_VALUES]}\n… [values cut: {MOST_VALUES:,} of {len(text):,} characters shown]"
+def told(
+    reply: Reply, *, shows_values: bool = False, can_read_on: bool = True, room: int | None = ROOM
+) -> str:
+    """Write what there is to tell of a reply, its sections, its values and its notes, within limits."""
+    sections = sections_of(reply)
+    sizes = {section.name: len(section.text) for section in sections}
+    sizes["notes"] = sum(len(note) + 2 for note in reply.notes)
+    if shows_values:
+        cuts = sum(length is not None for length in reply.lengths)
+        sizes["values"] = len(whole_values(reply)) + cuts * LONGEST_NOTE
+    limits = dict.fromkeys(sizes, MOST_PRINTED) if room is None else allowances(sizes, room)
+    texts = [section.shown(limits[section.name], hint(section.name, can_read_on)) for section in sections]
+    if shows_values:
+        texts.append(values_text(reply, limits["values"], can_read_on=can_read_on))
+    notes = "\n\n".join(reply.notes)
+    kept = max(limits["notes"], LONGEST_NOTE)
+    return "\n\n".join([*texts, *filter(None, [notes if len(notes) <= kept else f"{notes[:kept]}…"])])
 
 
-def output_sections(reply: Reply, *, can_read_on: bool = False) -> list[str]:
-    """Return the sections for output and warnings; empty ones are left out."""
-    sections = [
-        f"[{stream}]\n{output_text(reply, stream, can_read_on=can_read_on)}"
-        for stream in STREAMS
-        if getattr(reply, stream)
-    ]
-    if reply.log:
-        sections.append(f"{LOG_HEADING}\n{_bounded(reply.log.strip())}")
-    if reply.warnings:
-        sections.append("[warnings]\n" + "\n".join(_warnings(reply.warnings)))
-    return sections
+def hint(name: str, can_read_on: bool) -> str:  # noqa: FBT001 - the one question that it answers
+    """Return how to see the rest of a section; it may have a place for an offset."""
+    if not can_read_on:
+        return "print less of it at a time"
+    if name == "error":
+        return "read_output with stream error shows all"
+    return f"read_output with stream {name} and offset {{offset}} shows more"
 
 
-def output_text(reply: Reply, stream: str, *, can_read_on: bool = False) -> str:
-    """Return what was printed to one stream, cut where it is long, without its last line end."""
-    text = str(getattr(reply, stream)).removesuffix("\n")
-    total = max(reply.truncated.get(stream, 0), len(text))
-    shown = text[:MOST_OUTPUT]
-    if len(shown) == total or (len(shown) == len(text) and stream not in reply.truncated):
-        return shown
-    more = "print less of it at a time"
-    if can_read_on and len(shown) < len(text):
-        more = f"read_output with stream {stream} and offset {len(shown)} shows more"
-    return f"{shown}\n… [{stream} cut: {len(shown):,} of {total:,} characters shown; {more}]"
+def whole_values(reply: Reply) -> str:
+    """Write the values of the last form, one line each, as far as the image has printed them."""
+    values = reply.values
+    return "=> " + "\n=> ".join(values) if values else NO_VALUES
 
 
-def _warnings(notices: list[Notice]) -> list[str]:
-    texts = [notice_text(notice) for notice in notices[:MOST_WARNINGS]]
-    rest = len(notices) - MOST_WARNINGS
-    return [*texts, f"… {rest} more warnings"] if rest > 0 else texts
+def values_text(reply: Reply, most: int, *, can_read_on: bool) -> str:
+    """Write the values of the last form within a limit; a value that was cut says so."""
+    if not any(length is not None for length in reply.lengths) and len(whole_values(reply)) <= most:
+        # Images that cannot tell which value they have cut count at least that they have.
+        cut = "\n… [a value was cut by the image]" if reply.truncated.get("values") else ""
+        return f"{whole_values(reply)}{cut}"
+    texts: list[str] = []
+    before = 0
+    for number, value in enumerate(reply.values):
+        left = most - sum(map(len, texts))
+        if texts and left <= 2 * LONGEST_NOTE:
+            more = hint("values", can_read_on).format(offset=before)
+            return "\n".join([*texts, f"… [{len(reply.values) - number} more values; {more}]"])
+        before += len("=> ")
+        texts.append(f"=> {_value_text(reply, number, left, hint('values', can_read_on), before)}")
+        before += len(value) + 1
+    return "\n".join(texts)
+
+
+def _value_text(reply: Reply, number: int, most: int, more: str, before: int) -> str:
+    """Write one value within a limit; `before` is where it begins in the text of all."""
+    value = reply.values[number]
+    total = reply.lengths[number] if number < len(reply.lengths) else None
+    if total is None and len(value) <= most:
+        return value
+    # Where the image has cut, its own mark may stand at the end.
+    kept = value if total is None else value.removesuffix("…")
+    shown = kept[: max(0, most - LONGEST_NOTE)]
+    known = reply.objects[number] if number < len(reply.objects) else None
+    if total is not None and known is not None and "{offset}" in more:
+        more = f"read_output with object {known} and offset {len(shown)} shows more"
+    count = f"{len(shown):,}" if total == 0 else f"{len(shown):,} of {total or len(kept):,}"
+    return f"{shown}\n… [value cut: {count} characters shown; {more.format(offset=before + len(shown))}]"
+
+
+def output_text(reply: Reply, stream: str) -> str:
+    """Return what was printed to one stream, for a person; without its last line end."""
+    found = [section for section in sections_of(reply) if section.name == stream]
+    return found[0]._replace(heading="").shown(MOST_PRINTED, hint(stream, can_read_on=False)) if found else ""
 
 
 def notice_text(notice: Notice) -> str:
     """Write a warning with its kind and place."""
     place = f" ({_place(notice.file, notice.line)})" if notice.file or notice.line is not None else ""
     kind = notice.type or notice.kind.upper()
-    return f"{kind}{place}: {_bounded(notice.message)}"
+    return f"{kind}{place}: {notice.message}"
 
 
 def _place(file: str | None, line: int | None) -> str:
@@ -105,18 +200,24 @@ def _place(file: str | None, line: int | None) -> str:
     return file if line is None else f"{file}:{line}"
 
 
-def fault_text(fault: ImageFault) -> str:
-    """Write an error: its type, its message, its place, the frames that led to it, and what caused it."""
-    text = f"[ERROR] {fault.type}\n{_bounded(fault.message)}"
+def fault_text(fault: ImageFault, *, whole: bool = False) -> str:
+    """Write an error: its type, its message, its place, the frames that led to it, and what caused it.
+
+    In short, only the innermost frames and the beginnings of messages; as a whole, everything.
+    """
+    text = f"[ERROR] {fault.type}\n{_message(fault.message, whole=whole)}"
     if fault.text is not None:
         text += f"\n{_source_text(fault)}"
     if fault.suggestions:
         text += f"\nDid you mean {' or '.join(fault.suggestions)}?"
-    sections = [text, *_backtrace("[Backtrace]", fault.backtrace)]
+    sections = [text, *_backtrace(fault.backtrace, whole=whole)]
+    # Every evaluation can be left by ABORT: that is what has happened.
+    if restarts := [name for name in fault.restarts if name != "ABORT"]:
+        sections.append(f"[Restarts] {', '.join(restarts)}")
     for cause in fault.causes:
         heading = "[Caused by]" if cause.relation == "cause" else "[While handling]"
-        sections += [f"{heading} {cause.type}\n{_bounded(cause.message)}"]
-        sections += _backtrace("[Backtrace]", cause.backtrace)
+        sections += [f"{heading} {cause.type}\n{_message(cause.message, whole=whole)}"]
+        sections += _backtrace(cause.backtrace, whole=whole)
     return "\n\n".join(sections)
 
 
@@ -132,43 +233,76 @@ def _source_text(fault: ImageFault) -> str:
     return "\n".join(lines)
 
 
-def _backtrace(heading: str, frames: list[str]) -> list[str]:
+def _backtrace(frames: list[str], *, whole: bool) -> list[str]:
     if not frames:
         return []
-    shown = frames[:MOST_FRAMES]
-    if len(frames) > MOST_FRAMES:
+    shown = frames if whole else [_frame(frame) for frame in frames[:MOST_FRAMES]]
+    if len(shown) < len(frames):
         shown.append(f"… {len(frames) - MOST_FRAMES} more frames")
-    return ["\n".join([heading, *shown])]
+    return ["\n".join(["[Backtrace]", *shown])]
 
 
-def _bounded(message: str) -> str:
-    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
+def _frame(frame: str) -> str:
+    return frame if len(frame) <= LONGEST_FRAME else f"{frame[:LONGEST_FRAME]}…"
 
 
-def preview_text(reply: Reply) -> str:
-    """Write what an evaluation would do: as an evaluation, then what it would change and has attempted."""
-    sections = ["[preview] nothing was changed", evaluation_text(reply)]
-    if reply.changed:
-        sections.append(f"[would change]\n{_changes_text(reply.changed)}")
-    if reply.effects:
-        lines = (f"- {effect.kind} {effect.target}: {effect.outcome}" for effect in reply.effects)
-        sections.append("[attempted effects]\n" + "\n".join(lines))
+def _message(message: str, *, whole: bool = False) -> str:
+    if whole or len(message) <= LONGEST_MESSAGE:
+        return message
+    return f"{message[:LONGEST_MESSAGE]}… [{LONGEST_MESSAGE:,} of {len(message):,} characters]"
+
+
+def preview_text(reply: Reply, *, is_answer: bool = False) -> str:
+    """Write what an evaluation would do: as an evaluation, then what it would change and has attempted.
+
+    As an answer to a model its length is bounded; nothing of a preview is kept, so it cannot be read on.
+    """
+    room = ROOM - 2 * MOST_CHANGES if is_answer else None
+    sections = ["[preview] nothing was changed", evaluation_text(reply, room=room)]
+    changes = [f"- {change.kind} {change.name} {change.change}" for change in reply.changed]
+    effects = [f"- {effect.kind} {effect.target}: {effect.outcome}" for effect in reply.effects]
+    for heading, lines in (("[would change]", changes), ("[attempted effects]", effects)):
+        if lines:
+            sections.append("\n".join([heading, *(_fitting(lines, MOST_CHANGES) if is_answer else lines)]))
     return "\n\n".join(sections)
 
 
-def _changes_text(changes: list[Change]) -> str:
-    return "\n".join(f"- {change.kind} {change.name} {change.change}" for change in changes)
+def _fitting(lines: list[str], most: int, hint: str = "") -> list[str]:
+    """Return the lines that fit, and how many do not."""
+    shown: list[str] = []
+    for line in lines:
+        most -= len(line) + 1
+        if most < 0:
+            return [*shown, f"… {len(lines) - len(shown):,} more{hint}"]
+        shown.append(line)
+    return shown
+
+
+def fair_share(lengths: list[int], room: int) -> int:
+    """Return the length to which texts are cut so that all fit: what short ones leave, long ones get."""
+    for number, length in enumerate(sorted(lengths)):
+        share = room // (len(lengths) - number)
+        if length > share:
+            return share
+        room -= length
+    return max(lengths, default=0)
 
 
 def definitions_text(data: dict[str, Any], kind: str | None = None, *, package: str = "") -> str:
     """List the definitions of a session; names of the current package stand without it."""
     headings = {kind: HEADINGS[kind]} if kind is not None else {**HEADINGS, **FURTHER}
-    sections = []
+    found: dict[str, list[str]] = {}
     for heading, words in headings.items():
         entries = [entry for word in words for entry in data.get(word, [])]
         if entries:
-            lines = (_definition_line(entry, package) for entry in sorted(entries, key=_name))
-            sections.append(f"[{heading.capitalize()}]\n" + "\n".join(lines))
+            found[heading] = [_definition_line(entry, package) for entry in sorted(entries, key=_name)]
+    most = fair_share([sum(map(len, lines)) + len(lines) for lines in found.values()], ROOM)
+    sections = [
+        "\n".join(
+            [f"[{heading.capitalize()}]", *_fitting(lines, most, "" if kind else f": give type {heading}")]
+        )
+        for heading, lines in found.items()
+    ]
     return "\n\n".join(sections) or f"No {kind or 'definitions'}."
 
 
@@ -189,15 +323,19 @@ def answered(answer: Answer) -> ToolOutput | str:
     """Return the answer to a question as a handler's result: its text, or its failure."""
     if answer.error is not None:
         return ToolOutput(None, error=fault_text(answer.error))
-    return answer.text
+    if len(answer.text) <= LONGEST_ANSWER:
+        return answer.text
+    # Images bound their answers themselves; this is for what slips through.
+    shown = answer.text[: LONGEST_ANSWER - LONGEST_NOTE]
+    return f"{shown}\n… [answer cut: {len(shown):,} of {len(answer.text):,} characters shown; ask for less]"
 
 
-def evaluated(reply: Reply, *, shows_objects: bool = False) -> ToolOutput | str:
+def evaluated(reply: Reply, *, can_read_on: bool = True, shows_objects: bool = False) -> ToolOutput | str:
     """Return an evaluation as a handler's result; a failed one is a failure that carries all its output.
 
     The numbers of objects are for callers that can look into them.
     """
-    rendered = evaluation_text(reply, can_read_on=True)
+    rendered = evaluation_text(reply, can_read_on=can_read_on, room=ROOM)
     if not reply.ok:
         return ToolOutput(None, error=rendered)
     return f"{rendered}\n\n{_objects_text(reply)}" if shows_objects and any(reply.objects) else rendered
@@ -207,5 +345,6 @@ def _objects_text(reply: Reply) -> str:
     """Give the numbers of the values that can be looked into, in as few characters as can be."""
     if len(reply.values) == 1:
         return f"[object {reply.objects[0]}]"
-    ids = (f"value {n} is object {known}" for n, known in enumerate(reply.objects, 1) if known is not None)
-    return f"[objects] {', '.join(ids)}"
+    ids = [f"value {n} is object {known}" for n, known in enumerate(reply.objects, 1) if known is not None]
+    more = ", …" if len(ids) > MOST_OBJECTS else ""
+    return f"[objects] {', '.join(ids[:MOST_OBJECTS])}{more}"

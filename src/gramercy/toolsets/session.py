@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.errors import ImageError
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.factory import PACKAGE, Running, dry_run, text
-from gramercy.toolsets.rendering import HEADINGS, definitions_text, evaluated, fault_text, output_sections
+from gramercy.toolsets.rendering import HEADINGS, definitions_text, fault_text, told
 
 if TYPE_CHECKING:
     from gramercy.images.base import Image, Reply
@@ -81,7 +81,7 @@ def _evaluator(workshop: Workshop, language: str) -> Running:
         lambda image, a, watch: checked(image).begin(
             a["code"], package=a.get("package"), timeout=a.get("timeout"), watch=watch
         ),
-        lambda reply, _: evaluated(reply, shows_objects=workshop.has("inspect_object")),
+        lambda reply, _: workshop.evaluated(reply),
     )
 
 
@@ -146,7 +146,7 @@ def _load_system(workshop: Workshop) -> Tool:
     running = Running(
         lambda image, a: image.load_system(a["system"], timeout=a.get("timeout")),
         lambda image, a, watch: image.aload_system(a["system"], timeout=a.get("timeout"), watch=watch),
-        _loaded,
+        lambda reply, a: _loaded(workshop, reply, a),
     )
     return running.make(
         workshop,
@@ -172,19 +172,19 @@ def _system(arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
     return arguments, ""
 
 
-def _loaded(reply: Reply, arguments: dict[str, Any]) -> Any:
+def _loaded(workshop: Workshop, reply: Reply, arguments: dict[str, Any]) -> Any:
     if reply.error is not None:
-        return _not_loaded(reply)
+        return _not_loaded(workshop, reply)
     system = arguments["system"]
     version = f" (version {reply.version})" if reply.version else ""
     loaded = f"Loading system: {system}\nLoaded: {reply.system or system}{version}"
     if reply.reloaded:
         loaded += f"\nReloaded: {', '.join(reply.reloaded)}"
-    return "\n\n".join([loaded, *output_sections(reply, can_read_on=True), *reply.notes])
+    return "\n\n".join(filter(None, [loaded, told(reply, can_read_on=workshop.has("read_output"))]))
 
 
-def _not_loaded(reply: Reply) -> Any:
+def _not_loaded(workshop: Workshop, reply: Reply) -> Any:
     fault = reply.error
     if fault is None or fault.type not in MISSING:
-        return evaluated(reply)
+        return workshop.evaluated(reply)
     return ToolOutput(None, error=f"[ERROR] {fault.type}\n{fault.message}")

@@ -69,7 +69,7 @@ def _previewed(image: Image, arguments: dict[str, Any]) -> Any:
         reply = image.preview(arguments["code"], package=arguments.get("package"))
     except ImageError as error:
         return ToolOutput(None, error=f"No preview, and nothing was evaluated: {error}")
-    return preview_text(reply)
+    return preview_text(reply, is_answer=True)
 
 
 def _looking(workshop: Workshop) -> list[Tool]:

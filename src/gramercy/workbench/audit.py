@@ -5,7 +5,7 @@ What a call was about is shown to its own caller only, cut short and without wha
 
 from __future__ import annotations
 
-from threading import Lock
+from collections import OrderedDict
 from time import localtime, strftime
 from typing import TYPE_CHECKING
 
@@ -29,28 +29,25 @@ class AuditJournal(MemoryJournal):
     def __init__(self, limit: int = 10_000) -> None:
         super().__init__(limit)
         self._limit = limit
-        self._owning = Lock()
-        self._owners: dict[str, str] = {}
+        self._owners: OrderedDict[str, str] = OrderedDict()
 
     def move(self, key: int, state: State, *, call_id: str, tool: str, detail: str = "") -> None:
         """Record a move, and whose call it is."""
-        self._own(call_id)
+        if call_id not in self._owners:
+            self._own(call_id)
         super().move(key, state, call_id=call_id, tool=tool, detail=detail)
 
     def note(self, state: State, call_id: str, tool: str, detail: str = "") -> None:
         """Record a whole call at once; whose it was matters only when there is more to say about it."""
-        if detail:
+        if detail and call_id not in self._owners:
             self._own(call_id)
         super().note(state, call_id, tool, detail)
 
     def _own(self, call_id: str) -> None:
-        if call_id in self._owners:
-            return
-        with self._owning:
-            if call_id not in self._owners:
-                self._owners[call_id] = current_call().principal
-                if len(self._owners) > self._limit:
-                    del self._owners[next(iter(self._owners))]
+        # Both are atomic, so this needs no lock.
+        self._owners[call_id] = current_call().principal
+        if len(self._owners) > self._limit:
+            self._owners.popitem(last=False)
 
     def text(self, principal: str) -> str:
         """Write the latest calls, oldest first, one on a line, as this principal may see them."""

@@ -77,7 +77,7 @@ class DeferredImage:
         watch: Watcher | None = None,
     ) -> Reply | Awaitable[Reply]:
         """Begin an evaluation on the event loop."""
-        return self._image().begin(code, package=package, timeout=timeout, watch=watch)
+        return (self._opened or self._image()).begin(code, package=package, timeout=timeout, watch=watch)
 
     def compile(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Compile and load the code."""

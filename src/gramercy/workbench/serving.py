@@ -174,9 +174,13 @@ class Speakers:
         self._gallery = gallery
         self.accepts_more = getattr(gallery, "accepts_more", False)
         self._handles = sorted(gallery.handles(), key=lambda name: gallery.get(name).language != language)
+        # A source that accepts more has to be asked each time: it closes what is idle.
+        self._default = None if self.accepts_more else gallery.get(self._handles[0])
 
     def get(self, handle: str | None = None) -> Image:
         """Return the image of that handle; without one, the first that speaks the language."""
+        if handle is None and self._default is not None:
+            return self._default
         return self._gallery.get(self._handles[0] if handle is None else handle)
 
     def handles(self) -> list[str]:

@@ -1,10 +1,12 @@
 """The form of an approval: which one a client gets, what filling it in means, and what is shown first."""
 
 import asyncio
+import json
 
 import pytest
 
 from gramercy import tool
+from gramercy.execution.journal import MemoryJournal, State
 from gramercy.mcp import approval
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
@@ -81,7 +83,7 @@ def fields(question):
 FIRST_FORMS = {
     "claude-code": [],
     "codex-mcp-client": ["decision"],
-    "somebody": ["decision", "arguments", "reason"],
+    "somebody": ["decision", "reason", "arguments"],
 }
 
 
@@ -152,7 +154,7 @@ def test_who_declines_in_claude_code_can_say_why_or_change_the_call(answered, er
     answer, expected, done = MORE[case]
     said, (_, second) = answered(era, "claude-code", wipe, DECLINE, answer)
     assert (said.splitlines()[0], wipe.done) == (expected, done)
-    assert fields(second) == ["arguments", "reason"]
+    assert fields(second) == ["reason", "arguments"]
     assert second["message"].startswith("Not approved as it is.")
 
 
@@ -237,3 +239,65 @@ def test_a_question_that_fits_on_a_few_lines_says_nothing_twice(answered, era):
         "one file goes",
         "Asked because no rule matches; the default for dangerous tools is ask",
     ]
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_task_asks_with_both_forms_too(serve, desk):
+    """mcp.md, checklist 4: tasks and input_required."""
+    wipe = Wipe(categories=["task"])
+    capabilities = {**ASKABLE, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+    replies = iter([DECLINE, filled(arguments='{"path": "b"}')])
+
+    async def main():
+        client = desk(serve(wipe.tool), MODERN, capabilities, name="claude-code")
+        task = {"taskId": client.now("tools/call", {"name": "wipe", "arguments": {"path": "a"}})["taskId"]}
+        answered: set[str] = set()
+        async with asyncio.timeout(5):
+            while (found := client.now("tasks/get", task))["status"] in {"working", "input_required"}:
+                for key in set(found.get("inputRequests", {})) - answered:
+                    answered.add(key)
+                    client.now("tasks/update", {**task, "inputResponses": {key: next(replies)}})
+                await asyncio.sleep(0)
+        return found["result"]
+
+    assert asyncio.run(main())["isError"] is False
+    assert (wipe.done, list(replies)) == ([("b", 1)], [])
+
+
+def test_a_client_that_never_answers_is_told_as_such(serve, desk, text_of):
+    """Answers, refusals: nobody answered in time; in the newer era only the journal is left to tell."""
+    wipe, journal = Wipe(), MemoryJournal()
+    engine = serve(wipe.tool, patience=0.02, executor={"journal": journal})
+
+    async def main():
+        said = text_of(await desk(engine, LEGACY, ASKABLE).call("wipe", {"path": "a"}))
+        parked = await desk(engine, MODERN, ASKABLE).call("wipe", {"path": "a"})
+        assert parked["resultType"] == "input_required"
+        async with asyncio.timeout(5):
+            while len(refused := [one for one in journal.entries() if one.state is State.DENIED]) < 2:  # noqa: ASYNC110 - a journal has no event
+                await asyncio.sleep(0.001)
+        return said, [one.detail for one in refused]
+
+    said, details = asyncio.run(main())
+    assert said.splitlines()[0] == "wipe was not run: nobody answered within 0.02 s"
+    assert details == ["wipe was not run: nobody answered within 0.02 s"] * 2
+    assert wipe.done == []
+
+
+def test_a_client_that_answers_with_an_error_is_told_as_such(serve, desk, text_of):
+    """Answers, refusals: the client's, with what it said."""
+    wipe = Wipe()
+
+    async def main():
+        client = desk(serve(wipe.tool), LEGACY, ASKABLE)
+        refusal = {"code": -32601, "message": "no forms here"}
+        client.reply = lambda asked: client.raw(
+            json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": refusal})
+        )
+        return text_of(await client.call("wipe", {"path": "a"}))
+
+    said = asyncio.run(main())
+    assert said.startswith(
+        "wipe was not run: the client refused to answer: no forms here\nDo not call it again"
+    )
+    assert wipe.done == []

@@ -200,6 +200,20 @@ def test_a_session_hears_of_the_resources_it_watches(client, catalog):
     assert asyncio.run(main()) == [{"uri": "test://text"}] * 2
 
 
+def test_a_resource_that_is_not_there_cannot_be_watched(client, version):
+    """A subscriber to what does not exist would wait for ever; the message says what there is."""
+    uri = "test://txet"
+    if version == MODERN:
+        wanted = {"resourceSubscriptions": ["test://text", uri]}
+        error = client.now("subscriptions/listen", {"notifications": wanted})["error"]
+    else:
+        error = client.now("resources/subscribe", {"uri": uri})["error"]
+    assert error["code"] == (-32602 if version == MODERN else -32002)
+    assert error["message"].startswith(f"Resource not found: {uri}; did you mean test://text")
+    assert error["data"] == {"uri": uri}
+    assert client.engine._subscriptions._open == []
+
+
 def changing(registry, catalog):
     """Make a tool that registers another one."""
 

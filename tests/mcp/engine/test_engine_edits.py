@@ -6,7 +6,7 @@ from gramercy.execution.calls import ToolCall
 from gramercy.execution.executor import Executor
 from gramercy.execution.policy import Policy
 from gramercy.images.opening import open_image
-from gramercy.mcp.approval import ApprovalQuestion
+from gramercy.mcp.approval import ApprovalQuestion, Manner
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.core import register_core_tools
 
@@ -17,7 +17,8 @@ AFTER = BEFORE.replace("line 3\n", "line three\n").replace("line 20\n", "line tw
 class Person:
     """Somebody who answers the form with what a test wants, and keeps what was shown."""
 
-    def __init__(self, **content):
+    def __init__(self, manner=Manner.FULL, **content):
+        self.manner = manner
         self.content = content
         self.questions = []
 
@@ -28,7 +29,7 @@ class Person:
 
     def __call__(self, tool, arguments, request):
         del tool, arguments
-        self.questions.append(ApprovalQuestion(request))
+        self.questions.append(ApprovalQuestion(request, self.manner))
         return self.question.decide(self.content, "somebody")
 
 
@@ -91,6 +92,33 @@ def test_an_approval_of_no_hunk_is_a_refusal(project, image):
     assert (project / "poem.txt").read_text() == BEFORE
 
 
+@pytest.mark.parametrize("manner", [Manner.BARE, Manner.CHOICE])
+def test_a_short_form_approves_all_hunks_that_it_shows(project, image, manner):
+    """Approval at the client: to accept a form as it comes is to approve what was shown."""
+    assert propose(project, image, Person(manner)).success
+    assert (project / "poem.txt").read_text() == AFTER
+
+
+def test_after_a_no_only_the_hunks_that_are_switched_on_are_applied(project, image):
+    """Approval at the client: the second form begins with everything off."""
+    nothing, some = Person(Manner.MORE), Person(Manner.MORE, hunk_2=True, reason="keep digits")
+    assert not propose(project, image, nothing).success
+    assert (project / "poem.txt").read_text() == BEFORE
+    assert list(nothing.question.schema["properties"]) == ["hunk_1", "hunk_2", "reason"]
+    assert "rejected hunk 1 (keep digits)" in propose(project, image, some).content
+    assert (project / "poem.txt").read_text() == BEFORE.replace("line 20\n", "line twenty\n")
+
+
+@pytest.mark.parametrize("manner", [Manner.BARE, Manner.CHOICE])
+def test_a_hunk_that_cannot_be_shown_is_never_approved_by_a_short_form(project, image, manner):
+    """Guard, Approval: sealed to what the person saw."""
+    long = BEFORE.replace("line 3\n", "x" * 14_000 + "\n").replace("line 20\n", "line twenty\n")
+    person = Person(manner)
+    edit = {"path": "poem.txt", "original": BEFORE, "modified": long, "description": "fill"}
+    assert call(project, image, person, "propose_file_edit", **edit).success
+    assert (project / "poem.txt").read_text() == BEFORE.replace("line 20\n", "line twenty\n")
+
+
 def test_a_hunk_that_is_too_long_to_be_shown_is_not_applied_unless_somebody_says_so(project, image):
     """Guard, Approval: sealed to what the person saw."""
     long = BEFORE.replace("line 3\n", "x" * 14_000 + "\n").replace("line 20\n", "line twenty\n")
@@ -116,7 +144,7 @@ def test_a_write_is_shown_as_a_difference(project, image):
     call(project, image, person, "write_file", path="poem.txt", content=AFTER)
     assert "--- a/poem.txt" in person.question.text
     assert "-line 3\n+line three" in person.question.text
-    assert list(person.question.schema["properties"]) == ["decision", "arguments", "reason"]
+    assert list(person.question.schema["properties"]) == ["decision", "reason", "arguments"]
     call(project, image, person, "write_file", path="new.txt", content="hello\n")
     assert "new.txt is a new file." in person.question.text
     assert not (project / "new.txt").exists()

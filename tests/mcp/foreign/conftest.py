@@ -15,7 +15,7 @@ from gramercy.mcp.foreign import PinFile, connect_server, register_foreign
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-PATIENCE = 20.0
+PATIENCE = 60.0
 NOTES = [sys.executable, "-m", "gramercy", "serve", "--from", str(ROOT / "examples" / "notes.py")]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gramercy.mcp.base import Answer, Channel, Peer
     from gramercy.mcp.jsonrpc import Received
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 BOTH = "application/json, text/event-stream"
 MODERN = "2026-07-28"
 

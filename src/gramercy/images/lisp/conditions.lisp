@@ -98,6 +98,7 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
                   (internal-symbol "%BREAK" "SB-DEBUG")
                   (internal-symbol "RUN-HOOK" "SB-DEBUG")
                   (internal-symbol "INTERNAL-ERROR" "SB-KERNEL")
+                  (internal-symbol "WITH-SIMPLE-CONDITION-RESTARTS" "SB-KERNEL")
                   (internal-symbol "%SIGNAL" "SB-KERNEL")
                   (internal-symbol "CONTROL-STACK-EXHAUSTED-ERROR" "SB-KERNEL")
                   (internal-symbol "HEAP-EXHAUSTED-ERROR" "SB-KERNEL")
@@ -136,7 +137,17 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
   "Return those of FRAMES, newest first, that stand between the fault and our own call of EVAL."
   (let* ((below (member-if-not #'signalling-frame-p frames :key #'frame-name))
          (bottom (position-if #'floor-frame-p below :key #'frame-name)))
-    (collapse-evaluator (remove-if #'own-frame-p (subseq below 0 bottom) :key #'frame-name))))
+    (collapse-evaluator (remove-if (lambda (name) (or (own-frame-p name) (machinery-frame-p name)))
+                                   (subseq below 0 bottom) :key #'frame-name))))
+
+(defun machinery-frame-p (name)
+  "Tell whether a function called NAME only leads from a fault to the handlers of the user's."
+  (or (and (stringp name) (search "foreign function" name))
+      (and (symbolp name)
+           (member name (load-time-value
+                         (remove nil (list (internal-symbol "INTERNAL-ERROR" "SB-KERNEL")
+                                           (internal-symbol "%SIGNAL" "SB-KERNEL")
+                                           (internal-symbol "WITH-SIMPLE-CONDITION-RESTARTS" "SB-KERNEL"))))))))
 
 (defun frame-name (frame)
   "Return the name of the function of FRAME, a list made by SB-DEBUG."

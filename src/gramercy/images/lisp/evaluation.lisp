@@ -78,7 +78,9 @@
   (value-limit +default-value-limit+ :type index)
   (forms '() :type list)
   (last-values '() :type list)
-  (longest-value 0 :type index)
+  ;; For each of the last values NIL, or its CUT-TEXT.
+  (cuts '() :type list)
+  (deep nil :type boolean)
   (started 0 :type (unsigned-byte 62))
   (pure t :type boolean)
   (notes '() :type list)
@@ -128,17 +130,21 @@
 
 (defun note-depth (evaluation)
   "Tell that a value is nested deeper than it is shown."
+  (setf (evaluation-deep evaluation) t)
   (add-note evaluation (format nil "A value is nested deeper than ~d levels: # stands for what lies below them."
                                +deepest-printed+)))
 
 (defun print-values (evaluation values)
   "Return the texts of VALUES, each within the limit."
+  (setf (evaluation-cuts evaluation) '())
   (loop for value in values
         collect (multiple-value-bind (text cut deep) (printed-value value (evaluation-value-limit evaluation))
-                  (when cut
-                    (setf (evaluation-longest-value evaluation) (length text)))
+                  (push cut (evaluation-cuts evaluation))
                   (when deep (note-depth evaluation))
-                  text)))
+                  text)
+          into texts
+        finally (setf (evaluation-cuts evaluation) (nreverse (evaluation-cuts evaluation)))
+                (return texts)))
 
 (defun evaluate-forms (evaluation evaluate)
   "Read and evaluate, with the function EVALUATE, the forms of EVALUATION's source."
@@ -228,12 +234,51 @@
       (unless *undisturbed* (flush-log))
       (when without-values
         (setf (evaluation-forms evaluation) '()
-              (evaluation-last-values evaluation) '()))
+              (evaluation-last-values evaluation) '()
+              (evaluation-cuts evaluation) '())
+        (conclude-compilation evaluation))
+      (note-compile-errors evaluation)
       (put-evaluation (getf request :id) evaluation)))
   (send-frame))
 
 (define-operation "eval" (request)
   (serve-evaluation request))
+
+;;; The verdict of the compiler
+
+(defun counted-notices (evaluation)
+  "Return how many errors, warnings and style warnings of EVALUATION still hold, in words, and whether any is an error."
+  (let ((counts (loop for (kind word) in '(("error" "error") ("warning" "warning") ("style-warning" "style warning"))
+                      collect (cons word (count kind (settled-notices (evaluation-source evaluation))
+                                                :key #'notice-kind :test #'string=)))))
+    (values (format nil "~{~a~^, ~}" (loop for (word . count) in counts
+                                           when (plusp count) collect (format nil "~d ~a~p" count word count)))
+            (plusp (cdr (first counts))))))
+
+(defun conclude-compilation (evaluation)
+  "Let EVALUATION, a compilation, fail where the compiler has found errors, and tell its warnings in one line."
+  (unless (or (evaluation-fault evaluation) (null (source-warnings (evaluation-source evaluation))))
+    (multiple-value-bind (counts failed) (counted-notices evaluation)
+      (cond (failed (setf (evaluation-fault evaluation) (failed-compilation evaluation counts)))
+            ((string/= counts "") (add-note evaluation (format nil "Compiled with ~a." counts)))))))
+
+(defun failed-compilation (evaluation counts)
+  "Return the members of the error that a compilation with COUNTS of notices is."
+  (let ((first (find "error" (settled-notices (evaluation-source evaluation)) :key #'notice-kind :test #'string=)))
+    (append (list "type" "COMPILATION-FAILED"
+                  "message" (format nil "Compilation failed: ~a. What was defined with an error signals it when it is run."
+                                    counts)
+                  "restarts" #() "backtrace" #() "interrupted" :false)
+            (and (notice-file first) (list "file" (notice-file first)))
+            (and (notice-line first) (list "line" (notice-line first))))))
+
+(defun note-compile-errors (evaluation)
+  "Say in one line that the compiler has found errors in EVALUATION, which has gone on in spite of them."
+  (when (and (source-warnings (evaluation-source evaluation)) (null (evaluation-fault evaluation)))
+    (multiple-value-bind (counts failed) (counted-notices evaluation)
+      (when failed
+        (add-note evaluation (format nil "Compilation failed: ~a. What was defined with an error signals it when it ~
+                                          is run." counts))))))
 
 ;;;; Compilation: like evaluation, but every form goes through the compiler, its
 ;;;; notes are told as well, and no values are. Nothing is written to a file, so
@@ -276,8 +321,13 @@ take effect piece by piece, as toplevel forms do."
          (result (if full (expand-everywhere form) (first expanded)))
          (*print-pretty* t)
          (*print-right-margin* 100))
-    (values (printed-value result +default-value-limit+)
+    (values (whole-text result)
             (or (second expanded) (not (equal result form))))))
+
+(defun whole-text (value)
+  "Return the text of VALUE, as much as is kept of it."
+  (multiple-value-bind (text cut) (printed-value value +default-value-limit+)
+    (if cut (cut-text-text cut) text)))
 
 (define-operation "macroexpand" (request)
   (let ((*package* (question-package request))

@@ -34,6 +34,35 @@
       (values (svref *objects* (mod number +most-objects+)) t)
       (values nil nil)))
 
+;;;; Texts of values that were cut, as they were printed when they were returned: to
+;;;; print them again would run methods of the user's, and could give another text.
+
+(defconstant +most-texts+ 8 "Texts kept at a time: of two hundred thousand characters each, at most.")
+
+(defglobal *texts* '() "Conses of the number of an object and its CUT-TEXT, newest first.")
+
+(defun remember-text (number cut)
+  "Keep CUT as the text of the object NUMBER; the oldest one is forgotten."
+  (push (cons number cut) *texts*)
+  (let ((last (nthcdr (1- +most-texts+) *texts*)))
+    (when last (setf (cdr last) '()))))
+
+(define-operation "print_value" (request)
+  (let* ((number (getf request :object))
+         (offset (request-count request :offset 0))
+         (limit (min 100000 (request-count request :limit +default-value-limit+)))
+         (cut (cdr (assoc number *texts*))))
+    (unless cut
+      (error 'unknown-name :kind "object" :text (plain-text number 40)
+                           :reason (if (nth-value 1 (find-object number))
+                                       "its value was told as a whole, or others have been cut since"
+                                       "there is no such object")))
+    (let* ((text (cut-text-text cut))
+           (start (min offset (length text)))
+           (end (min (length text) (+ start limit))))
+      (reply request "text" (subseq text start end)
+                     "data" (list :object "total" (cut-text-total cut) "kept" (length text))))))
+
 ;;;; Looking into an object
 
 (defconstant +most-parts+ 200 "Parts shown of one object, so that the answer fits the reader's context.")

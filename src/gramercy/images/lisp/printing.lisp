@@ -147,35 +147,56 @@ Looks at a bounded number of parts, and not too deep, so that a large value cost
         thereis (or (= (1+ place) (length text))
                     (find (char text (1+ place)) '(#\Space #\) #\Newline)))))
 
+(defconstant +most-kept+ 200000
+  "Characters kept of a value that is too long to be told as a whole, to be read on without printing it again.")
+(defconstant +printing-microseconds+ 25000
+  "How long a value is printed beyond what is told of it, so that a caller hardly waits for what may never be read.")
+
 (defun print-bounded (value limit)
-  "Return the text of VALUE as the user's program prints it, and whether LIMIT cut it."
-  (let ((stream (reset-stream *print-target* limit)))
+  "Return the text of VALUE as the user's program prints it, as far as it is kept, and whether that is all of it.
+LIMIT characters are there in any case, where there are so many."
+  (let ((stream (reset-stream *print-target* (max limit +most-kept+))))
+    (setf (slot-value stream 'enough) limit
+          (slot-value stream 'deadline) (+ (microseconds) +printing-microseconds+))
     (let ((cut (eq :overflow (catch stream (prin1 value stream) nil))))
-      (values (stream-text stream) cut))))
+      (setf (slot-value stream 'enough) nil)
+      (values (stream-text stream) (not cut)))))
 
 (defun print-carefully (value limit)
   "Like PRINT-BOUNDED; a structure that holds itself is shown with its labels."
-  (multiple-value-bind (text cut) (print-bounded value limit)
-    (if (and cut (not *print-circle*) (circular-p value))
+  (multiple-value-bind (text whole) (print-bounded value limit)
+    (if (or whole *print-circle* (not (circular-p value)))
+        (values text whole)
         (let ((*print-circle* t) (*print-length* 100))
-          (print-bounded value limit))
-        (values text cut))))
+          (print-bounded value limit)))))
+
+(defstruct (cut-text (:copier nil))
+  "What is kept of the text of a value that was cut, and its whole length, or NIL where printing did not come to
+an end."
+  (text "" :type string) total)
 
 (defun printed-value (value limit)
-  "Return the text of VALUE, whether it was cut at LIMIT, and whether it is nested deeper than is shown.
-Errors of a print method become part of the text."
+  "Return the text of VALUE, at most LIMIT characters of it; where there are more, a CUT-TEXT; and whether VALUE is
+nested deeper than is shown. Errors of a print method become part of the text."
   (if (and (typep value 'fixnum) (eql *print-base* 10) (not *print-radix*))
       (fixnum-text value)
       (let* ((*print-readably* nil)
              (ours (or (null *print-level*) (> *print-level* +deepest-printed+)))
              (*print-level* (if ours +deepest-printed+ *print-level*)))
-        (handler-case (multiple-value-bind (text cut) (print-carefully value limit)
-                        (values text cut
-                                (and ours (lone-hash-p text) (deeper-than-p value +deepest-printed+))))
+        (handler-case (multiple-value-bind (text whole) (print-carefully value limit)
+                        (let ((shown (if (> (length text) limit) (subseq text 0 limit) text)))
+                          (values shown
+                                  (and (not (and whole (eq shown text)))
+                                       (make-cut-text :text (compact text) :total (and whole (length text))))
+                                  (and ours (lone-hash-p shown) (deeper-than-p value +deepest-printed+)))))
           ((or error storage-condition) (condition)
             (values (format nil "#<~a that cannot be printed: ~a>"
                             (plain-type-name value) (condition-type-name condition))
                     nil nil))))))
+
+(defun compact (text)
+  "Return TEXT in a quarter of the memory where it is plain ASCII."
+  (if (every (lambda (character) (< (char-code character) 128)) text) (coerce text 'simple-base-string) text))
 
 (defun fixnum-text (value)
   "Return the decimal digits of VALUE."

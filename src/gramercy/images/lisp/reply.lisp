@@ -37,7 +37,7 @@
        (append fault
                (list "form_index" (source-form-count source))
                ;; A line in a file is another one.
-               (unless (getf-text fault "file")
+               (unless (or (getf-text fault "file") (getf-text fault "line"))
                  (list "line" (line-number (source-text source)
                                            (skip-text-blanks (source-text source)
                                                              (source-form-start source))))))))))
@@ -52,11 +52,12 @@
   "Append how much there was of what had to be cut."
   (let* ((standard (stream-overflow-p *standard-output-kept*))
          (error (stream-overflow-p *error-output-kept*))
-         (value (evaluation-longest-value evaluation))
+         (value (reduce #'max (mapcar #'cut-length (evaluation-cuts evaluation)) :initial-value 0))
          (warnings (source-warning-count (evaluation-source evaluation)))
          (cut (append (and standard (list "stdout" standard))
                       (and error (list "stderr" error))
                       (and (plusp value) (list "values" value))
+                      (and (evaluation-deep evaluation) (list "depth" +deepest-printed+))
                       (and (> warnings +most-warnings+) (list "warnings" warnings))
                       (and (> change-count +most-changes+) (list "changed" change-count)))))
     (when cut
@@ -73,11 +74,25 @@
   (put-integer *process-id*)
   (put-ascii "}"))
 
-(defun put-objects (values)
-  "Append the numbers of those of VALUES that can be inspected, null for the others."
-  (unless (every #'trivial-object-p values)
+(defun cut-length (cut)
+  "Return how many characters the value of CUT has, as far as is known; 0 for one that was not cut."
+  (if cut (or (cut-text-total cut) (length (cut-text-text cut))) 0))
+
+(defun value-number (value cut)
+  "Return a number for VALUE; what was kept of its text can be read under it where it was CUT."
+  (cond (cut (let ((number (remember-object value)))
+               (remember-text number cut)
+               number))
+        (t (object-number value))))
+
+(defun put-objects (values cuts)
+  "Append the numbers of those of VALUES that can be inspected, or were cut as CUTS say, null for the others."
+  (unless (and (every #'trivial-object-p values) (notany #'identity cuts))
     (put-ascii ",\"objects\":")
-    (put-items (mapcar #'object-number values))))
+    (put-items (mapcar #'value-number values cuts)))
+  (when (some #'identity cuts)
+    (put-ascii ",\"lengths\":")
+    (put-items (mapcar (lambda (cut) (and cut (or (cut-text-total cut) 0))) cuts))))
 
 (defun put-notes (notes)
   "Append the sentences NOTES, which are in reverse."
@@ -105,7 +120,7 @@
     (put-ascii ",\"package\":")
     (put-string (display-package-name *current-package*))
     (put-changes changes)
-    (put-objects (evaluation-last-values evaluation))
+    (put-objects (evaluation-last-values evaluation) (evaluation-cuts evaluation))
     (put-notes (evaluation-notes evaluation))
     (put-effects)
     (put-truncated evaluation (length changes))

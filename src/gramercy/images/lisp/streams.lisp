@@ -158,8 +158,11 @@ and whether everything fitted. Threads of the user's may write too, so there is 
    (limit :initform 100000 :initarg :limit :type index))
   (:documentation "Keeps the first LIMIT characters of what is written, and counts all of them."))
 
-(defclass stopping-stream (bounded-stream) ()
-  (:documentation "A bounded stream that ends the work of its writer by THROW once it is full."))
+(defclass stopping-stream (bounded-stream)
+  ((enough :initform nil :type (or null index))
+   (deadline :initform 0 :type (unsigned-byte 62)))
+  (:documentation "A bounded stream that ends the work of its writer by THROW once it is full. Once it holds more than
+ENOUGH characters, it does so too when it has to grow behind the DEADLINE."))
 
 (defgeneric overflow (stream)
   (:documentation "Do what is to be done when a character no longer fits into STREAM.")
@@ -193,11 +196,19 @@ and whether everything fitted. Threads of the user's may write too, so there is 
   "Return how many characters were written in all when STREAM could not keep them, else NIL."
   (with-slots (total limit) stream (and (> total limit) total)))
 
+(defgeneric overdue-p (stream wanted)
+  (:documentation "Tell whether STREAM, which is to hold WANTED characters, has taken too long to get them.")
+  (:method ((stream bounded-stream) wanted) (declare (ignore wanted)) nil)
+  (:method ((stream stopping-stream) wanted)
+    (with-slots (enough deadline) stream
+      (and enough (> wanted enough) (> (microseconds) deadline)))))
+
 (defun grown-text (stream text wanted)
   "Return TEXT, or a copy that holds WANTED characters for STREAM; doubling, but never beyond the limit."
   (declare (type (simple-array character (*)) text) (type index wanted))
   (if (> wanted (length text))
       (with-slots ((current text) limit) stream
+        (when (overdue-p stream wanted) (overflow stream))
         (setf current (replace (make-string (max wanted (min limit (* 2 (length text))))) text)))
       text))
 

@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
 BY = "person at the terminal"
+# The end of input: Ctrl-D, or a terminal that was closed.
+LEFT = Denied("the question was left without an answer", Refuser.NOBODY)
 HELP = """\
 n next   p previous   a accept   r reject   SPC accept, reject, leave open in turn
 A accept all   K reject all   q finish: open ones are rejected   ? this text
 Type the letter, then Enter."""
 
 
+# Some forty lines of eighty columns: with more, the name of the tool would scroll away.
+LONGEST_VALUE = 3_000
 COLORS = {"+": "green", "-": "red", "@": "cyan"}
 # A space goes round: open, accepted, rejected.
 CYCLE: dict[bool | None, bool | None] = {None: True, True: False, False: None}
@@ -51,15 +55,14 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
             return decision
     _show_call(tool, arguments, request)
     while True:
-        answer = (
-            click.prompt("approve, deny or edit? [a/d/e]", err=True, default="d", show_default=False)
-            .strip()
-            .lower()
-        )
+        typed = _line("approve, deny or edit? [a/d/e]: ")
+        if typed is None:
+            return LEFT
+        answer = typed.strip().lower()
         if answer in {"a", "approve"}:
             return Approved(by=BY)
-        if answer in {"d", "deny"}:
-            return Denied(click.prompt("reason", default="", show_default=False, err=True))
+        if answer in {"", "d", "deny"}:
+            return Denied((_line("reason: ") or "").strip())
         if answer in {"e", "edit"}:
             edited = _edit(arguments)
             if edited is not None:
@@ -79,11 +82,20 @@ def _show_call(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) 
     for change in request.changes:
         click.secho(f"asked again: {change}", err=True, bold=True)
     click.secho(f"{tool.name} ({tool.safety_level.value})", err=True, bold=True)
-    click.echo(visible(tool.description), err=True)
-    click.echo(json_text(arguments), err=True)
+    # What follows the first sentence is for models.
+    sentence, stop, _ = tool.description.partition("\n")[0].partition(". ")
+    click.echo(visible(f"{sentence}{stop.strip()}"), err=True)
+    click.echo(json_text({name: _bounded(value) for name, value in arguments.items()}), err=True)
     if request.effect:
         click.echo(visible(request.effect), err=True)
     click.echo(f"asks because {visible(request.verdict.explanation)}", err=True)
+
+
+def _bounded(value: Any) -> Any:
+    """Cut a long text, saying so; what the call would do is shown besides, where the tool can tell."""
+    if not isinstance(value, str) or len(value) <= LONGEST_VALUE:
+        return value
+    return f"{value[:LONGEST_VALUE]}… [{LONGEST_VALUE:,} of {len(value):,} characters]"
 
 
 def _edit(arguments: dict[str, Any]) -> dict[str, Any] | None:
@@ -163,7 +175,7 @@ def review_edit(tool: Tool, arguments: dict[str, Any], by: str) -> Decision | No
         return None
     review = Review(found)
     if not _go_through(review):
-        return Denied("the review was left without an answer")
+        return LEFT
     chosen = review.accepted
     if len(chosen) == len(found):
         return Approved(by=by)
@@ -201,4 +213,7 @@ def _line(prompt: str) -> str | None:
     """Read a line as it was typed; None when there are no more."""
     click.echo(prompt, nl=False, err=True)
     line = sys.stdin.readline()
-    return line.removesuffix("\n") if line else None
+    if not line:
+        click.echo(err=True)  # what is printed next must not stand behind the prompt
+        return None
+    return line.removesuffix("\n")

@@ -59,6 +59,30 @@ def _goose(machine: Machine) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
+class OpencodeSettings(JsonSettings):
+    """Servers of opencode 1; opencode 2 has them one level deeper, in other words: its file is only read."""
+
+    def servers(self, text: str) -> dict[str, Any]:
+        """Return the entries of all servers, whichever opencode the file is for."""
+        found = JsonSettings.servers(self, text)
+        return found["servers"] if _is_deeper(found) else found
+
+    def put(self, text: str, name: str, entry: dict[str, Any]) -> str:
+        """Add a server, or set the keys of the entry in the one that is there."""
+        if _is_deeper(JsonSettings.servers(self, text)):
+            raise ClientSettingsError(
+                "it is for opencode 2, which reads mcp.servers: paste the entry there, without enabled"
+            )
+        return JsonSettings.put(self, text, name, entry)
+
+
+def _is_deeper(servers: dict[str, Any]) -> bool:
+    """Tell a group of servers from one that is called so: every server has a type."""
+    group = servers.get("servers")
+    return isinstance(group, dict) and "type" not in group
+
+
+@dataclass(frozen=True, slots=True)
 class YamlSettings:
     """Servers in a file of YAML, which is shown and read but never changed.
 
@@ -175,7 +199,7 @@ _ALL = (
     Client(
         "opencode",
         "opencode",
-        JsonSettings("mcp", _LOOSE),
+        OpencodeSettings("mcp", _LOOSE),
         _below("XDG_CONFIG_HOME", "opencode", "opencode.json", home=(".config",)),
         "Start opencode anew and look with `opencode mcp list`.",
         project_file="opencode.json",
