@@ -390,7 +390,7 @@ def test_calls_in_some_packages_are_told_as_their_syntax_trees_have_them(live):
 @pytest.mark.contract("answers.python.callers")
 @pytest.mark.slow
 def test_calls_in_the_standard_library_are_told_as_its_syntax_trees_have_them(live):
-    functions, uses, faults = sweep(live, 5)
+    functions, uses, faults = sweep(live, 9)
     assert faults == []
-    assert functions > 1000
-    assert uses > 1000
+    assert functions > 600
+    assert uses > 600

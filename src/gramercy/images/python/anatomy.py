@@ -165,7 +165,8 @@ def attribute(thing: object, name: str) -> object:
     if is_module(thing):
         return module_space(thing).get(name, MISSING)
     if is_class(thing):
-        return class_attribute(thing, name)  # type: ignore[arg-type]  # seen to be one
+        own = class_attribute(thing, name)  # type: ignore[arg-type]  # seen to be one
+        return class_attribute(type(thing), name) if own is MISSING else own
     found = instance_space(thing).get(name, MISSING)
     return class_attribute(type(thing), name) if found is MISSING else found
 

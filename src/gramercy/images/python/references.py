@@ -349,9 +349,10 @@ def _search(session: Session, found: Found, ways: tuple[str, ...]) -> list[Row]:
     modules = list(_loaded(session))
     aliases = {name: target.aliases(names) for name, _module, names in modules}
     # A module may be asked for it by a name that another one gave it.
-    everywhere = target.names.union(*aliases.values())
+    renamed = [names.renamed.get(id(target.inner), set()) for _name, _module, names in modules]
+    everywhere = target.names.union(*aliases.values(), *renamed)
     for name, module, names in modules:
-        wanted = everywhere | names.renamed.get(id(target.inner), set())
+        wanted = set(everywhere)
         trace = Trace(target, module, names.space, aliases[name])
         for unit in _units(session, name, module, names.space, wanted):
             if not wanted.isdisjoint(unit.names):
