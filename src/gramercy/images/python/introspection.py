@@ -310,11 +310,13 @@ def show_arglist(session: Session, request: Request) -> Reply:
     if arguments is None and not is_callable(value):
         kind = with_article(class_name(type(value)))
         raise RequestError("TypeError", f"{found.name} is not callable: it is {kind}.")
-    lines = [f"{found.leaf}{arguments}" if arguments is not None else f"{found.leaf}: {_absent(found)}"]
+    page = Page()
+    page.add(f"{found.leaf}{arguments}" if arguments is not None else f"{found.leaf}: {_absent(found)}")
     overloads = overloads_of(value)
-    lines += [f"overload {found.leaf}{each}" for each in overloads]
+    for each in overloads:
+        page.add(f"overload {found.leaf}{each}")
     data = {"name": found.name, "arglist": arguments, "overloads": overloads}
-    return {"ok": True, "text": "\n".join(lines), "data": data}
+    return {"ok": True, "text": page.end("overloads: typing.get_overloads gives them"), "data": data}
 
 
 def _absent(found: Found) -> str:

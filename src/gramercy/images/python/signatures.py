@@ -37,6 +37,8 @@ _VARARGS, _VARKEYWORDS = 0x04, 0x08
 _UNWRAPPED = 10
 # Characters of a default and of an annotation; levels of brackets in one.
 _DEFAULT, _ANNOTATION, _NESTED = 60, 200, 8
+# Characters of a whole list: the longest that people write by hand have some 2,000.
+_LONGEST = 4000
 # Lines of the longest head of a function that is read for its annotations.
 _HEAD = 80
 _EAGER_ANNOTATIONS = sys.version_info < (3, 14)
@@ -90,7 +92,10 @@ class Signature(NamedTuple):
             texts.append(parameter.written())
         if self.parameters and kind == _ONLY:
             texts.append("/")
-        return f"({', '.join(texts)})" + (f" -> {self.returned}" if self.returned else "")
+        inside = ", ".join(texts)
+        if len(inside) > _LONGEST:
+            inside = inside[:_LONGEST].rpartition(", ")[0] + f", … of {len(self.parameters)} parameters"
+        return f"({inside})" + (f" -> {self.returned}" if self.returned else "")
 
     def without_first(self) -> "Signature":
         """Leave out the argument that a bound method has been given already."""
