@@ -9,6 +9,7 @@ import pytest
 from gramercy.errors import ImageError
 from gramercy.execution.calls import ToolCall
 from gramercy.execution.executor import Executor
+from gramercy.gram.json_schema import compile_schema
 from gramercy.images.base import Gallery
 from gramercy.images.opening import open_image
 from gramercy.tools.context import Call, enter_call, leave_call
@@ -96,6 +97,21 @@ def test_an_image_of_another_caller_is_not_there(executor):
         assert call(executor, "eval_form", form="1 + 1", image=handle).content == "=> 2"
 
 
+@pytest.mark.contract("answers.structured")
+def test_programs_get_the_list_of_images_as_data(executor):
+    """Structured results: complete without the text, and as the schema says."""
+    handle = call(executor, "open_image", language="python").content
+    result = call(executor, "list_images")
+    assert result.metadata["structured"] == {
+        "images": [
+            {"handle": "shared", "language": "python", "is_own": False},
+            {"handle": handle, "language": "python", "is_own": True},
+        ]
+    }
+    schema = executor.settings.registry.get("list_images").output_schema
+    assert compile_schema(schema).is_valid(result.metadata["structured"])
+
+
 def test_a_caller_has_a_bounded_number_of_images(executor):
     with called_by("ann"):
         first, _ = (call(executor, "open_image", language="python").content for _ in range(2))
@@ -122,6 +138,6 @@ def test_an_image_that_nobody_uses_is_closed(studio, executor):
 def test_the_image_that_is_there_for_everybody_cannot_be_closed(studio, executor):
     refused = call(executor, "close_image", handle="shared")
     assert "reset-session" in refused.content
-    assert call(executor, "list_images").content == "shared (for everybody)"
+    assert call(executor, "list_images").content == "shared (for everybody, python)"
     with pytest.raises(ImageError):
         studio.get("absent")

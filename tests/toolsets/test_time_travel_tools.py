@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
+from gramercy.gram.json_schema import compile_schema
+
 
 def test_a_preview_shows_values_and_changes_nothing(desk):
     """What makes gramercy different: preview."""
@@ -84,6 +90,22 @@ def test_states_are_listed_with_parents_and_labels(desk):
     assert lines[-1].endswith(": here")
 
 
+@pytest.mark.contract("answers.structured")
+def test_programs_get_the_states_as_data(desk):
+    """Structured results: complete without the text, and as the schema says."""
+    desk.evaluate("(defvar *x* 1)", "x = 1")
+    desk.text("checkpoint_image", label="here")
+    result = desk.call("list_checkpoints")
+    found = result.metadata["structured"]
+    schema = desk.executor.settings.registry.get("list_checkpoints").output_schema
+    assert compile_schema(schema).is_valid(found)
+    assert [each["id"] for each in found["checkpoints"]] == re.findall(
+        r"^(\S+)", result.content, re.MULTILINE
+    )
+    now = found["checkpoints"][-1]
+    assert (now["label"], now["is_current"], now["parent"]) == ("here", True, found["checkpoints"][0]["id"])
+
+
 def test_one_can_go_forward_again(desk):
     """Rollback: later states stay reachable."""
     desk.evaluate("(defvar *x* 1)", "x = 1")
@@ -115,7 +137,8 @@ def test_the_parts_of_an_object_can_be_followed(desk):
     """Object inspector: parts have ids of their own."""
     text = desk.evaluate('(list (list "deep"))', "[['deep']]")
     number = int(text.split("[object ")[1].split("]")[0])
-    inner = int(desk.text("inspect_object", object=number).split("is object ")[1].split(",")[0])
+    inspected = desk.text("inspect_object", object=number)
+    inner = int(re.findall(r"(?:is object |  #)(\d+)", inspected)[0])
     assert "deep" in desk.text("inspect_object", object=inner)
 
 

@@ -12,7 +12,8 @@ from gramercy.images.environment import Environment, Network, PublishedPort
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.mcp.jsonrpc import LATEST_LEGACY
 from gramercy.mcp.listing import described
-from gramercy.workbench.serving import DEFAULT_TOOLSETS, TOOLSETS, Service, open_server
+from gramercy.workbench.offers import OUTLINES
+from gramercy.workbench.serving import DEFAULT_TOOLSETS, HABITS, TOOLSETS, Service, open_server
 
 MOST_TOOLS, MOST_TOKENS = 26, 4_500
 # So many are free today for the tools of a project: searching and editing files, definitions, tests.
@@ -93,12 +94,27 @@ def test_no_text_names_a_tool_that_is_not_listed_with_it(toolset):
     assert set(re.findall(r"[a-z]+(?:[-_][a-z]+)+", texts)) & others == set()
 
 
+def test_every_step_of_every_prompt_has_a_tool_by_default():
+    """A prompt names only tools that are there, and leaves out the steps without any."""
+    names = set(listed(images=("sbcl", "python")))
+    for outline in OUTLINES:
+        assert all(names & set(tools.split()) for _, tools in outline.steps), outline.name
+    assert all(names & set(tools.split()) for tools in HABITS.values())
+
+
 @pytest.mark.parametrize("toolset", TOOLSETS)
 def test_every_tool_has_a_title_of_its_own(toolset):
     """Clients show the title to people."""
     titles = [tool["title"] for tool in listed(toolset, images=("sbcl", "python")).values()]
     assert len(set(titles)) == len(titles)
     assert all(0 < len(title) <= 40 and title[0].isupper() for title in titles)
+
+
+def test_only_two_lists_are_structured_and_none_of_them_by_default():
+    """A schema of the output costs tokens, and Codex shows its model nothing else then."""
+    structured = {name for name, tool in listed(*TOOLSETS).items() if "outputSchema" in tool}
+    assert structured == {"list_images", "list_checkpoints"}
+    assert not structured & set(listed())
 
 
 # Read-only, destructive, idempotent, open world: in a sandbox without network.

@@ -162,36 +162,34 @@ class Checkpoint:
 
 
 class Timeline:
-    """Checkpoints by id, oldest first; `current` is the one that the live process comes from."""
+    """Checkpoints by id, oldest first.
+
+    `standing` is the one that the live process comes from: the newest on the way to the present state.
+    """
 
     def __init__(self, limit: int = MOST_CHECKPOINTS) -> None:
         self.limit = limit
         self._checkpoints: dict[str, Checkpoint] = {}
         self._count = 0
-        self.current: str | None = None
+        self.standing: Checkpoint | None = None
 
     def add(
         self, connection: Connection, code: str, past: Past | None = None, *, goal: Checkpoint | None = None
     ) -> Checkpoint:
-        """Add the present state of the live process, with what led to it; it becomes the current one.
+        """Add the present state of the live process, with what led to it; it becomes the standing one.
 
         The oldest without a name is dropped for it, unless that is the `goal` of a rollback under way.
         """
         self._count += 1
-        parent = self.standing()
-        looks = parent.looks if parent is not None else ()
-        checkpoint = Checkpoint(f"c{self._count}", self.current, code, connection, time(), past)
+        parent = self.standing
+        name = parent.id if parent is not None else None
+        checkpoint = Checkpoint(f"c{self._count}", name, code, connection, time(), past)
         # Only where no call in between was left unkept are the parent's looks those before the last call.
         if parent is not None and depth(past) - depth(parent.past) == 1:
-            checkpoint.looks_before = looks
-        self._checkpoints[checkpoint.id] = checkpoint
-        self.current = checkpoint.id
+            checkpoint.looks_before = parent.looks
+        self._checkpoints[checkpoint.id] = self.standing = checkpoint
         self._make_room(goal)
         return checkpoint
-
-    def standing(self) -> Checkpoint | None:
-        """Return the current checkpoint: the newest one on the way to the present state."""
-        return self._checkpoints.get(self.current or "")
 
     def get(self, word: str) -> Checkpoint:
         """Return a checkpoint by its id or by a name that only one has, or say which there are."""
@@ -206,8 +204,8 @@ class Timeline:
         raise CheckpointError(f"there is no checkpoint {word!r} (any more): there are {there}")
 
     def newest_first(self) -> list[Checkpoint]:
-        """Return the current checkpoint and its ancestors, newest first."""
-        current = self.standing()
+        """Return the standing checkpoint and its ancestors, newest first."""
+        current = self.standing
         line = []
         while current is not None:
             line.append(current)
@@ -237,18 +235,20 @@ class Timeline:
             # Its children get its parent, so that the line of ancestors has no gap.
             if child.parent == checkpoint.id:
                 child.parent, child.looks_before = checkpoint.parent, ()
-        if self.current == checkpoint.id:
-            self.current = checkpoint.parent
+        if self.standing is checkpoint:
+            self.standing = self._checkpoints.get(checkpoint.parent or "")
         checkpoint.connection.close()
 
     def clear(self) -> None:
         """Drop all."""
         for checkpoint in list(self._checkpoints.values()):
             self.forget(checkpoint)
-        self.current = None
+        self.standing = None
 
     def _make_room(self, goal: Checkpoint | None) -> None:
-        nameless = [each for each in self._checkpoints.values() if not each.names and each.id != self.current]
+        nameless = [
+            each for each in self._checkpoints.values() if not each.names and each is not self.standing
+        ]
         for checkpoint in nameless[: max(0, len(nameless) + 1 - self.limit)]:
             if checkpoint is not goal:
                 self.forget(checkpoint)
@@ -258,7 +258,7 @@ class Timeline:
         return list(self._checkpoints.values())
 
     def infos(self, *, is_present: bool = True) -> list[CheckpointInfo]:
-        """Describe the checkpoints, oldest first; `is_present`: nothing has changed since the current one."""
+        """Describe the checkpoints, oldest first; `is_present`: nothing has changed since `standing`."""
         return [self.info(checkpoint, is_present=is_present) for checkpoint in self._checkpoints.values()]
 
     def info(
@@ -275,7 +275,7 @@ class Timeline:
             checkpoint.parent,
             checkpoint.label,
             checkpoint.at,
-            is_present and checkpoint.id == self.current,
+            is_present and checkpoint is self.standing,
             private_bytes(checkpoint.connection.pid),
             list(checkpoint.names),
             taken_back,

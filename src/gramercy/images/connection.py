@@ -344,7 +344,7 @@ class Wait(msgspec.Struct, eq=False):
             reply = self._within(kind, seconds)
             return self._after_interrupts(kind) if reply is None else reply
         finally:
-            self._end()
+            self.end()
 
     def _after_interrupts(self, kind: type[T]) -> T | None:
         self.is_late = True
@@ -355,17 +355,11 @@ class Wait(msgspec.Struct, eq=False):
                 return reply
         return None
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Note that the reply has come: there is nothing left to cut short."""
         self.is_over = True
         if self.over is not None:
             self.over.set()
-
-    def for_a_moment(self, kind: type[T], seconds: float) -> T | None:
-        """Return the reply if it comes within so short a time; else `for_reply` is still to be called."""
-        reply = self.connection.receive_reply(kind, seconds)
-        if reply is not None:
-            self._end()
-        return reply
 
     def _within(self, kind: type[T], seconds: float) -> T | None:
         if self.watch is None:

@@ -100,7 +100,7 @@ class Lifecycle:
     @property
     def unkept(self) -> int:
         """How many calls that may have changed something came after the newest checkpoint."""
-        checkpoint = self.timeline.standing()
+        checkpoint = self.timeline.standing
         return depth(self.past) - depth(checkpoint.past if checkpoint else None)
 
     def started(self) -> Family:
@@ -188,7 +188,7 @@ class Lifecycle:
     def looked(self, evaluation: Evaluation) -> None:
         """Note a call that changed nothing: the tag of its checkpoint was not used."""
         self._spare_tag = evaluation.tag
-        newest = self.promised[-1] if self.promised else self.timeline.standing()
+        newest = self.promised[-1] if self.promised else self.timeline.standing
         if newest is not None and newest.past is self.past and evaluation.op == "eval":
             step = Step(evaluation.op, evaluation.code, evaluation.package)
             newest.looks = (*newest.looks[1 - MOST_LOOKS :], step)
@@ -253,7 +253,7 @@ class Lifecycle:
     def keep_now(self, goal: Checkpoint | None = None) -> Checkpoint:
         """Return the checkpoint of the present state, made now where there is none; raise if it cannot be."""
         family, live = self.surely_ready()
-        standing = self.timeline.standing()
+        standing = self.timeline.standing
         if standing is not None and self.unkept == 0:
             return standing
         code = self.past.step.shown() if self.past is not None else "start"
@@ -318,7 +318,7 @@ class Lifecycle:
         self.past = checkpoint.past
         self.unkept_reason = ""
         self._heap_bytes = 0
-        self.timeline.current = checkpoint.id
+        self.timeline.standing = checkpoint
 
     def _begin_again(self) -> None:
         self.live = self.past = None
@@ -344,7 +344,7 @@ class Lifecycle:
         """Go on with a fresh live process; the checkpoints stay."""
         family, before = self.surely_ready()
         family.kill(before)
-        self.live = self.past = self.timeline.current = None
+        self.live = self.past = self.timeline.standing = None
         self.ready()
 
     def reset(self) -> None:

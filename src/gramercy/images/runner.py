@@ -74,7 +74,7 @@ class Runner:
         try:
             # While other evaluations wait on threads, a blocked loop would delay their replies.
             if not _waiting and self._lifecycle.is_ready_at_once():
-                reply = self._briefly(evaluation)
+                reply = self._begin(evaluation) or self._within_a_moment(evaluation)
         finally:
             if reply is not None or evaluation.wait is None:
                 self.lock.release()
@@ -100,17 +100,18 @@ class Runner:
             background.later(self._settle)
         return reply
 
-    def _briefly(self, evaluation: Evaluation) -> Reply | None:
-        """Send an evaluation; return its reply if that comes within a moment."""
-        refused = self._begin(evaluation)
-        if refused is not None or evaluation.wait is None:
-            return refused
+    def _within_a_moment(self, evaluation: Evaluation) -> Reply | None:
+        """Return the reply to an evaluation that was sent, if it comes within a moment."""
+        wait = evaluation.wait
+        assert wait is not None, "a call is waited for that was never begun"  # noqa: S101
         try:
-            seconds = FORK_MOMENT if self._lifecycle.promised else MOMENT
-            reply = evaluation.wait.for_a_moment(Reply, seconds)
+            reply = wait.connection.receive_reply(Reply, FORK_MOMENT if self._lifecycle.promised else MOMENT)
         except ImageError:
             return None  # restoring takes longer: `_finish`, on a thread, gets the same error again
-        return None if reply is None else self._finished(evaluation, reply)
+        if reply is None:
+            return None
+        wait.end()
+        return self._finished(evaluation, reply)
 
     def _finish_and_release(self, evaluation: Evaluation) -> Reply:
         try:
@@ -195,7 +196,7 @@ class Runner:
     def _untaken(self, reason: str) -> str:
         """Say that no state was kept, and which one an undo would go to."""
         lifecycle = self._lifecycle
-        standing = lifecycle.timeline.standing()
+        standing = lifecycle.timeline.standing
         if standing is None:
             return f"No state was kept after this call: {reason}."
         count = lifecycle.unkept

@@ -47,7 +47,7 @@ def keep_state(lifecycle: Lifecycle, name: str) -> CheckpointInfo:
 
 
 def _instead(lifecycle: Lifecycle) -> str:
-    standing = lifecycle.timeline.standing()
+    standing = lifecycle.timeline.standing
     if standing is None:
         return "Nothing was named."
     calls = _calls(lifecycle.unkept)
@@ -98,7 +98,7 @@ def undo_exactly(lifecycle: Lifecycle) -> CheckpointInfo:
 
 
 def _taken_back(lifecycle: Lifecycle, checkpoint: Checkpoint) -> CheckpointInfo:
-    left = lifecycle.timeline.standing()
+    left = lifecycle.timeline.standing
     # Looks that came after a return to this checkpoint were not there yet when the call began.
     looks = left.looks_before if left is not None and left.parent == checkpoint.id else None
     lifecycle.go_to(checkpoint, looks)
@@ -160,7 +160,7 @@ def told_of_definitions(lifecycle: Lifecycle, reply: Reply) -> CheckpointInfo:
 def _standing(lifecycle: Lifecycle, notes: list[str], taken_back: int = 0) -> CheckpointInfo:
     """Describe the current checkpoint, which need not be the present state."""
     lifecycle.surely_ready()
-    standing = lifecycle.timeline.standing()
+    standing = lifecycle.timeline.standing
     if standing is None:
         raise CheckpointError("no state is kept")
     return lifecycle.timeline.info(

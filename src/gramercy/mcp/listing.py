@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from gramercy.tools.safety import Safety
     from gramercy.tools.tool import Tool
 
+# Revisions before this one know no structured results.
+STRUCTURED_SINCE = "2025-06-18"
 # Clients load all pages anyway, and nearly all servers have fewer tools: one request instead of many.
 PAGE_SIZE = 1_000
 # By ceiling, revision and cursor; more are only made by clients that try cursors.
@@ -67,6 +69,8 @@ def described(tool: Tool, policy: Policy, version: str) -> dict[str, Any]:
     if tool.categories:
         meta["gramercy/categories"] = list(tool.categories)
     shown = {**tool.listed("mcp"), "_meta": meta}
+    if tool.output_schema is not None and version < STRUCTURED_SINCE:
+        del shown["outputSchema"]
     support = task_support(tool) if version == LATEST_LEGACY else None
     return shown if support is None else {**shown, "execution": {"taskSupport": support}}
 

@@ -16,7 +16,7 @@ from gramercy.execution.calls import ToolResult
 from gramercy.gram.suggestion import suggest
 from gramercy.mcp.conversation import AsTask
 from gramercy.mcp.jsonrpc import LATEST_LEGACY, TASKS, Code, invalid_params, missing_capability
-from gramercy.mcp.listing import AS_TASK, ONLY_AS_TASK, task_support
+from gramercy.mcp.listing import AS_TASK, ONLY_AS_TASK, STRUCTURED_SINCE, task_support
 from gramercy.tools.content import (
     AudioBlock,
     Block,
@@ -185,7 +185,7 @@ def _wants_task(request: Request, tool: Tool) -> bool:
 # Whole sequences first, so that no harmless-looking rest of one stays.
 _CONTROLS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 AUDIO_SINCE = "2025-03-26"
-LINKS_SINCE = STRUCTURED_SINCE = "2025-06-18"
+LINKS_SINCE = "2025-06-18"
 
 
 class TextContent(msgspec.Struct):

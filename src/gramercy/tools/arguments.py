@@ -183,7 +183,7 @@ def _known_names(schema: Schema) -> int | None:
 class ArgumentChecker:
     """The arguments of one tool: validation and defaults. The schema is compiled when first needed."""
 
-    __slots__ = ("_copy", "_defaults", "_fits", "_validator", "flat", "schema", "tool")
+    __slots__ = ("_copy", "_defaults", "_fits", "_validator", "check_quickly", "flat", "schema", "tool")
 
     def __init__(
         self, tool: str | None, schema: Schema, validator: Draft202012Validator | None = None
@@ -192,8 +192,10 @@ class ArgumentChecker:
         self.schema = schema
         self._validator = validator
         self._defaults = _defaults_of(schema)
-        self._copy: Callable[[Any], dict[str, Any] | None] | None = None
+        self._copy: Callable[[Any], dict[str, Any] | None] = self._first
         self._fits: Callable[[Any], bool] | None = None
+        # Does the same as `check` for arguments of the usual shape; None says nothing about the others.
+        self.check_quickly: Callable[[Any], dict[str, Any] | None] = self._first
         # Whether what `check_quickly` returns has no inside, so that a shallow copy of it is a whole one.
         self.flat = False
 
@@ -212,23 +214,24 @@ class ArgumentChecker:
         quick = self.check_quickly(arguments)
         return self.check_thoroughly(arguments) if quick is None else quick
 
-    def check_quickly(self, arguments: Any) -> dict[str, Any] | None:
-        """Do the same for arguments of the usual shape; None says nothing about the others."""
-        copied = (self._copy or self._prepared())(arguments)
-        if copied is None or (self._fits is not None and not self._fits(copied)):
-            return None
-        if self._defaults:
-            for name, default in self._defaults.items():
-                if name not in copied:
-                    copied[name] = copy_json(default)
-        return copied
-
-    def _prepared(self) -> Callable[[Any], dict[str, Any] | None]:
+    def _first(self, arguments: Any) -> dict[str, Any] | None:
+        """Compile the schema, and check the arguments of the first call."""
         copier = Copier(self.schema)
         self._fits = None if copier.decides else self.validator.is_valid
         self.flat = copier.flat and all(type(default) in SCALARS for default in self._defaults.values())
         self._copy = copier.compiled()
-        return self._copy
+        # Nearly always the function alone decides, and then nothing stands between it and the executor.
+        self.check_quickly = self._copy if copier.decides and not self._defaults else self._completed
+        return self.check_quickly(arguments)
+
+    def _completed(self, arguments: Any) -> dict[str, Any] | None:
+        copied = self._copy(arguments)
+        if copied is None or (self._fits is not None and not self._fits(copied)):
+            return None
+        for name, default in self._defaults.items():
+            if name not in copied:
+                copied[name] = copy_json(default)
+        return copied
 
     def check_thoroughly(self, arguments: Any) -> dict[str, Any]:
         """Do the same for any arguments, whatever is in them."""

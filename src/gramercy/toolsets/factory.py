@@ -67,6 +67,13 @@ def whole(description: str, **more: Any) -> dict[str, Any]:
     return {"type": "integer", "description": description, **more}
 
 
+def array_of(name: str, **properties: Any) -> dict[str, Any]:
+    """Describe a structured result: an object with a list of objects that all have these properties."""
+    item = {"type": "object", "properties": properties, "required": list(properties)}
+    listed = {name: {"type": "array", "items": item}}
+    return {"type": "object", "properties": listed, "required": [name]}
+
+
 # The end of the output is enough to see that it goes on; clients show a progress message on a line or two.
 LONGEST_MESSAGE = 500
 # A person waits for the dry run before deciding; past this the question is asked without it.

@@ -12,8 +12,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
+from gramercy.tools.content import ToolOutput
 from gramercy.tools.context import current_call
-from gramercy.toolsets.factory import Workshop, text
+from gramercy.toolsets.factory import Workshop, array_of, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,6 +165,7 @@ def opened_image_tools(images: OpenedImages) -> list[Tool]:
             lambda _image, _arguments: _listed(images),
             categories=["images"],
             title="List images",
+            output_schema=IMAGES,
         ),
         workshop.make(
             "close_image",
@@ -191,10 +193,24 @@ class _Nothing:
         return []
 
 
-def _listed(images: OpenedImages) -> str:
-    shared = [f"{handle} (for everybody)" for handle in images.handles()]
-    own = [f"{handle} (yours, {language})" for handle, language in images.own_handles()]
-    return "\n".join([*shared, *own])
+# For programs; all that the text says.
+IMAGES = array_of(
+    "images", handle={"type": "string"}, language={"type": "string"}, is_own={"type": "boolean"}
+)
+
+
+def _listed(images: OpenedImages) -> ToolOutput:
+    """Return the images as text, and the same for programs."""
+    shared = [(handle, images.get(handle).language, False) for handle in images.handles()]
+    found = [*shared, *((handle, language, True) for handle, language in images.own_handles())]
+    lines = [
+        f"{handle} ({'yours' if is_own else 'for everybody'}, {language})"
+        for handle, language, is_own in found
+    ]
+    names = ("handle", "language", "is_own")
+    return ToolOutput(
+        "\n".join(lines), structured={"images": [dict(zip(names, each, strict=True)) for each in found]}
+    )
 
 
 def _closed(images: OpenedImages, handle: str) -> str:

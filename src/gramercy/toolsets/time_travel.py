@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 from gramercy.errors import ImageError
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.evaluation import output_tool
-from gramercy.toolsets.factory import PACKAGE, text, whole
-from gramercy.toolsets.rendering import answered, preview_text
+from gramercy.toolsets.factory import PACKAGE, array_of, text, whole
+from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, preview_text
 
 if TYPE_CHECKING:
     from gramercy.images.base import Answer, CheckpointInfo, Image
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
 
+# Parts of an object whose ids are told: about what a model looks at before it takes the next one.
+MOST_PARTS = 40
+LONGEST_PARTS = 2_000
 # A label is a name in a list of states, one line each.
 LONGEST_LABEL = 100
 WAYS = (
@@ -28,6 +31,16 @@ UNDONE = {
     "definitions": "Definitions are put back as listed. The newest kept state is",
 }
 NOT_UNDONE = "Files, connections and other processes that evaluated code has touched stay as they are."
+# For programs; all that the text says.
+CHECKPOINTS = array_of(
+    "checkpoints",
+    id={"type": "string"},
+    parent={"type": ["string", "null"]},
+    label={"type": "string"},
+    at={"type": "number", "description": "Seconds since 1970"},
+    is_current={"type": "boolean"},
+    private_bytes={"type": ["integer", "null"]},
+)
 
 
 def time_travel_tools(workshop: Workshop) -> list[Tool]:
@@ -91,12 +104,22 @@ def _looking(workshop: Workshop) -> list[Tool]:
             "List the states that the image can go back to, oldest first: id, the state it came from, "
             "time, memory and label. Use it to find the id for rollback_image.",
             {},
-            lambda image, _: "\n".join(map(_line, image.checkpoints())) or "No checkpoints are kept.",
+            lambda image, _: _listed(image.checkpoints()),
             categories=["time-travel"],
             title="List kept states",
+            output_schema=CHECKPOINTS,
         ),
         _inspect(workshop),
     ]
+
+
+def _listed(infos: list[CheckpointInfo]) -> ToolOutput:
+    """Return the states as text, and the same for programs."""
+    told = "\n".join(map(_line, infos)) or "No checkpoints are kept."
+    fields = ("id", "parent", "label", "at", "is_current", "private_bytes")
+    return ToolOutput(
+        told, structured={"checkpoints": [{name: getattr(info, name) for name in fields} for info in infos]}
+    )
 
 
 def _inspect(workshop: Workshop) -> Tool:
@@ -104,7 +127,7 @@ def _inspect(workshop: Workshop) -> Tool:
         "inspect_object",
         "Look into an object that an evaluation returned: its type and its slots, items or entries, without "
         "running any code of its own. Parts that can be looked into are shown with their ids.",
-        {"object": whole("Id of the object, as an answer has shown it", minimum=1)},
+        {"object": whole("Id of the object, as an answer has shown it: 3 for [object 3] or #3", minimum=1)},
         lambda image, a: _inspected(image.ask("inspect", object=a["object"])),
         required=["object"],
         categories=["introspection"],
@@ -113,11 +136,19 @@ def _inspect(workshop: Workshop) -> Tool:
 
 
 def _inspected(answer: Answer) -> Any:
-    rendered = answered(answer)
+    """Return what an image tells of an object, with the ids of its parts where the text has none."""
     parts = answer.data.get("parts", answer.data.get("children", []))
     ids = [(part["label"], part.get("id", part.get("object"))) for part in parts]
-    known = [f"{label} is object {number}" for label, number in ids if number is not None]
-    return f"{rendered}\n\n[objects]\n{', '.join(known)}" if known else rendered
+    known = [
+        f"{label} is object {number}"
+        for label, number in ids
+        if number is not None and f"#{number}" not in answer.text
+    ]
+    if not known or answer.error is not None:
+        return answered(answer)
+    more = ", …" if len(known) > MOST_PARTS else ""
+    listed = f"\n\n[objects] {', '.join(known[:MOST_PARTS])}"[:LONGEST_PARTS] + more
+    return f"{answered(answer, LONGEST_ANSWER - len(listed))}{listed}"
 
 
 def _going(workshop: Workshop) -> list[Tool]:
