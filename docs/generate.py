@@ -92,7 +92,7 @@ def cli_page() -> str:
         "| 1 | a tool failed; for `gramercy gram`: something was found |",
         "| 2 | wrong usage, an unknown tool; for `gramercy gram` also: an unreadable file |",
         "| 3 | a file or module with tools cannot be loaded, or an image or client cannot be used |",
-        "| 4 | the call was denied |",
+        "| 4 | the call was refused: by a person, by a rule, or because nobody could be asked |",
         "| 130 | interrupted |\n",
         "`GRAMERCY_TOOLS` stands in for `--from` in `gramercy tools`. With `GRAMERCY_DEBUG=1` an unexpected",
         "failure shows its traceback.\n",

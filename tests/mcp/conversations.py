@@ -6,7 +6,8 @@ import asyncio
 import json
 from itertools import count
 
-from gramercy.testing.clients import CLIENT, NAMED_BY, modern_meta, request_head
+from gramercy.mcp.jsonrpc import CLIENT_KEY
+from gramercy.testing.clients import NAMED_BY, modern_meta, request_head
 from tests.support import BOUND, wire_to
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
@@ -16,8 +17,9 @@ ASKABLE: dict[str, object] = {"elicitation": {}}
 class Conversation:
     """A client of either era; `reply` is the person at it, who is shown questions and answers them."""
 
-    def __init__(self, era, *, reply=None, capabilities=None):
+    def __init__(self, era, *, reply=None, capabilities=None, name="raw"):
         self.era, self.reply = era, reply
+        self.info = {"name": name, "version": "1"}
         self.capabilities = capabilities if capabilities is not None else ASKABLE if reply else {}
         self.questions = []
         self.states = []
@@ -30,7 +32,7 @@ class Conversation:
     def message(self, method, params, number):
         """Return a request."""
         if self.is_modern:
-            params = {**params, "_meta": modern_meta(self.capabilities)}
+            params = {**params, "_meta": {**modern_meta(self.capabilities), CLIENT_KEY: self.info}}
         return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
     async def ask(self, method, **params):
@@ -63,7 +65,7 @@ class Conversation:
     async def greet(self):
         """Begin a session of the older era; the newer one has none."""
         if not self.is_modern:
-            params = {"protocolVersion": self.era, "capabilities": self.capabilities, "clientInfo": CLIENT}
+            params = {"protocolVersion": self.era, "capabilities": self.capabilities, "clientInfo": self.info}
             assert "result" in await self.round("initialize", params)
             await self.tell("notifications/initialized")
 

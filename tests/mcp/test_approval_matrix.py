@@ -70,6 +70,23 @@ def test_a_person_at_the_client_changes_the_arguments(meet, run, era, file):
     assert (result["isError"], file.read_text()) == (False, "other\n")
 
 
+def test_claude_code_gets_a_bare_form_and_after_a_no_a_second_one(meet, run, era, file):
+    """Answers, approval at the client: one key for yes; hunks, arguments and a reason are behind the no."""
+
+    def reply(question):
+        if not question["requestedSchema"]["properties"]:
+            time.sleep(PERSON_SECONDS)  # a person reads first
+            return {"action": "decline"}
+        return {"action": "accept", "content": {"hunk_2": True, "reason": "only that"}}
+
+    client = meet(era, reply, name="claude-code")
+    result = calling(run, client, "propose_file_edit", file)
+    assert file.read_text() == BEFORE.replace("line 15\n", "")
+    assert "accepted hunk 2 of 3 and rejected hunks 1 and 3 (only that)" in text_of(result)
+    first, second = client.questions
+    assert (first["requestedSchema"]["properties"], len(second["requestedSchema"]["properties"])) == ({}, 4)
+
+
 @pytest.mark.parametrize("case", list(product(TOOLS, UNABLE)), ids="-".join)
 def test_a_client_that_cannot_ask_changes_nothing(meet, run, era, file, case):
     """MCP server, checklist 4, no channel: denied, with what to do about it."""

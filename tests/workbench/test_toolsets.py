@@ -12,7 +12,8 @@ from gramercy.images.environment import Environment, Network, PublishedPort
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.mcp.jsonrpc import LATEST_LEGACY
 from gramercy.mcp.listing import described
-from gramercy.workbench.serving import DEFAULT_TOOLSETS, TOOLSETS, Service, open_server
+from gramercy.workbench.offers import OUTLINES
+from gramercy.workbench.serving import DEFAULT_TOOLSETS, HABITS, TOOLSETS, Service, open_server
 
 MOST_TOOLS, MOST_TOKENS = 26, 4_500
 # So many are free today for the tools of a project: searching and editing files, definitions, tests.
@@ -91,6 +92,14 @@ def test_no_text_names_a_tool_that_is_not_listed_with_it(toolset):
     others = frozenset().union(*TOOLSETS.values()) - set(tools)
     texts = " ".join(f"{tool['description']} {tool['inputSchema']}" for tool in tools.values())
     assert set(re.findall(r"[a-z]+(?:[-_][a-z]+)+", texts)) & others == set()
+
+
+def test_every_step_of_every_prompt_has_a_tool_by_default():
+    """A prompt names only tools that are there, and leaves out the steps without any."""
+    names = set(listed(images=("sbcl", "python")))
+    for outline in OUTLINES:
+        assert all(names & set(tools.split()) for _, tools in outline.steps), outline.name
+    assert all(names & set(tools.split()) for tools in HABITS.values())
 
 
 @pytest.mark.parametrize("toolset", TOOLSETS)

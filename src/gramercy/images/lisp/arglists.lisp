@@ -18,6 +18,14 @@
   "Tell whether ITEM is a word such as &KEY."
   (and (symbolp item) (plusp (length (symbol-name item))) (char= (char (symbol-name item) 0) #\&)))
 
+(defun parameter-name (variable)
+  "Return the text of VARIABLE, the name of a parameter: a symbol, a list (key symbol), or a lambda list of a macro.
+Of a key that is a keyword only the name is told: what stands behind it is nothing to a caller."
+  (cond ((atom variable) (plain-text variable +longest-name+))
+        ((typep variable '(cons keyword (cons t null))) (symbol-token (first variable)))
+        ((typep variable '(cons symbol (cons symbol null))) (format nil "(~a)" (plain-text variable +longest-name+)))
+        (t (lambda-list-text variable))))
+
 (defun parameter-text (parameter)
   "Return the text of PARAMETER behind &OPTIONAL or &KEY. NIL as a default, and the variable that tells whether an
 argument was given, say nothing to a caller."
@@ -25,12 +33,9 @@ argument was given, say nothing to a caller."
       (plain-text parameter +longest-name+)
       (destructuring-bind (variable &optional default &rest more) parameter
         (declare (ignore more))
-        (let ((name (if (typep variable '(cons symbol (cons symbol null)))
-                        (if (string= (first variable) (second variable))
-                            (symbol-token (second variable))
-                            (plain-text variable +longest-name+))
-                        (if (consp variable) (lambda-list-text variable) (plain-text variable +longest-name+)))))
-          (if default (format nil "(~a ~a)" name (expression-text default)) name)))))
+        (if default
+            (format nil "(~a ~a)" (parameter-name variable) (expression-text default))
+            (parameter-name variable)))))
 
 (defun lambda-list-items (parameters)
   "Return the texts of the items of the lambda list PARAMETERS. What no caller gives is left out."

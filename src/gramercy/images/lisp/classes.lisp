@@ -170,7 +170,10 @@ superclasses."
 
 (defun accessor-texts (slot)
   "Return the texts about the functions that read and write SLOT: one word where both have one name."
-  (flet ((named (word names) (and names (format nil "~a ~{~a~^ ~}" word (mapcar #'shown-name names)))))
+  (flet ((named (word names)
+           ;; Those of SBCL that nobody outside of it calls say nothing to the user.
+           (let ((names (remove-if #'internal-name-p names)))
+             (and names (format nil "~a ~{~a~^ ~}" word (mapcar #'shown-name names))))))
     (let* ((writers (slot-fact-writers slot))
            (both (remove-if-not (lambda (reader) (member (list 'setf reader) writers :test #'equal))
                                 (slot-fact-readers slot))))
@@ -180,21 +183,32 @@ superclasses."
                     (named "writer" (remove-if (lambda (writer) (and (consp writer) (member (second writer) both)))
                                                writers)))))))
 
-(defun slot-line (slot class)
-  "Return one line about SLOT of CLASS."
-  (let ((origin (slot-fact-origin slot)))
-    (format nil "~a~@[  type ~a~]~:[~;  unboxed~]~@[  allocation ~a~]~@[  initarg ~{~a~^ ~}~]~@[  initform ~a~]~
-                 ~@[  ~{~a~^  ~}~]~:[~;  read-only~]~@[  from ~a~]~@[  ~s~]"
-            (shown-name (slot-fact-name slot))
-            (and (not (eq t (slot-fact-type slot))) (expression-text (slot-fact-type slot) 200))
-            (slot-fact-unboxed slot)
-            (and (not (eq :instance (slot-fact-allocation slot))) (expression-text (slot-fact-allocation slot)))
-            (mapcar #'shown-symbol (slot-fact-initargs slot))
-            (and (slot-fact-initform-p slot) (expression-text (slot-fact-initform slot) 200))
-            (accessor-texts slot)
-            (slot-fact-read-only slot)
-            (and origin (not (eq origin class)) (class-label origin))
-            (and (slot-fact-documentation slot) (shorten (slot-fact-documentation slot) 400)))))
+(defun slot-line (slot)
+  "Return one line about SLOT."
+  (format nil "~a~@[  type ~a~]~:[~;  unboxed~]~@[  allocation ~a~]~@[  initarg ~{~a~^ ~}~]~@[  initform ~a~]~
+               ~@[  ~{~a~^  ~}~]~:[~;  read-only~]~@[  ~s~]"
+          (shown-name (slot-fact-name slot))
+          (and (not (eq t (slot-fact-type slot))) (expression-text (slot-fact-type slot) 200))
+          (slot-fact-unboxed slot)
+          (and (not (eq :instance (slot-fact-allocation slot))) (expression-text (slot-fact-allocation slot)))
+          (mapcar #'shown-symbol (slot-fact-initargs slot))
+          (and (slot-fact-initform-p slot) (expression-text (slot-fact-initform slot) 200))
+          (accessor-texts slot)
+          (slot-fact-read-only slot)
+          (and (slot-fact-documentation slot) (shorten (slot-fact-documentation slot) 400))))
+
+(defun slot-lines (slots class indent)
+  "Return the lines about SLOTS of CLASS, each behind INDENT: its own ones first, then by the class they come from."
+  (flet ((from (origin)
+           (loop for slot in slots
+                 when (eq origin (slot-fact-origin slot))
+                   collect (concatenate 'string indent (slot-line slot)))))
+    (let ((origins (remove class (remove-duplicates (mapcar #'slot-fact-origin slots) :from-end t))))
+      (append (from class)
+              (loop for origin in origins
+                    collect (format nil "~afrom ~:[an unknown class~;~:*~a~]:" (subseq indent 2)
+                                    (and origin (class-label origin)))
+                    append (from origin))))))
 
 (defun slot-object (slot)
   "Return SLOT as an object of the answer."
@@ -249,8 +263,7 @@ superclasses."
             (joined (list* (format nil "~a, ~a~@[, ~a~]: ~:[no slots~;~:*~:d slot~:p~]" (class-label class)
                                    (class-kind-text class) (class-origin class) (and slots (length slots)))
                            (unfinished-line class)
-                           (bounded-lines (mapcar (lambda (slot) (concatenate 'string "  " (slot-line slot class))) slots)
-                                          (- +longest-text+ 500)
+                           (bounded-lines (slot-lines slots class "  ") (- +longest-text+ 500)
                                           "slots: class_slots of a superclass shows its own")))
             "class" (definition-name (class-name class))
             "slots" (map 'vector #'slot-object slots))))

@@ -4,7 +4,7 @@
 (in-package #:gramercy.image)
 
 (defconstant +longest-value+ 500 "Characters shown of the value of a variable.")
-(defconstant +longest-documentation+ 4000 "Characters shown of a documentation string.")
+(defconstant +longest-documentation+ 5500 "Characters shown of a documentation string.")
 (defconstant +longest-expansion+ 1000 "Characters shown of what a macro or a type stands for.")
 (defconstant +methods-room+ 3000 "Characters for the methods of a generic function.")
 (defconstant +system-methods-room+ 1200 "Characters for those of them that are SBCL's own.")
@@ -86,10 +86,9 @@
                         (derived-type (fdefinition name)))))
       (remove nil
               (list (and (consp declared) (format nil "  declared type ~a" (function-type-text declared)))
-                    (and (consp derived) (not (equal derived declared))
-                         (if declared
-                             (format nil "  derived type ~a" (function-type-text derived))
-                             (format nil "  type ~a" (function-type-text derived)))))))))
+                    ;; One of nothing but T says no more than the lambda list.
+                    (and (telling-type-p derived) (not (equal derived declared))
+                         (format nil "  ~:[type~;derived type~] ~a" declared (function-type-text derived))))))))
 
 (defun proclamation-lines (name)
   "Return the lines about what the compiler does with calls of NAME."
@@ -289,8 +288,7 @@
                   ,(let ((line (subclasses-line class)))
                      (and (direct-subclasses class) (format nil "  s~a" (subseq line 1))))
                   ,(and slots (format nil "  ~:[own slots~;slots~]:" (typep class 'structure-class)))
-                  ,@(bounded-lines (mapcar (lambda (slot) (format nil "    ~a" (slot-line slot class))) slots)
-                                   +methods-room+ "slots: see class_slots")
+                  ,@(bounded-lines (slot-lines slots class "    ") +methods-room+ "slots: see class_slots")
                   ,(origin-line (class-place class) :type symbol)))))))
 
 (defun type-description (symbol)
@@ -319,7 +317,7 @@ computed, so the expander has to be asked; one that is not SBCL's own is not."
       (let ((known (constant-expansion symbol)))
         (if known
             (format nil "  stands for ~a" (bounded-expression (first known) +longest-expansion+))
-            (format nil "  what it stands for is computed: (sb-ext:typexpand-1 '~a) shows it" (shown-name symbol))))))
+            (format nil "  its expansion is computed: (sb-ext:typexpand-1 '~a)" (shown-name symbol))))))
 
 (defun constant-expansion (symbol)
   "Return a list of what the type SYMBOL always stands for, read from its expander without running it, or NIL."
@@ -361,12 +359,14 @@ computed, so the expander has to be asked; one that is not SBCL's own is not."
 ;;;; The question
 
 (defun home-text (symbol)
-  "Return the line that says which symbol SYMBOL is."
+  "Return the line that says which symbol SYMBOL is. A name that stands with its package says where it is at home."
   (let* ((package (symbol-package symbol))
+         (name (shown-name symbol))
          (status (and package (nth-value 1 (find-symbol (symbol-name symbol) package)))))
-    (if package
-        (format nil "~a: ~(~a~) in ~a" (shown-name symbol) status (display-package-name package))
-        (format nil "~a: in no package" (shown-name symbol)))))
+    (cond ((null package) (format nil "~a: in no package" name))
+          ((string= name (symbol-token symbol))
+           (format nil "~a: ~(~a~) in ~a" name status (display-package-name package)))
+          (t (format nil "~a: ~(~a~)" name status)))))
 
 (defun meaningful-p (symbol)
   "Tell whether SYMBOL means something as an operator, a variable or a type."
@@ -402,8 +402,8 @@ computed, so the expander has to be asked; one that is not SBCL's own is not."
 
 (defun nothing-lines (name)
   "Return what there is to say about NAME, which means nothing: what may have been meant instead."
-  (let ((near (near-names name)))
-    (cons "It means nothing yet."
+  (let ((near (and (or (consp name) (not (exported-p name))) (near-names name))))
+    (cons "It has no definition."
           (and near (list (format nil "Names like it: ~{~a~^, ~}" near))))))
 
 (define-question "describe" (request package)

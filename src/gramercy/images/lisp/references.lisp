@@ -23,7 +23,11 @@
 
 (defun definition-of (name code)
   "Return what the definition is called whose function CODE is known under NAME, which can be an object of the compiler."
-  (if (or (symbolp name) (consp name)) name (sb-kernel:%fun-name code)))
+  (let ((vop-name (internal-function "VOP-INFO-NAME" "SB-C"))
+        (vop-p (internal-function "VOP-INFO-P" "SB-C")))
+    (cond ((or (symbolp name) (consp name)) name)
+          ((and vop-name vop-p (funcall vop-p name)) (list 'sb-c:define-vop (funcall vop-name name)))
+          (t (sb-kernel:%fun-name code)))))
 
 (defun collect-uses (name kinds)
   "Return the uses of NAME as KINDS say, ours left out; each definition once."
