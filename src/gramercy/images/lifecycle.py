@@ -7,9 +7,10 @@ to.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
 from gramercy.images.base import Reply
@@ -41,8 +42,7 @@ LOOK_SECONDS = 5.0
 MOST_LISTED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Thrift:
+class Thrift(msgspec.Struct, frozen=True):
     """When to make fewer checkpoints: the fork of a big heap takes long, and the next call waits for it.
 
     From `heavy_bytes` of heap on, one in `seconds`.
@@ -52,16 +52,14 @@ class Thrift:
     seconds: float = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(msgspec.Struct, frozen=True):
     """What a restore came to: how many earlier calls are lost, and the sentences that say so."""
 
     lost: int
     notes: list[str]
 
 
-@dataclass(slots=True)
-class Promised:
+class Promised(msgspec.Struct):
     """A checkpoint that the live process forks after its reply, until that has connected.
 
     `past` led to it; `looks` are later calls that were answered in the same state.

@@ -12,12 +12,13 @@ import platform
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gramercy.errors import SandboxError
 from gramercy.images.confine.seccomp import MACHINES
@@ -68,8 +69,7 @@ class Confinement(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Grants:
+class Grants(msgspec.Struct, frozen=True):
     """What a particular image may use beside the system.
 
     `private` is the directory of the image's own socket, with a directory for temporary files. `memory_mb`
@@ -81,7 +81,7 @@ class Grants:
     aliases: tuple[tuple[Path, Path], ...] = ()
     writable: tuple[Path, ...] = ()
     project: Path | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     private: Path | None = None
     memory_mb: int | None = None
     network: Network = Network.NONE

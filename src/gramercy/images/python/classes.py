@@ -37,6 +37,8 @@ from .words import Page, class_word, folded, with_article
 # Subclasses that are told by name, of the user's and of others; levels of them; subclasses looked at.
 _SHOWN, _OTHERS = 100, 25
 _DEEPEST = 8
+# Slots in the data of an answer.
+_LISTED = 1000
 _LOOKED_AT = 20_000
 _HIDDEN = kinds(
     types.FunctionType, types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType
@@ -80,15 +82,23 @@ def class_slots(session: Session, request: Request) -> Reply:
     page = Page()
     noun = "member" if class_word(cls) == "enum" else "slot"
     page.add(f"{name} has {len(fields)} {noun}{'' if len(fields) == 1 else 's'}.")
+    by_class: dict[object, list[Slot]] = {}
+    for field in fields:
+        by_class.setdefault(field["class"], []).append(field)
     for base in mro_of(cls):
-        rows = [field for field in fields if field["class"] == class_name(base)]
+        owner = class_name(base)
+        rows = by_class.pop(owner, [])
         place = place_of(base) if rows else None
         if rows and (base is not cls or place is not None):
-            page.add(f"From {class_name(base)}{' at ' + written(place) if place is not None else ''}:")
+            page.add(f"From {owner}{' at ' + written(place) if place is not None else ''}:")
         for field in rows:
             page.add(_line(field, shown_file(place[0]) if place is not None else ""))
     shown = page.end("slots: class_slots of a base shows its own")
-    return {"ok": True, "text": shown, "data": {"class": name, "slots": fields}}
+    return {
+        "ok": True,
+        "text": shown,
+        "data": {"class": name, "slots": fields[:_LISTED], "total": len(fields)},
+    }
 
 
 def _line(field: Slot, file: str) -> str:

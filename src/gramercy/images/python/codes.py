@@ -14,8 +14,9 @@ from importlib.util import cache_from_source as _cache_from_source
 from marshal import loads as _loads
 from typing import NamedTuple
 
-from .anatomy import ATOMS, class_space, is_class, module_of, plain
-from .places import USERS, file_of, lines_of, parsed, silently, tier_of
+from .anatomy import ATOMS, class_space, is_class, module_of, plain, raw_space
+from .origins import Origins
+from .places import USERS, lines_of, parsed, silently, tier_of
 from .words import unwrapped
 
 _open, _stat = open, os.stat
@@ -204,15 +205,46 @@ def _names_in(code: types.CodeType) -> frozenset[str]:
     return frozenset(found)
 
 
+class Names(NamedTuple):
+    """The names of a module, and under which it holds an object or the function inside of it, by id."""
+
+    mark: int
+    space: dict[str, object]
+    held: dict[int, list[str]]
+    renamed: dict[int, set[str]]
+
+
 class Corpus:
-    """The code of the loaded modules; a module's is read once, until it or its file is another one."""
+    """The names and the code of the loaded modules; a module is read once, until something in it is new."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[object, list[Unit]]] = {}
+        self._known: dict[str, tuple[object, list[Unit], frozenset[str]]] = {}
+        self._names: dict[str, Names] = {}
 
-    def units(self, name: str, module: object) -> list[Unit] | None:
-        """Return the units of a module as its file has them; None where there is no such file."""
-        file = file_of(module)
+    def names(self, name: str, module: object) -> Names:
+        """Return the names of a module."""
+        raw = raw_space(module)
+        mark = hash(tuple(map(id, list(raw.values()))))
+        known = self._names.get(name)
+        if known is None or known.mark != mark or tier_of(name) == USERS:
+            space = plain(raw)
+            held: dict[int, list[str]] = {}
+            for key, value in space.items():
+                if id(type(value)) not in ATOMS:
+                    held.setdefault(id(value), []).append(key)
+                    inner = unwrapped(value)
+                    if inner is not value:
+                        held.setdefault(id(inner), []).append(key)
+            known = self._names[name] = Names(mark, space, held, _renamed(name, space))
+        return known
+
+    def units(
+        self, name: str, module: object, file: str, origins: Origins
+    ) -> tuple[list[Unit], frozenset[str]] | None:
+        """Return the units of a module as its file has them, and all names in them.
+
+        None where that is not what was loaded.
+        """
         try:
             status = _stat(file) if file.endswith(".py") else None
         except OSError:
@@ -222,9 +254,24 @@ class Corpus:
         mark = (id(module), file, status.st_mtime_ns, status.st_size)
         known = self._known.get(name)
         if known is None or known[0] != mark:
+            if origins.is_changed(name):
+                return None
             code = _code_of(file, status, trusts_compiled=tier_of(name) != USERS)
-            known = self._known[name] = (mark, list(units_of(code, name)) if code is not None else [])
-        return known[1]
+            units = list(units_of(code, name)) if code is not None else []
+            known = self._known[name] = (mark, units, frozenset().union(*(unit.names for unit in units)))
+        return known[1:]
+
+
+def _renamed(module: str, space: dict[str, object]) -> dict[int, set[str]]:
+    """Return the names, other than its own, under which classes of a module hold a function, by its id."""
+    found: dict[int, set[str]] = {}
+    for cls in space.values():
+        if is_class(cls) and module_of(cls) == module:
+            for name, value in class_space(cls).items():  # type: ignore[arg-type]  # seen to be a class
+                inner = unwrapped(value)
+                if type(inner) is types.FunctionType and inner.__name__ != name:
+                    found.setdefault(id(inner), set()).add(name)
+    return found
 
 
 def _code_of(file: str, status: os.stat_result, *, trusts_compiled: bool) -> types.CodeType | None:

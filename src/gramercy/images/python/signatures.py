@@ -37,6 +37,8 @@ _VARARGS, _VARKEYWORDS = 0x04, 0x08
 _UNWRAPPED = 10
 # Characters of a default and of an annotation; levels of brackets in one.
 _DEFAULT, _ANNOTATION, _NESTED = 60, 200, 8
+# Characters of a whole list: the longest that people write by hand have some 2,000.
+_LONGEST = 4000
 # Lines of the longest head of a function that is read for its annotations.
 _HEAD = 80
 _EAGER_ANNOTATIONS = sys.version_info < (3, 14)
@@ -46,8 +48,9 @@ _PARAMETER = {
     name: vars(inspect.Parameter)[f"_{name}"].__get__ for name in ("name", "kind", "default", "annotation")
 }
 _EMPTY = inspect.Parameter.empty
+_SIZED = (list, tuple, dict, set, frozenset)
 _ONLY, _EITHER, _REST, _KEYWORD, _MORE = range(5)
-_BOUND = kinds(types.BuiltinFunctionType, types.MethodWrapperType)
+_BOUND = kinds(types.BuiltinFunctionType, types.MethodWrapperType, types.ClassMethodDescriptorType)
 _PLAIN_MAKERS = (vars(object)["__init__"], vars(object)["__new__"])
 _TYPE_CALL = vars(type)["__call__"]
 _overloads: Any = getattr(typing, "_overload_registry", {})
@@ -89,7 +92,10 @@ class Signature(NamedTuple):
             texts.append(parameter.written())
         if self.parameters and kind == _ONLY:
             texts.append("/")
-        return f"({', '.join(texts)})" + (f" -> {self.returned}" if self.returned else "")
+        inside = ", ".join(texts)
+        if len(inside) > _LONGEST:
+            inside = inside[:_LONGEST].rpartition(", ")[0] + f", … of {len(self.parameters)} parameters"
+        return f"({inside})" + (f" -> {self.returned}" if self.returned else "")
 
     def without_first(self) -> "Signature":
         """Leave out the argument that a bound method has been given already."""
@@ -167,7 +173,17 @@ def from_code(function: types.FunctionType) -> Signature:
 
 
 def _default(given: dict[str, object], name: str) -> str:
-    return preview(given[name], _DEFAULT) if name in given else ""
+    return default_text(given[name]) if name in given else ""
+
+
+def default_text(value: object) -> str:
+    """Write a default; one that is long is cut so that its quotes and brackets stay closed."""
+    text = preview(value, _DEFAULT)
+    if not text.endswith("…"):
+        return text
+    if type(value) is str or type(value) is bytes:
+        return f"{text[:-1]}…{repr(value)[-1]}"
+    return f"<{class_name(type(value))} with {len(value)} items>" if type(value) in _SIZED else text  # type: ignore[arg-type]  # sized
 
 
 def notes_of(function: types.FunctionType) -> dict[str, str]:
@@ -242,7 +258,7 @@ def _of_given(given: inspect.Signature) -> Signature:
             note, default = _PARAMETER["annotation"](each), _PARAMETER["default"](each)
             texts = (
                 "" if note is _EMPTY else annotation_text(note),
-                "" if default is _EMPTY else preview(default, _DEFAULT),
+                "" if default is _EMPTY else default_text(default),
             )
             found.append(Parameter(str(_PARAMETER["name"](each)), int(_PARAMETER["kind"](each)), *texts))
     returned = space.get("_return_annotation", _EMPTY)
@@ -278,7 +294,7 @@ def _narrowed(found: Any, taken: int, given: dict[str, object]) -> Any:
         is_named = is_named or (parameter.name in given and parameter.kind == _EITHER)
         if is_named and parameter.kind == _REST:
             continue
-        default = preview(given[parameter.name], _DEFAULT) if parameter.name in given else parameter.default
+        default = default_text(given[parameter.name]) if parameter.name in given else parameter.default
         kind = _KEYWORD if is_named and parameter.kind == _EITHER else parameter.kind
         left.append(parameter._replace(default=default, kind=kind))
     return Signature(left, found.returned)
