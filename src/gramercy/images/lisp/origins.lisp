@@ -82,11 +82,31 @@
 
 ;;; Places
 
+(defun toplevel-place (text number)
+  "Return where the form with NUMBER, counted from 0, begins in TEXT, or NIL. Only what looks like a definition
+counts: of classes and methods SBCL does not note when they were compiled, and the text may be another by now."
+  (loop with place = (skip-text-blanks text 0)
+        with count = 0
+        while (< place (length text))
+        do (let ((decided (and (find (char-at text (1+ place)) "+-") (char= (char text place) #\#)
+                               (or (feature-p text place) (return nil)))))
+             (when (and (= count number) (not (eq decided :skip)))
+               (let ((start (if decided (skip-text-blanks text (skip-token text (+ place 2))) place)))
+                 (return (and (eql (mismatch "(def" text :start2 start :test #'char-equal) 4) start))))
+             (unless (eq decided :skip) (incf count))
+             (setf place (skip-text-blanks text (skip-form text place))))))
+
+(defun source-offset (text source)
+  "Return where in TEXT the top-level form begins that SOURCE, of SB-INTROSPECT, means, or NIL."
+  (or (sb-introspect:definition-source-character-offset source)
+      (let ((number (first (sb-introspect:definition-source-form-path source))))
+        (and text (typep number '(integer 0 100000)) (toplevel-place text number)))))
+
 (defun source-line (file source)
   "Return the line in FILE that SOURCE, of SB-INTROSPECT, means, or NIL."
-  (let ((offset (sb-introspect:definition-source-character-offset source))
-        (number (sb-introspect:definition-source-form-number source))
-        (text (source-text-of file)))
+  (let* ((number (sb-introspect:definition-source-form-number source))
+         (text (source-text-of file))
+         (offset (source-offset text source)))
     (when (and text offset (<= offset (length text)))
       (line-number text (let ((start (skip-text-blanks text offset)))
                           (if (typep number '(integer 1 100000)) (numbered-place text start number) start))))))
