@@ -102,7 +102,7 @@ class Walk(ast.NodeVisitor):
         scope = next((each for each in reversed(self.scopes) if each.cls is not None), None)
         if scope is not None and isinstance(holder, ast.Name) and holder.id == scope.receiver:
             return self.member(scope.cls.__mro__, name)
-        if scope is not None and _is_super(holder):
+        if scope is not None and _is_super(holder) and self.is_own_super(holder, scope):
             return self.member(scope.cls.__mro__[1:], name)
         owner = self.resolve(holder)
         if owner is MISSING:
@@ -110,6 +110,13 @@ class Walk(ast.NodeVisitor):
         if isinstance(owner, types.ModuleType):
             return vars(owner).get(name, sys.modules.get(f"{owner.__name__}.{name}", MISSING))
         return inspect.getattr_static(owner, name, MISSING)
+
+    def is_own_super(self, node, scope):
+        """Tell whether it is `super()`, or `super(Class, self)` of the class that the method is in."""
+        if not node.args:
+            return True
+        names = [each.id if isinstance(each, ast.Name) else "" for each in node.args]
+        return len(names) == 2 and self.lookup(names[0]) is scope.cls and names[1] == scope.receiver
 
     @staticmethod
     def member(bases, name):
@@ -239,12 +246,7 @@ class Walk(ast.NodeVisitor):
 
 
 def _is_super(node):
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "super"
-        and not node.args
-    )
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
 def _stored(node, body):

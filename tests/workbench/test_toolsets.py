@@ -8,7 +8,7 @@ from math import ceil
 
 import pytest
 
-from gramercy.images.environment import Environment, Network, PublishedPort
+from gramercy.images.environment import Environment, Files, Network, PublishedPort
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.mcp.jsonrpc import LATEST_LEGACY
 from gramercy.mcp.listing import described
@@ -143,6 +143,15 @@ def test_annotations_say_what_is_true_in_a_sandbox_without_network():
     found = {name: hints(tool) for name, tool in listed(*TOOLSETS).items()}
     assert {name: found[name] for name in CONFINED} == CONFINED
     assert {found[name] for name in found.keys() - CONFINED} == {READS}
+
+
+@pytest.mark.skipif(why_not(Confinement.BUBBLEWRAP) is not None, reason="needs bubblewrap")
+def test_evaluated_code_that_can_write_no_files_loses_nothing():
+    """Clients that ask before everything destructive or open, as codex exec, let it run then."""
+    tools = listed(*TOOLSETS, environment=Environment(files=Files.READ))
+    assert {hints(tools[name]) for name in EVALUATING} == {(False, False, False, False)}
+    unconfined = listed(*TOOLSETS, environment=Environment(files=Files.READ), sandbox=False)
+    assert {hints(unconfined[name]) for name in EVALUATING} == {(False, True, False, True)}
 
 
 @pytest.mark.parametrize(

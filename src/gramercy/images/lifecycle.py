@@ -325,8 +325,13 @@ class Lifecycle:
         self._heap_bytes = 0
         self.timeline.clear()
 
-    def go_to(self, checkpoint: Checkpoint, looks: tuple[Step, ...] | None = None) -> None:
-        """Replace the live process by a fork of a checkpoint, with the values of what was looked at there."""
+    def go_to(
+        self, checkpoint: Checkpoint, looks: tuple[Step, ...] | None = None, *, waits: bool = False
+    ) -> None:
+        """Replace the live process by a fork of a checkpoint, with the values of what was looked at there.
+
+        `waits` for the end of the one that is left.
+        """
         family, before = self.ready()
         looks = checkpoint.looks if looks is None else looks
         try:
@@ -334,7 +339,7 @@ class Lifecycle:
         except ImageError as error:
             self.timeline.forget(checkpoint)
             raise CheckpointError(f"checkpoint {checkpoint.id} is lost: {error}") from None
-        family.kill(before)
+        family.kill(before, waits=waits)
         checkpoint.looks = looks
         self._stand_on(checkpoint, live)
 

@@ -14,7 +14,7 @@ import msgspec
 from gramercy.errors import ImageError, ImageStartError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.cpython import python_findings, python_program
-from gramercy.images.environment import Environment, Network
+from gramercy.images.environment import Environment, Files, Network
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
 from gramercy.images.project import check_project, default_language, project_directory
 from gramercy.images.python import landlock
@@ -117,11 +117,17 @@ REFUSED_PREFIXES = {"LD_": _LOADER}
 
 def equipped(program: Program, environment: Environment) -> Program:
     """Return the program with the user's variables, network and ports, also for a saved core."""
+    if environment.files is Files.READ and program.confinement is Confinement.NONE:
+        raise ImageStartError(
+            "only a sandbox can keep evaluated code from writing files of the project: leave out "
+            "--no-sandbox, or let it write with --files write"
+        )
     grants = msgspec.structs.replace(
         program.grants,
         # The language comes last: it has read the user's value of such a variable, as of CL_SOURCE_REGISTRY.
         environment={**_variables(environment.variables), **program.grants.environment},
         network=environment.network,
+        files=environment.files,
     )
     saved = program.saved
 

@@ -247,9 +247,11 @@ class Family:
             return
         connection.close()
 
-    def kill(self, connection: Connection) -> None:
-        """Send a process SIGKILL and close its connection."""
+    def kill(self, connection: Connection, *, waits: bool = False) -> None:
+        """Send a process SIGKILL and close its connection; or wait first until it has ended."""
         connection.signal(signal.SIGKILL)
+        if waits:
+            connection.wait_for_end(STOP_SECONDS)
         connection.close()
 
     def fate(self, connection: Connection) -> Fate:

@@ -129,7 +129,8 @@ def prepare_replay(lifecycle: Lifecycle) -> Replay:
     while steps.pop().look:
         continue
     notes = _left_behind(lifecycle, checkpoint)
-    lifecycle.go_to(checkpoint)
+    # What runs again may want the ports and locks of the process that is left.
+    lifecycle.go_to(checkpoint, waits=True)
     return Replay(checkpoint, steps, notes)
 
 

@@ -29,6 +29,8 @@ _LONGEST = 80
 # Levels into which registries and closures are followed for functions, and members of a registry.
 _DEEPEST = 3
 _MEMBERS = 1000
+# Methods whose stores are remembered: those of the classes that a person looks at.
+_REMEMBERED = 2000
 _EXTENDED = dis.EXTENDED_ARG
 _OPTIMIZED = 0x01
 _SHIFTED = sys.version_info >= (3, 12)
@@ -128,6 +130,8 @@ def _local(code: types.CodeType, argument: int) -> object:
 
 
 _RULES = _rules()
+_STORE = dis.opmap["STORE_ATTR"]
+_stores: dict[int, tuple[types.CodeType, list["Store"]]] = {}
 _PAIRS = {
     dis.opmap[name]: kinds
     for name, kinds in (
@@ -360,15 +364,21 @@ class Store(NamedTuple):
 
 def stores_in_self(code: types.CodeType) -> list[Store]:
     """Return what a method stores in its first argument, each attribute once."""
-    found: dict[str, Store] = {}
-    if code.co_argcount:
-        _collect(code, code.co_varnames[0], found)
-    return list(found.values())
+    known = _stores.get(id(code))
+    if known is None or known[0] is not code:
+        found: dict[str, Store] = {}
+        if code.co_argcount:
+            _collect(code, code.co_varnames[0], found)
+        while len(_stores) >= _REMEMBERED:
+            del _stores[next(iter(_stores))]
+        known = _stores[id(code)] = (code, list(found.values()))
+    return known[1]
 
 
 def _collect(code: types.CodeType, receiver: str, found: dict[str, Store]) -> None:
     before: Step | None = None
-    for step in steps(code):
+    # The slice holds the operations alone: most methods store nothing.
+    for step in steps(code) if _STORE in code.co_code[::2] else ():
         if step.kind == SET_ATTRIBUTE and before is not None and before[:2] == (LOCAL, receiver):
             name = str(step.name)
             line = line_at(code, step.place)
@@ -378,9 +388,6 @@ def _collect(code: types.CodeType, receiver: str, found: dict[str, Store]) -> No
     for part in code.co_consts:
         if type(part) is types.CodeType and receiver in part.co_freevars:
             _collect(part, receiver, found)
-
-
-_STORE = dis.opmap["STORE_ATTR"]
 
 
 def _texts(file: str, line: int, receiver: str, name: str) -> tuple[str, str]:

@@ -262,6 +262,8 @@ class _State:
         self.path = ""
         self.taken = ""
         self.null = 0
+        # Whether the arguments of `super(…)` are being loaded.
+        self.is_super = False
         self.constants: list[object] = []
 
     def after(self, step: Step) -> None:
@@ -288,13 +290,14 @@ class _State:
             self.holder = MISSING
             if kind not in (SET_LOCAL, SET_GLOBAL):
                 self.imported = MISSING
+        self.is_super = self.holder is super or (self.is_super and kind in (GLOBAL, LOCAL))
 
     def _called(self) -> object:
         """Return what is known of the value of a call: only that of `super()`."""
         if type(self.holder) is Self and self.holder.is_super:
             return self.holder  # 3.11 has two instructions for a call
         owner = next((each for each in self.known.values() if type(each) is Self), None)
-        return Self(owner.cls, is_super=True) if self.holder is super and owner is not None else MISSING
+        return Self(owner.cls, is_super=True) if self.is_super and owner is not None else MISSING
 
 
 def _how(step: Step, following: Step | None, state: _State) -> str:

@@ -291,6 +291,7 @@ def _configured(configuration: Configuration) -> Iterator[Finding]:
     environment = configuration.environment
     memory = "the default" if environment.memory_mb is None else f"{environment.memory_mb} MB"
     parts = [f"timeout {configuration.timeout:g} s", f"memory {memory}", f"network {environment.network}"]
+    parts += ["files read-only"] if environment.files == "read" else []
     parts += [f"published {port.outer}:{port.inner}" for port in environment.publish]
     parts += [f"variable {name}" for name in environment.variables]
     parts += [f"init {environment.init}"] if environment.init is not None else []
