@@ -271,6 +271,30 @@ def test_callers_in_libraries_are_those_of_sb_introspect(libraries):
     assert found > 50
 
 
+@pytest.mark.slow
+def test_the_lines_of_callers_hold_the_calls(libraries):
+    """Answers: every place has file:line.
+
+    Calls that were compiled inline stand on other lines, and so do those that a macro makes.
+    """
+    names = libraries.process.eval(
+        "(dolist (p '(:cl-ppcre :alexandria)) (do-symbols (s p)"
+        ' (when (and (eq (symbol-package s) (find-package p)) (fboundp s)) (format t "~a::|~a|~%" p s))))'
+    )["stdout"].split()
+    held, places = 0, 0
+    for name in names:
+        called = name.split("|")[1].lower()
+        for file, lines in re.findall(
+            r"  (/\S+\.lisp):([\d,]+)", libraries.ask("who_calls", function=name)["text"]
+        ):
+            source = Path(file).read_text("utf-8").splitlines()
+            numbers = [int(number) for number in lines.split(",") if number]
+            places += len(numbers)
+            held += sum(called in source[number - 1].lower() for number in numbers)
+    assert places > 500
+    assert held > 0.85 * places, (held, places)
+
+
 def test_references_to_variables_are_those_of_sb_introspect(standard):
     """Answers: who_references against SB-INTROSPECT: readers, writers and binders."""
     for name, expected in standard.records("write-users", " ".join(f"'{name}" for name in USED)):
