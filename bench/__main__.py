@@ -22,6 +22,7 @@ TABLES = {
     "validation": "validation",
     "errors": "error_texts",
     "images": "images",
+    "looks": "looks",
     "projects": "projects",
     "mcp-stdio": "mcp_stdio",
     "mcp-http": "mcp_http",

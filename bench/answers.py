@@ -252,17 +252,13 @@ HEAD = """# Answers beside those of others
 
 The same questions to servers that give a model a live image, and what comes back: characters, and
 facts out of the list below. All facts in few characters is what a model can work with. Made by
-
-```text
-python -m bench.answers --write --cl-mcp DIR --libraries DIR --cl-mcp-server DIR \\
-    --jupyter DIR --clojure-mcp DIR
-```
-
-where the directories hold the sources of the others (and of the libraries that cl-mcp needs), or an
-environment in which they are installed; `--texts` prints every answer. Characters are those of the text
-that a model is shown. A fact counts where its pattern in `bench/questions.py` is found, however it is
-worded; the patterns are the same for all. All servers load the same program, a file of some forty lines
-that is in that module too, before they are asked. Who has no tool for a question is not asked.
+`python -m bench.answers --write`, with `--cl-mcp DIR`, `--libraries DIR`, `--cl-mcp-server DIR`,
+`--jupyter DIR` and `--clojure-mcp DIR` for the others: the sources of each (and of the libraries that
+cl-mcp needs), or an environment in which it is installed. `--texts` prints every answer. Characters are
+those of the text that a model is shown. A fact counts where its pattern in `bench/questions.py` is
+found, however it is worded; the patterns are the same for all. All servers load the same program, a file
+of some forty lines that is in that module too, before they are asked. Who has no tool for a question is
+not asked.
 """
 CLOJURE = f"""{CLOJURE_MCP} was not run, since it needs libraries that no package of the system has: its
 figures are the characters of descriptions and schemas in its sources, without the JSON around them. It

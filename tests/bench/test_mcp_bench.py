@@ -55,3 +55,12 @@ def test_a_cold_call_is_measured_beside_what_could_answer_sooner() -> None:
     if "not measured" not in section["rows"][0]:
         assert float(section["rows"][0][1]) > 0
         assert "changing calls back to back: at most 2 ms" in told
+
+
+@pytest.mark.slow
+def test_looking_into_an_image_is_measured_beside_evaluating_in_it() -> None:
+    """Benchmark: answers about names; each language has one target, or the reason why it was not measured."""
+    section = quick_run("looks")
+    assert len(section["targets"]) == len({"sbcl", "python"})
+    for target in section["targets"]:
+        assert target["met"] is not None or target["measured"] in section["notes"]

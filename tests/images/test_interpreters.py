@@ -18,6 +18,7 @@ from gramercy.images.interpreters import chosen_interpreter, find_environment
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement, why_not
+from tests.support import until
 
 BASE = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 NAME = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -76,6 +77,11 @@ def value(image, code):
     reply = image.evaluate(code)
     assert reply.ok, reply.error
     return reply.values[-1]
+
+
+def until_logged(image, text):
+    """Wait until a thread has read what the image wrote to its log."""
+    until(lambda: text in image._lifecycle.family.log.tail())
 
 
 def command_lines():
@@ -403,7 +409,7 @@ def test_a_file_can_be_run_when_the_image_starts(project, opened):
     (project / "start.py").write_text("before = 1\nraise ValueError('not today')\n")
     failing = opened(project, init=project / "start.py")
     assert value(failing, "before") == "1"
-    assert "start.py failed: ValueError: not today" in failing._lifecycle.family.log.tail()
+    until_logged(failing, "start.py failed: ValueError: not today")
 
 
 @pytest.mark.skipif(bool(why_not(Confinement.BUBBLEWRAP)), reason="needs bubblewrap")
@@ -471,9 +477,7 @@ def test_an_environment_that_hangs_at_its_start_is_given_up_and_told(project, op
     (packages / "slow.pth").write_text("import time; time.sleep(300)\n")
     image = opened(project)
     assert value(image, "import gate; gate.key") == "'top'"
-    assert (
-        "could not be taken up: TooSlow: it takes more than 5 seconds" in image._lifecycle.family.log.tail()
-    )
+    until_logged(image, "could not be taken up: TooSlow: it takes more than 5 seconds")
 
 
 @pytest.mark.slow
@@ -482,4 +486,4 @@ def test_a_file_that_hangs_at_the_start_is_given_up_and_told(project, opened):
     (project / "start.py").write_text("before = 1\nwhile True: pass\n")
     image = opened(project, init=project / "start.py")
     assert value(image, "before") == "1"
-    assert "start.py failed: TooSlow: it takes more than 30 seconds" in image._lifecycle.family.log.tail()
+    until_logged(image, "start.py failed: TooSlow: it takes more than 30 seconds")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
 
@@ -9,6 +10,7 @@ import pytest
 
 from gramercy.errors import CheckpointError, ImageGoneError
 from gramercy.images.lifecycle import Thrift
+from gramercy.images.opening import open_image
 from gramercy.images.processes import Family
 
 
@@ -131,6 +133,25 @@ def test_a_replay_tells_what_came_out_otherwise(image, words, threads):
     image.evaluate(dice[words.language])
     image.evaluate(words.change.format(8))
     assert any("answers otherwise now" in note for note in image.undo("replay").notes)
+
+
+# A process with much memory takes long to end, and its port is taken until then.
+LISTEN = """
+import socket, threading
+server = socket.create_server(('127.0.0.1', 8080))
+much = b'x' * (300 << 20)
+t = threading.Thread(target=threading.Event().wait, daemon=True)
+t.start()
+"""
+
+
+def test_a_replay_finds_the_port_free_on_which_the_last_process_listened(tmp_path):
+    """Replay: a server that is started again failed, as the process that was left had not ended yet."""
+    with closing(open_image("python", project=tmp_path)) as image:
+        image.evaluate("x = 1")
+        image.evaluate(LISTEN)
+        image.evaluate("x = 2")
+        assert "All answered as the first time." in image.undo("replay").notes
 
 
 def test_a_death_with_threads_counts_the_calls_that_are_lost(image, words, threads):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gramercy.errors import ImageStartError
-from gramercy.images.environment import Environment, Network
+from gramercy.images.environment import Environment, Files, Network
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import LONGEST_VALUE, REFUSED, ImageSettings
 from gramercy.images.processes import Family
@@ -209,3 +209,40 @@ def test_an_open_network_opens_nothing_else(language, confinement):
     escaped = {result.name for result in results if result.escaped}
     sockets = set() if landlock_version() >= SCOPES_SINCE else {"connect to an abstract unix socket"}
     assert escaped == {"connect by TCP", "send by UDP"} | sockets | not_confined(confinement)
+
+
+@pytest.mark.parametrize("confinement", SANDBOXES)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_files_that_may_only_be_read_cannot_be_changed(images, tmp_path, language, confinement):
+    """What is true of the annotations then: evaluated code can lose no file of the project."""
+    (tmp_path / "garden").mkdir()
+    for name in ("beds.txt", "garden/rose.txt"):
+        (tmp_path / name).write_text("rose")
+    image = images(language, confinement, files=Files.READ)
+    tries = {
+        "python": (
+            "open('beds.txt').read() == 'rose'",
+            ("open('beds.txt', 'w')", "open('new.txt', 'w')", "import os; os.remove('garden/rose.txt')"),
+        ),
+        "sbcl": (
+            '(equal (with-open-file (s "beds.txt") (read-line s)) "rose")',
+            (
+                '(with-open-file (s "beds.txt" :direction :output :if-exists :supersede) (print 1 s))',
+                '(with-open-file (s "new.txt" :direction :output) (print 1 s))',
+                '(delete-file "garden/rose.txt")',
+            ),
+        ),
+    }
+    reading, writing = tries[language]
+    assert image.evaluate(reading).values in (["True"], ["T"])
+    for code in writing:
+        assert not image.evaluate(code).ok
+    assert sorted(path.name for path in tmp_path.rglob("*.txt")) == ["beds.txt", "rose.txt"]
+    assert (tmp_path / "beds.txt").read_text() == "rose"
+
+
+def test_without_a_sandbox_files_cannot_be_kept_from_evaluated_code(images):
+    """A promise that cannot be kept is refused."""
+    reply = images("python", Confinement.NONE, files=Files.READ).evaluate("1")
+    assert not reply.ok
+    assert "only a sandbox can keep evaluated code from writing" in reply.error.message

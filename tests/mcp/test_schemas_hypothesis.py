@@ -120,7 +120,12 @@ def call(client, name, arguments):
     answer = client.ask("tools/call", name=name, arguments=arguments)
     assert set(answer) == {"jsonrpc", "id", "result"}, answer
     result = answer["result"]
-    assert set(result) == {"content", "isError"}
+    wanted = TOOLS[name].get("outputSchema")
+    assert set(result) - {"structuredContent"} == {"content", "isError"}
+    # Whoever promises a schema keeps it; nobody else gives data.
+    assert ("structuredContent" in result) is (wanted is not None and not result["isError"])
+    if "structuredContent" in result:
+        jsonschema.validate(result["structuredContent"], wanted)
     assert [block["type"] for block in result["content"]] == ["text"]
     return result["isError"], result["content"][0]["text"]
 

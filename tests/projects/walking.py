@@ -45,6 +45,10 @@ class Walk:
         """Evaluate code that must not fail."""
         return self.do(EVALUATE[self.language], code=code)
 
+    def value(self, code):
+        """Evaluate code that must not fail; return its value without the number by which it is inspected."""
+        return self.eval(code).partition("\n\n[object ")[0]
+
     def error(self, code):
         """Evaluate code that must fail."""
         return self.fail(EVALUATE[self.language], code=code)

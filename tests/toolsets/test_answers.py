@@ -127,6 +127,8 @@ def test_an_image_that_only_counts_its_cuts_is_believed(paper_desk, paper):
     """No cut without a word, even where it is not known which value it was."""
     paper.replies = saying(Reply(ok=True, forms=[Form(["vv"])], truncated={"values": 2}))
     assert paper_desk.text("eval_form", form="1") == "=> vv\n… [a value was cut by the image]"
+    paper.replies = saying(Reply(ok=True, forms=[Form(["v" * 20_000 + "…"])], truncated={"values": 1}))
+    assert "of more than 20,001 characters shown; read_output" in paper_desk.text("eval_form", form="1")
 
 
 def test_a_long_value_of_a_real_image_is_announced(desk):
@@ -189,7 +191,14 @@ def test_many_definitions_are_counted_and_the_way_to_them_told(paper_desk, paper
 
 def test_an_answer_to_a_question_that_is_too_long_is_cut_with_a_word(paper_desk, paper):
     """Images bound their answers; the tools make sure."""
-    paper.answers = {"describe": "d" * 50_000}
+    parts = [{"label": "l" * 90, "id": number} for number in range(1, 300)]
+    paper.answers = {
+        "describe": "d" * 50_000,
+        "inspect": Answer(ok=True, text="i" * 50_000, data={"parts": parts}),
+    }
+    inspected = paper_desk.text("inspect_object", object=1)
+    assert len(inspected) <= LONGEST_ANSWER
+    assert inspected.endswith(", …")
     text = paper_desk.text("describe_symbol", symbol="x")
     assert len(text) <= LONGEST_ANSWER
     assert text.endswith("of 50,000 characters shown; ask for less]")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 LISP = """
@@ -193,9 +195,7 @@ def test_an_object_is_inspected_without_its_help(trapped, place):
         number = queue.pop()
         seen.add(number)
         text = trapped.text("inspect_object", object=number)
-        found = [
-            int("".join(c for c in part.split()[0] if c.isdigit())) for part in text.split(" is object ")[1:]
-        ]
+        found = [int(digits) for digits in re.findall(r"(?:is object |  #)(\d+)", text)]
         queue += [other for other in found if other not in seen]
     assert sprung(trapped) == "=> 0"
 

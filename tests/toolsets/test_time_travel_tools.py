@@ -137,7 +137,8 @@ def test_the_parts_of_an_object_can_be_followed(desk):
     """Object inspector: parts have ids of their own."""
     text = desk.evaluate('(list (list "deep"))', "[['deep']]")
     number = int(text.split("[object ")[1].split("]")[0])
-    inner = int(desk.text("inspect_object", object=number).split("is object ")[1].split(",")[0])
+    inspected = desk.text("inspect_object", object=number)
+    inner = int(re.findall(r"(?:is object |  #)(\d+)", inspected)[0])
     assert "deep" in desk.text("inspect_object", object=inner)
 
 

@@ -61,6 +61,7 @@ def test_a_healthy_machine_passes_every_check_in_time_and_nothing_is_left(short_
         assert {checks[f"{language} {name}"] for language in languages} == {"ok"}
     # MCP checklist 13: starts, lists, calls, in both eras.
     assert (checks["server 2025-11-25"], checks["server 2026-07-28"]) == ("ok", "ok")
+    assert checks["clients"] == "ok"
     assert list(short_directory.iterdir()) == []
     assert processes_with(short_directory) == []
 

@@ -87,11 +87,9 @@ def test_no_secret_of_an_address_is_shown(consult):
     assert "hunter2" not in line(finding)
 
 
-def test_no_entry_is_told_as_well(consult):
-    """Nothing is wrong without clients."""
-    (finding,) = consult(cursor={"mcpServers": {"other": {"command": "x"}}}, zed="{ // broken, but not ours")
-    assert (finding.status, finding.name) == (Status.OK, "clients")
-    assert f"no entry of gramercy in the settings of {len(CLIENTS)}" in finding.detail
+def test_what_is_not_ours_is_passed_over(consult):
+    """Nothing is wrong without clients; a broken file that does not name us is its owner's business."""
+    assert consult(cursor={"mcpServers": {"other": {"command": "x"}}}, zed="{ // broken, but not ours") == []
 
 
 @pytest.mark.parametrize(
@@ -175,8 +173,7 @@ def test_nothing_that_a_project_names_is_started(consult, home, tmp_path):
 def test_the_server_of_another_with_our_name_in_its_arguments_is_left_alone(consult):
     """A notebook server on a directory of that name is nobody's business here."""
     server = {"command": "/bin/false", "args": ["--root", "/home/me/gramercy"]}
-    (finding,) = consult(kiro={"mcpServers": {"files": server}})
-    assert finding.name == "clients"
+    assert consult(kiro={"mcpServers": {"files": server}}) == []
 
 
 def test_a_token_that_only_the_client_has_is_not_missed(consult):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gramercy.errors import InvalidSettingError
-from gramercy.images.environment import Network, PublishedPort
+from gramercy.images.environment import Files, Network, PublishedPort
 from gramercy.workbench.configuration import read_configuration, user_file
 from gramercy.workbench.settings import Settings, read_port, read_variable
 
@@ -154,6 +154,18 @@ def test_a_project_may_lower_what_the_user_grants_and_use_it_up_to_there(project
     found = read_configuration(project)
     assert (found.remarks, found.timeout, found.environment.memory_mb) == ((), 200, 4000)
     assert (found.environment.network, found.environment.publish) == (Network.NONE, ())
+    write_users('memory = 8000\nfiles = "read"\n')
+    write_own(project, 'files = "write"\n')
+    found = read_configuration(project)
+    assert (
+        "files is refused, since a file of the project may only lower it, and it is read" in found.remarks[0]
+    )
+    assert found.environment.files is Files.READ
+    write_users("memory = 8000\n")
+    write_own(project, 'files = "read"\n')
+    assert read_configuration(project).environment.files is Files.READ
+    told = read_configuration(project, Settings(files=Files.WRITE))
+    assert told.environment.files is Files.WRITE
     write_own(project, "memory = 8001\n")
     found = read_configuration(project)
     assert "and it is 8000 MB" in found.remarks[0]
@@ -210,6 +222,7 @@ def test_a_general_interpreter_is_for_projects_without_an_environment(project):
         ("publish = ['x']", "'x' is not PORT or OUTER:INNER"),
         ("publish = [99999]", "is not PORT or OUTER:INNER"),
         ("network = 'wide'", "must be one of none, open"),
+        ("files = 'all'", "must be one of read, write"),
         ("image = 'lisp'", "there is no image language 'lisp'"),
         ("image = ['python', 'python']", "two images are named python"),
         ("timeout = \n", "is not TOML, so nothing of it is used: Invalid value (at line 1, column 11)"),

@@ -8,11 +8,12 @@ from math import ceil
 
 import pytest
 
-from gramercy.images.environment import Environment, Network, PublishedPort
+from gramercy.images.environment import Environment, Files, Network, PublishedPort
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.mcp.jsonrpc import LATEST_LEGACY
 from gramercy.mcp.listing import described
-from gramercy.workbench.serving import DEFAULT_TOOLSETS, TOOLSETS, Service, open_server
+from gramercy.workbench.offers import OUTLINES
+from gramercy.workbench.serving import DEFAULT_TOOLSETS, HABITS, TOOLSETS, Service, open_server
 
 MOST_TOOLS, MOST_TOKENS = 26, 4_500
 # So many are free today for the tools of a project: searching and editing files, definitions, tests.
@@ -93,6 +94,14 @@ def test_no_text_names_a_tool_that_is_not_listed_with_it(toolset):
     assert set(re.findall(r"[a-z]+(?:[-_][a-z]+)+", texts)) & others == set()
 
 
+def test_every_step_of_every_prompt_has_a_tool_by_default():
+    """A prompt names only tools that are there, and leaves out the steps without any."""
+    names = set(listed(images=("sbcl", "python")))
+    for outline in OUTLINES:
+        assert all(names & set(tools.split()) for _, tools in outline.steps), outline.name
+    assert all(names & set(tools.split()) for tools in HABITS.values())
+
+
 @pytest.mark.parametrize("toolset", TOOLSETS)
 def test_every_tool_has_a_title_of_its_own(toolset):
     """Clients show the title to people."""
@@ -134,6 +143,15 @@ def test_annotations_say_what_is_true_in_a_sandbox_without_network():
     found = {name: hints(tool) for name, tool in listed(*TOOLSETS).items()}
     assert {name: found[name] for name in CONFINED} == CONFINED
     assert {found[name] for name in found.keys() - CONFINED} == {READS}
+
+
+@pytest.mark.skipif(why_not(Confinement.BUBBLEWRAP) is not None, reason="needs bubblewrap")
+def test_evaluated_code_that_can_write_no_files_loses_nothing():
+    """Clients that ask before everything destructive or open, as codex exec, let it run then."""
+    tools = listed(*TOOLSETS, environment=Environment(files=Files.READ))
+    assert {hints(tools[name]) for name in EVALUATING} == {(False, False, False, False)}
+    unconfined = listed(*TOOLSETS, environment=Environment(files=Files.READ), sandbox=False)
+    assert {hints(unconfined[name]) for name in EVALUATING} == {(False, True, False, True)}
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,15 +30,13 @@ _BLANK = re.compile(r"(?:\s|;[^\n]*|#\|.*?\|#)*\Z", re.DOTALL)
 Datum: TypeAlias = "str | Word | list[Datum]"
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(msgspec.Struct, frozen=True):
     """A symbol or keyword, in lower case and without its package."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A directory that the user names; `is_tree` means with all that is below it."""
 
     path: Path
@@ -45,13 +44,12 @@ class Place:
     origin: str
 
 
-@dataclass(slots=True)
-class Registry:
+class Registry(msgspec.Struct):
     """What a configuration says; `inherits` tells whether the next one counts too."""
 
-    places: list[Place] = field(default_factory=list)
-    excluded: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    places: list[Place] = msgspec.field(default_factory=list)
+    excluded: list[str] = msgspec.field(default_factory=list)
+    problems: list[str] = msgspec.field(default_factory=list)
     inherits: bool = True
 
 

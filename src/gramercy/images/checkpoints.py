@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
@@ -132,8 +131,7 @@ def differences(steps: list[Step], replies: list[Reply | None]) -> list[str]:
     return told
 
 
-@dataclass(slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct):
     """One sleeping copy of the image.
 
     `code` is the beginning of the call that led to it, `names` are the labels that it was given. `looks` are
@@ -147,7 +145,7 @@ class Checkpoint:
     connection: Connection
     at: float
     past: Past | None = None
-    names: list[str] = field(default_factory=list)
+    names: list[str] = msgspec.field(default_factory=list)
     looks: tuple[Step, ...] = ()
     looks_before: tuple[Step, ...] = ()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import struct
@@ -93,6 +94,13 @@ class Connection:
                 signal.pidfd_send_signal(self._handle, number)
             elif not self.has_ended():
                 os.kill(self.pid, number)
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait until a process that is held has ended, and has left its ports and locks."""
+        if self._handle >= 0:
+            poll = select.poll()
+            poll.register(self._handle, select.POLLIN)
+            poll.poll(seconds * 1000)
 
     def read_hello(self, seconds: float) -> Hello:
         """Return the first frame."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gramercy.errors import ImageStartError
 from gramercy.images.connection import as_json
@@ -31,8 +32,7 @@ SOURCE = Path(__file__).parent / "python"
 INIT_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """What was found for a Python image: interpreter, directories to import from, and what is wrong."""
 
     interpreter: Interpreter
@@ -93,7 +93,9 @@ def python_program(project: Path | None, environment: Environment, *, confinemen
     program = Program(
         "python", command, as_json, grants, confinement, memory_mb=memory_mb, notes=tuple(_notes(around))
     )
-    return program if environment.init is None else replace(program, start_seconds=INIT_SECONDS)
+    return (
+        program if environment.init is None else msgspec.structs.replace(program, start_seconds=INIT_SECONDS)
+    )
 
 
 def _is_below(path: Path, project: Path | None) -> bool:
@@ -171,8 +173,7 @@ MOST_FILES = 1000
 _QUOTED = re.compile(r"""['"](/[^'"\n]+)['"]""")
 
 
-@dataclass(frozen=True, slots=True)
-class Editables:
+class Editables(msgspec.Struct, frozen=True):
     """Directories that editable installs name: in the project, in its git work tree, or outside of both.
 
     What is outside is named by files of the project, so only the user can grant it.

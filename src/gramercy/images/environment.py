@@ -25,6 +25,13 @@ class Network(StrEnum):
     OPEN = "open"
 
 
+class Files(StrEnum):
+    """What evaluated code may do with the files of the project."""
+
+    READ = "read"
+    WRITE = "write"
+
+
 class PublishedPort(msgspec.Struct, frozen=True):
     """A port inside the image that programs of this machine reach on their own loopback."""
 
@@ -50,6 +57,7 @@ class Environment(msgspec.Struct, frozen=True):
     variables: Mapping[str, str] = msgspec.field(default_factory=dict)
     publish: tuple[PublishedPort, ...] = ()
     network: Network = Network.NONE
+    files: Files = Files.WRITE
     notes: tuple[str, ...] = ()
 
 

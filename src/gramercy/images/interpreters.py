@@ -11,10 +11,11 @@ import os
 import re
 import stat
 import sys
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gramercy.errors import ImageStartError
 from gramercy.images.project import SYSTEM_DIRECTORIES, work_tree
@@ -38,8 +39,7 @@ _LIBRARY = re.compile(r"libpython3[.\w]*\.so[.\d]*")
 _AGAIN = "make the environment again"
 
 
-@dataclass(frozen=True, slots=True)
-class Interpreter:
+class Interpreter(msgspec.Struct, frozen=True):
     """A Python to start: `program` is the path by which it finds its `environment`, with links unresolved.
 
     `origin` says where it was found. `places` are (real path, name) of what it reads outside of its

@@ -7,9 +7,10 @@ to.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
 from gramercy.images.base import Reply
@@ -41,8 +42,7 @@ LOOK_SECONDS = 5.0
 MOST_LISTED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Thrift:
+class Thrift(msgspec.Struct, frozen=True):
     """When to make fewer checkpoints: the fork of a big heap takes long, and the next call waits for it.
 
     From `heavy_bytes` of heap on, one in `seconds`.
@@ -52,16 +52,14 @@ class Thrift:
     seconds: float = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(msgspec.Struct, frozen=True):
     """What a restore came to: how many earlier calls are lost, and the sentences that say so."""
 
     lost: int
     notes: list[str]
 
 
-@dataclass(slots=True)
-class Promised:
+class Promised(msgspec.Struct):
     """A checkpoint that the live process forks after its reply, until that has connected.
 
     `past` led to it; `looks` are later calls that were answered in the same state.
@@ -327,8 +325,13 @@ class Lifecycle:
         self._heap_bytes = 0
         self.timeline.clear()
 
-    def go_to(self, checkpoint: Checkpoint, looks: tuple[Step, ...] | None = None) -> None:
-        """Replace the live process by a fork of a checkpoint, with the values of what was looked at there."""
+    def go_to(
+        self, checkpoint: Checkpoint, looks: tuple[Step, ...] | None = None, *, waits: bool = False
+    ) -> None:
+        """Replace the live process by a fork of a checkpoint, with the values of what was looked at there.
+
+        `waits` for the end of the one that is left.
+        """
         family, before = self.ready()
         looks = checkpoint.looks if looks is None else looks
         try:
@@ -336,7 +339,7 @@ class Lifecycle:
         except ImageError as error:
             self.timeline.forget(checkpoint)
             raise CheckpointError(f"checkpoint {checkpoint.id} is lost: {error}") from None
-        family.kill(before)
+        family.kill(before, waits=waits)
         checkpoint.looks = looks
         self._stand_on(checkpoint, live)
 

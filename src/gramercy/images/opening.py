@@ -6,14 +6,15 @@ What means something different to each language is in `cpython` and `sbcl`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gramercy.errors import ImageError, ImageStartError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.cpython import python_findings, python_program
-from gramercy.images.environment import Environment, Network
+from gramercy.images.environment import Environment, Files, Network
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
 from gramercy.images.project import check_project, default_language, project_directory
 from gramercy.images.python import landlock
@@ -34,8 +35,7 @@ FINDINGS: dict[str, Callable[[Path, Environment], list[Finding]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ImageSettings:
+class ImageSettings(msgspec.Struct, frozen=True):
     """What it takes to start an image; without a `confinement`, the best that works here.
 
     `tell` gets a line while the start takes long; without it, standard error.
@@ -44,7 +44,7 @@ class ImageSettings:
     language: str
     project: Path
     confinement: Confinement | None = None
-    environment: Environment = field(default_factory=Environment)
+    environment: Environment = msgspec.field(default_factory=Environment)
     tell: Callable[[str], object] | None = None
 
     def program(self) -> Program:
@@ -54,7 +54,7 @@ class ImageSettings:
             program = sbcl_program(self.project, self.environment, confinement=confinement, tell=self.tell)
         else:
             program = python_program(self.project, self.environment, confinement=confinement)
-        program = replace(program, notes=(*self.environment.notes, *program.notes))
+        program = msgspec.structs.replace(program, notes=(*self.environment.notes, *program.notes))
         return equipped(program, self.environment)
 
 
@@ -117,11 +117,17 @@ REFUSED_PREFIXES = {"LD_": _LOADER}
 
 def equipped(program: Program, environment: Environment) -> Program:
     """Return the program with the user's variables, network and ports, also for a saved core."""
-    grants = replace(
+    if environment.files is Files.READ and program.confinement is Confinement.NONE:
+        raise ImageStartError(
+            "only a sandbox can keep evaluated code from writing files of the project: leave out "
+            "--no-sandbox, or let it write with --files write"
+        )
+    grants = msgspec.structs.replace(
         program.grants,
         # The language comes last: it has read the user's value of such a variable, as of CL_SOURCE_REGISTRY.
         environment={**_variables(environment.variables), **program.grants.environment},
         network=environment.network,
+        files=environment.files,
     )
     saved = program.saved
 
@@ -134,8 +140,8 @@ def equipped(program: Program, environment: Environment) -> Program:
     command = program.command
     if is_namespaced and environment.network is Network.OPEN:
         command = [*inner_command(SOCKETS), *command]
-        grants = replace(grants, readable=(*grants.readable, *inner_places(SOCKETS)))
-    return replace(
+        grants = msgspec.structs.replace(grants, readable=(*grants.readable, *inner_places(SOCKETS)))
+    return msgspec.structs.replace(
         program,
         command=command,
         grants=grants,

@@ -15,7 +15,6 @@ import shutil
 import signal
 import socket
 import tempfile
-from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -59,8 +58,7 @@ TAG_BYTES = 8
 BACKLOG = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """How to start the zygote of a language: the command gets the socket path and a token appended.
 
     `saved` returns how to start from a saved core, for a language that has them. `memory_mb` is the limit as
@@ -71,7 +69,7 @@ class Program:
     language: str
     command: list[str]
     encode: Callable[[dict[str, Any]], bytes]
-    grants: Grants = field(default_factory=Grants)
+    grants: Grants = msgspec.field(default_factory=Grants)
     confinement: Confinement = Confinement.BUBBLEWRAP
     saved: Callable[[Path], Program] | None = None
     memory_mb: int | None = None
@@ -148,11 +146,11 @@ class Family:
             self.log.close_writer()
 
     def _spawn(self, command: list[str], inherited: tuple[int, ...]) -> None:
-        grants = replace(self.program.grants, private=self.directory.path)
+        grants = msgspec.structs.replace(self.program.grants, private=self.directory.path)
         if self.relay is not None:
             command = self.relay.command(command)
             inherited = (*inherited, self.relay.descriptor)
-            grants = replace(grants, readable=(*grants.readable, *inner_places(DIALER)))
+            grants = msgspec.structs.replace(grants, readable=(*grants.readable, *inner_places(DIALER)))
         self._spawned = Spawned(
             command, self.program.confinement, grants, self.log.writer, inherited=inherited
         )
@@ -249,9 +247,11 @@ class Family:
             return
         connection.close()
 
-    def kill(self, connection: Connection) -> None:
-        """Send a process SIGKILL and close its connection."""
+    def kill(self, connection: Connection, *, waits: bool = False) -> None:
+        """Send a process SIGKILL and close its connection; or wait first until it has ended."""
         connection.signal(signal.SIGKILL)
+        if waits:
+            connection.wait_for_end(STOP_SECONDS)
         connection.close()
 
     def fate(self, connection: Connection) -> Fate:

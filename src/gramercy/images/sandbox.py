@@ -12,16 +12,17 @@ import platform
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gramercy.errors import SandboxError
 from gramercy.images.confine.seccomp import MACHINES
-from gramercy.images.environment import Network
+from gramercy.images.environment import Files, Network
 from gramercy.images.project import GIT, protected_paths
 from gramercy.images.python.landlock import SCOPES_SINCE, landlock_version
 
@@ -68,8 +69,7 @@ class Confinement(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Grants:
+class Grants(msgspec.Struct, frozen=True):
     """What a particular image may use beside the system.
 
     `private` is the directory of the image's own socket, with a directory for temporary files. `memory_mb`
@@ -81,10 +81,11 @@ class Grants:
     aliases: tuple[tuple[Path, Path], ...] = ()
     writable: tuple[Path, ...] = ()
     project: Path | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     private: Path | None = None
     memory_mb: int | None = None
     network: Network = Network.NONE
+    files: Files = Files.WRITE
 
     @property
     def temporary(self) -> Path | None:
@@ -207,13 +208,16 @@ def _landlock(grants: Grants) -> list[str]:
     for path in NETWORK_FILES if is_open else ():
         # Landlock checks what a link leads to; reading the link itself needs no right.
         words += ["--read", os.path.realpath(path)]
-    return words + _landlock_project(grants.project)
+    return words + _landlock_project(grants)
 
 
-def _landlock_project(project: Path | None) -> list[str]:
+def _landlock_project(grants: Grants) -> list[str]:
     """Grant the project; entry by entry where it has protected ones, so that its top cannot be written."""
+    project = grants.project
     if project is None:
         return []
+    if grants.files is Files.READ:
+        return ["--read", str(project)]
     kept = protected_paths(project)
     if not kept:
         return ["--write", str(project)]
@@ -290,7 +294,7 @@ def _paths(grants: Grants) -> list[str]:
         # For what the image hands over, such as a saved core.
         binds.append((grants.temporary, "--bind"))
     if grants.project is not None:
-        binds.append((grants.project, "--bind"))
+        binds.append((grants.project, "--ro-bind" if grants.files is Files.READ else "--bind"))
         binds += [(path, "--ro-bind") for path in protected_paths(grants.project)]
     words = []
     for path, option in sorted(binds, key=lambda bind: len(bind[0].parts)):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gramercy.errors import ImageStartError
 from gramercy.images.asdf import VARIABLE, lisp_string
@@ -151,8 +152,7 @@ def _installation(sbcl: str) -> tuple[Path, ...]:
     return (binary, library) if library.is_dir() else (binary,)
 
 
-@dataclass(frozen=True, slots=True)
-class Libraries:
+class Libraries(msgspec.Struct, frozen=True):
     """Variables and options for the program inside, what it may read and write, and notes for the user."""
 
     variables: dict[str, str]

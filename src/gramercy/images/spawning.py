@@ -9,9 +9,10 @@ import signal
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gramercy.images.confine.seccomp import build_filter
 from gramercy.images.project import Placeholder
@@ -118,7 +119,7 @@ def _start(
             seccomp = _readable(program, descriptors) if program is not None else None
             options = _readable(environment_options(environment), descriptors)
             # The user's variables are for the image only, not for the shell and bubblewrap.
-            environment = child_environment(confinement, replace(grants, environment={}))
+            environment = child_environment(confinement, msgspec.structs.replace(grants, environment={}))
         words = confined_command(command, confinement, grants, seccomp=seccomp, options=options)
         passed = tuple(each for each in (*inherited, seccomp, options) if each is not None)
         return _on_lasting_thread(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -114,8 +113,7 @@ def _choices(checkpoint: Checkpoint, count: int, reason: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True):
     """The steps to run again from a checkpoint, and the notes about the state that was left for it."""
 
     start: Checkpoint
@@ -131,7 +129,8 @@ def prepare_replay(lifecycle: Lifecycle) -> Replay:
     while steps.pop().look:
         continue
     notes = _left_behind(lifecycle, checkpoint)
-    lifecycle.go_to(checkpoint)
+    # What runs again may want the ports and locks of the process that is left.
+    lifecycle.go_to(checkpoint, waits=True)
     return Replay(checkpoint, steps, notes)
 
 

@@ -7,9 +7,10 @@ names is granted only inside the project, since the file comes with the reposito
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gramercy.images.asdf import VARIABLE, is_directory, lisp_string, user_registry
 from gramercy.images.project import SYSTEM_DIRECTORIES
@@ -39,8 +40,7 @@ QUICKLISP_HOMES = ("quicklisp", ".quicklisp", ".roswell/lisp/quicklisp")
 SETUP = "setup.lisp"
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A directory with systems; `is_tree` means with all that is below it."""
 
     path: Path
@@ -48,16 +48,15 @@ class Source:
     origin: str
 
 
-@dataclass(slots=True)
-class Systems:
+class Systems(msgspec.Struct):
     """What was found: `quicklisp` is its setup.lisp, `definitions` are the .asd files of the project."""
 
     project: Path | None
-    sources: list[Source] = field(default_factory=list)
-    definitions: list[Path] = field(default_factory=list)
-    readable: list[Path] = field(default_factory=list)
-    excluded: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    sources: list[Source] = msgspec.field(default_factory=list)
+    definitions: list[Path] = msgspec.field(default_factory=list)
+    readable: list[Path] = msgspec.field(default_factory=list)
+    excluded: list[str] = msgspec.field(default_factory=list)
+    problems: list[str] = msgspec.field(default_factory=list)
     quicklisp: Path | None = None
 
     def outside(self) -> list[Path]:

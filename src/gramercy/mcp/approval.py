@@ -214,6 +214,8 @@ LONGEST_EFFECT = 12_000
 # Claude Code shows three lines of a question, cut at the edge of the terminal: these say it in short, the
 # call on the first and what it would do on two more.
 FEW_LINES = 2
+LINE_WIDTH = 100
+DIFFERENCE = ("--- ", "@@ ")
 LONGEST_LINE = 160
 LONGEST_VALUE = 60
 # A person goes through no more switches than this; beyond, the edit is decided as a whole.
@@ -385,14 +387,25 @@ def _in_short(arguments: dict[str, Any]) -> tuple[str, bool]:
 
 
 def _gist(effect: str) -> list[str]:
-    """Say on one or two lines what the call would do; of a difference, how large it is and how it begins."""
-    if not effect.startswith(("--- ", "@@ ")):
-        return [_cut(effect.split("\n", maxsplit=1)[0])] if effect else []
-    changed = _changed(effect)
+    """Say on two lines at most what the call would do."""
+    first, _, rest = effect.partition("\n")
+    if effect.startswith(DIFFERENCE):
+        return _pressed(effect)
+    said = [_cut(first)] if first else []
+    return [*said, *_pressed(rest)][:FEW_LINES] if rest.startswith(DIFFERENCE) else said
+
+
+def _pressed(difference: str) -> list[str]:
+    """Press the lines that come and go into two; they are counted, so that nobody takes them for all."""
+    changed = _changed(difference)
     if len(changed) <= FEW_LINES:
         return [_cut(line) for line in changed]
     added = sum(line.startswith("+") for line in changed)
-    return [f"+{added} -{len(changed) - added} lines, beginning with", _cut(changed[0])]
+    pressed = " | ".join(line[0] + line[1:].strip() for line in changed)
+    # The guard cuts a long difference and says so at its end.
+    least = "at least " if difference.rpartition("\n")[2].startswith("… [") else ""
+    text = f"{least}+{added} -{len(changed) - added} lines: {pressed}"[: FEW_LINES * LINE_WIDTH]
+    return [text[start : start + LINE_WIDTH] for start in range(0, len(text), LINE_WIDTH)]
 
 
 def _changed(difference: str) -> list[str]:

@@ -85,8 +85,9 @@ class Workshop:
     """Makes the tools of one source.
 
     `longest_timeout` is the upper bound of the time limit that a caller may choose; None gives no choice.
-    `open_world` tells whether evaluated code can reach anything outside of the project. `beside` are the
-    names of all tools that are served together, since a text should name no others; None means all there are.
+    `open_world` tells whether evaluated code can reach anything outside of the project, `writes_files`
+    whether it can change the files of the project. `beside` are the names of all tools that are served
+    together, since a text should name no others; None means all there are.
     """
 
     def __init__(
@@ -95,11 +96,13 @@ class Workshop:
         longest_timeout: float | None = None,
         *,
         open_world: bool | Callable[[], bool] = True,
+        writes_files: bool = True,
         beside: Container[str] | None = None,
     ) -> None:
         self.source = source
         self.longest_timeout = longest_timeout
         self.open_world = open_world
+        self.writes_files = writes_files
         self._beside = beside
 
     def has(self, tool: str) -> bool:
@@ -215,8 +218,8 @@ class Running:
                 **properties,
                 "timeout": {"type": "number", "description": told, "exclusiveMinimum": 0, "maximum": longest},
             }
-        # Evaluated code may write and remove files of the project, which no undo brings back.
-        hints = {"destructive": True, "open_world": workshop.open_world}
+        # Files that evaluated code removes are not brought back by any undo.
+        hints = {"destructive": workshop.writes_files, "open_world": workshop.open_world}
         return workshop.make(
             name, description, properties, self.blocking, run_async=self.begun, **{**hints, **options}
         )

@@ -177,7 +177,9 @@ def _value_text(reply: Reply, number: int, most: int, more: str, before: int) ->
     known = reply.objects[number] if number < len(reply.objects) else None
     if total is not None and known is not None and "{offset}" in more:
         more = f"read_output with object {known} and offset {len(shown)} shows more"
-    count = f"{len(shown):,}" if total == 0 else f"{len(shown):,} of {total or len(kept):,}"
+    # An image that only counts its cuts leaves its mark, and does not tell how much there was.
+    more_than = "more than " if total is None and reply.truncated.get("values") and kept.endswith("…") else ""
+    count = f"{len(shown):,}" if total == 0 else f"{len(shown):,} of {more_than}{total or len(kept):,}"
     return f"{shown}\n… [value cut: {count} characters shown; {more.format(offset=before + len(shown))}]"
 
 
@@ -319,14 +321,14 @@ def _definition_line(entry: dict[str, Any], package: str) -> str:
     return f"- {name} {arguments}" if arguments is not None else f"- {name}"
 
 
-def answered(answer: Answer) -> ToolOutput | str:
+def answered(answer: Answer, most: int = LONGEST_ANSWER) -> ToolOutput | str:
     """Return the answer to a question as a handler's result: its text, or its failure."""
     if answer.error is not None:
         return ToolOutput(None, error=fault_text(answer.error))
-    if len(answer.text) <= LONGEST_ANSWER:
+    if len(answer.text) <= most:
         return answer.text
     # Images bound their answers themselves; this is for what slips through.
-    shown = answer.text[: LONGEST_ANSWER - LONGEST_NOTE]
+    shown = answer.text[: most - LONGEST_NOTE]
     return f"{shown}\n… [answer cut: {len(shown):,} of {len(answer.text):,} characters shown; ask for less]"
 
 

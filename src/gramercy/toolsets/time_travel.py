@@ -9,13 +9,16 @@ from gramercy.errors import ImageError
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.evaluation import output_tool
 from gramercy.toolsets.factory import PACKAGE, array_of, text, whole
-from gramercy.toolsets.rendering import answered, preview_text
+from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, preview_text
 
 if TYPE_CHECKING:
     from gramercy.images.base import Answer, CheckpointInfo, Image
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
 
+# Parts of an object whose ids are told: about what a model looks at before it takes the next one.
+MOST_PARTS = 40
+LONGEST_PARTS = 2_000
 # A label is a name in a list of states, one line each.
 LONGEST_LABEL = 100
 WAYS = (
@@ -124,7 +127,7 @@ def _inspect(workshop: Workshop) -> Tool:
         "inspect_object",
         "Look into an object that an evaluation returned: its type and its slots, items or entries, without "
         "running any code of its own. Parts that can be looked into are shown with their ids.",
-        {"object": whole("Id of the object, as an answer has shown it", minimum=1)},
+        {"object": whole("Id of the object, as an answer has shown it: 3 for [object 3] or #3", minimum=1)},
         lambda image, a: _inspected(image.ask("inspect", object=a["object"])),
         required=["object"],
         categories=["introspection"],
@@ -133,11 +136,19 @@ def _inspect(workshop: Workshop) -> Tool:
 
 
 def _inspected(answer: Answer) -> Any:
-    rendered = answered(answer)
+    """Return what an image tells of an object, with the ids of its parts where the text has none."""
     parts = answer.data.get("parts", answer.data.get("children", []))
     ids = [(part["label"], part.get("id", part.get("object"))) for part in parts]
-    known = [f"{label} is object {number}" for label, number in ids if number is not None]
-    return f"{rendered}\n\n[objects]\n{', '.join(known)}" if known else rendered
+    known = [
+        f"{label} is object {number}"
+        for label, number in ids
+        if number is not None and f"#{number}" not in answer.text
+    ]
+    if not known or answer.error is not None:
+        return answered(answer)
+    more = ", …" if len(known) > MOST_PARTS else ""
+    listed = f"\n\n[objects] {', '.join(known[:MOST_PARTS])}"[:LONGEST_PARTS] + more
+    return f"{answered(answer, LONGEST_ANSWER - len(listed))}{listed}"
 
 
 def _going(workshop: Workshop) -> list[Tool]:

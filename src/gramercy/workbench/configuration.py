@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from gramercy.images.environment import Environment, Network
+from gramercy.images.environment import Environment, Files, Network
 from gramercy.workbench.settings import SPELLINGS, Settings, read_settings
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def read_configuration(project: str | Path, told: Settings | None = None) -> Con
         variables=joined.env,
         publish=joined.publish or (),
         network=joined.network or Network.NONE,
+        files=joined.files or Files.WRITE,
         notes=tuple(remark if remark.endswith("?") else f"{remark}." for remark in reading.remarks),
     )
     timeout = joined.timeout or DEFAULT_TIMEOUT
@@ -214,6 +215,7 @@ def _over(nearer: Settings, farther: Settings) -> Settings:
         env={**farther.env, **nearer.env},
         publish=farther.publish if nearer.publish is None else nearer.publish,
         network=nearer.network or farther.network,
+        files=nearer.files or farther.files,
         image=nearer.image or farther.image,
     )
 
@@ -227,11 +229,17 @@ def _joined(told: Settings, special: Settings, own: Settings, general: Settings)
         timeout=_lower(of_user.timeout, own.timeout),
         publish=() if own.publish == () else of_user.publish,
         network=Network.NONE if own.network is Network.NONE else of_user.network,
+        files=Files.READ if own.files is Files.READ else of_user.files,
     )
     limits = _over(told, lowered)
     joined = _over(told, choices)
     return msgspec.structs.replace(
-        joined, memory=limits.memory, timeout=limits.timeout, publish=limits.publish, network=limits.network
+        joined,
+        memory=limits.memory,
+        timeout=limits.timeout,
+        publish=limits.publish,
+        network=limits.network,
+        files=limits.files,
     )
 
 
@@ -279,6 +287,8 @@ def _raised_limits(settings: Settings, limits: Settings) -> Iterator[tuple[str, 
     seconds = limits.timeout or DEFAULT_TIMEOUT
     if settings.timeout is not None and settings.timeout > seconds:
         yield "timeout", None, f"a file of the project may only lower it, and it is {seconds:g} s"
+    if settings.files is Files.WRITE and limits.files is Files.READ:
+        yield "files", None, "a file of the project may only lower it, and it is read"
 
 
 def _words(value: object) -> list[str]:

@@ -332,7 +332,7 @@ REPAIR = Outline(
     "Find the cause of the last error in a live image and repair it",
     "Repair what failed last in {where}. If no evaluation has failed, say so and stop.",
     (
-        ("Get the code, the error and its backtrace: {tools}.", "get_last_error"),
+        ("Get the code, the error and its backtrace: {tools}.", "get_last_error get_repl_history"),
         (
             "Look for the cause where the wrong value comes from, not where it is noticed: {tools}.",
             "describe_symbol function_arglist who_calls read_file",

@@ -216,7 +216,15 @@ def _image_tools(
     gallery = studio or Gallery(images)
 
     def workshop(source: ImageSource) -> Workshop:
-        return Workshop(source, service.max_timeout, open_world=partial(_reaches_out, service), beside=chosen)
+        return Workshop(
+            source,
+            service.max_timeout,
+            open_world=partial(_reaches_out, service),
+            writes_files=not (
+                service.sandbox and service.environment and service.environment.files == "read"
+            ),
+            beside=chosen,
+        )
 
     shop = workshop(gallery)
     tools = [

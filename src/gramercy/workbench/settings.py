@@ -14,7 +14,7 @@ import msgspec
 
 from gramercy.errors import ImageError, InvalidSettingError
 from gramercy.gram.suggestion import suggest
-from gramercy.images.environment import Network, PublishedPort
+from gramercy.images.environment import Files, Network, PublishedPort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -44,6 +44,7 @@ class Settings(msgspec.Struct, frozen=True):
     env: Mapping[str, str] = msgspec.field(default_factory=dict)
     publish: tuple[PublishedPort, ...] | None = None
     network: Network | None = None
+    files: Files | None = None
     image: tuple[str, ...] = ()
 
 
@@ -191,6 +192,13 @@ def _network(value: object, _base: Path) -> Network:
         raise InvalidSettingError(f"must be one of {', '.join(Network)}") from None
 
 
+def _files(value: object, _base: Path) -> Files:
+    try:
+        return Files(_text(value))
+    except ValueError:
+        raise InvalidSettingError(f"must be one of {', '.join(Files)}") from None
+
+
 def _images(value: object, _base: Path) -> tuple[str, ...]:
     words = tuple(map(_text, value if isinstance(value, list) else [value]))
     try:
@@ -210,5 +218,6 @@ READERS: dict[str, Callable[[Any, Path], Any]] = {
     "env": _variables,
     "publish": _ports,
     "network": _network,
+    "files": _files,
     "image": _images,
 }

@@ -212,10 +212,14 @@ def test_arguments_that_change_nothing_are_an_approval(answered, era, text):
     assert (said, wipe.done) == ("wiped a", [("a", 1)])
 
 
+FILE = "--- a/x\n+++ b/x\n"
+LONG = "+30 -0 lines: " + "+many words | " * 30
 EFFECTS = {
-    "--- a/x\n+++ b/x\n@@ -1,2 +1 @@\n-one\n-two\n+three\n": ["+1 -2 lines, beginning with", "-one"],
-    "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n": ["-one", "+two"],
-    "x is a new file.\n--- a/x\n+++ b/x\n@@ -0,0 +1 @@\n+one": ["x is a new file.", "{"],
+    f"{FILE}@@ -1,2 +1 @@\n-one\n-  two\n+three\n": ["+1 -2 lines: -one | -two | +three", "{"],
+    f"{FILE}@@ -1 +1 @@\n-  one\n+  two\n": ["-  one", "+  two"],
+    FILE + "@@ -0,0 +1,30 @@\n" + "+  many words\n" * 30: [LONG[:100], LONG[100:200]],
+    f"x is a new file.\n{FILE}@@ -0,0 +1 @@\n+one\n": ["x is a new file.", "+one"],
+    "one file goes\nand another": ["one file goes", "{"],
 }
 
 
@@ -229,6 +233,13 @@ def test_the_first_lines_say_what_is_decided(answered, era, effect):
     assert f'  "path": "{"p" * 500}",' in lines
     assert effect in question["message"]
     assert lines[-1].startswith("Asked because no rule matches")
+
+
+def test_a_difference_that_was_cut_is_not_counted_as_whole(answered, era):
+    """Conventions for answers: a value that was cut says so."""
+    wipe = Wipe(effect=lambda _: FILE + "@@ -0,0 +1,9999 @@\n" + "+ many words\n" * 9_999)
+    _, (question,) = answered(era, "claude-code", wipe, NOTHING)
+    assert question["message"].split("\n")[1].startswith("at least +1")
 
 
 def test_a_question_that_fits_on_a_few_lines_says_nothing_twice(answered, era):

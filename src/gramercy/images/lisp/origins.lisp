@@ -119,7 +119,8 @@ read depends on features that are no plain words."
                                (or (and (char/= (char text (1+ place)) #\.) (feature-p text place))
                                    (return nil)))))
             (unless (eq decision :skip)
-              (when (zerop number) (return place))
+              (when (zerop number)
+                (return (if decision (skip-text-blanks text (skip-token text (+ place 2))) place)))
               (decf number))
             (let ((end (skip-form text place)))
               (when (<= end place) (return nil))
@@ -131,7 +132,11 @@ read depends on features that are no plain words."
     (when (typep number '(integer 0 100000))
       (let* ((text (octets-text octets 0 (length octets)))
              (place (toplevel-place text number)))
-        (and place (line-number text place))))))
+        ;; SBCL does not note when the file was read, which may be another by now: only what looks like a
+        ;; definition counts.
+        (and place
+             (eql (mismatch "(def" text :start2 place :test #'char-equal) 4)
+             (line-number text place))))))
 
 (defun source-line (file source)
   "Return the line in FILE that SOURCE, of SB-INTROSPECT, means, or NIL. What it calls characters are octets."

@@ -49,6 +49,16 @@
                (when (> best limit) (return-from edit-distance best))))
     (svref row (1- width))))
 
+(defun swapped-p (one other)
+  "Tell whether two neighbours have changed places between ONE and OTHER, and nothing else: the commonest slip."
+  (let ((place (mismatch one other :test #'char-equal)))
+    (and place
+         (= (length one) (length other))
+         (< (1+ place) (length one))
+         (char-equal (char one place) (char other (1+ place)))
+         (char-equal (char one (1+ place)) (char other place))
+         (string-equal one other :start1 (+ place 2) :start2 (+ place 2)))))
+
 (defun nearest (text candidates)
   "Return those of the strings CANDIDATES that differ little from TEXT, the nearest first."
   (let ((limit (max 1 (floor (length text) 3))))
@@ -56,7 +66,7 @@
           with found = '()
           for candidate in candidates
           do (when (<= (abs (- (length candidate) (length text))) limit)
-               (let ((distance (edit-distance text candidate limit)))
+               (let ((distance (if (swapped-p text candidate) 1 (edit-distance text candidate limit))))
                  (when (<= distance limit) (push (cons distance candidate) found))))
           finally (setf found (sort (remove-duplicates found :test #'equal) #'near-before-p))
                   (return (mapcar #'cdr (subseq found 0 (min +most-suggestions+ (length found))))))))

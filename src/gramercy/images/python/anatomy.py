@@ -13,6 +13,7 @@ _qualname = type.__dict__["__qualname__"].__get__
 _space = type.__dict__["__dict__"].__get__
 _flags = type.__dict__["__flags__"].__get__
 _doc = type.__dict__["__doc__"].__get__
+_module = type.__dict__["__module__"].__get__
 _text_signature = type.__dict__["__text_signature__"].__get__
 _module_space = vars(types.ModuleType)["__dict__"].__get__
 _subclasses = type.__subclasses__
@@ -27,7 +28,10 @@ def kinds(*classes: type) -> frozenset[int]:
 ATOMS = kinds(int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented))
 FUNCTIONS = kinds(types.FunctionType, types.BuiltinFunctionType)
 WRAPPERS = kinds(staticmethod, classmethod)
-_BUILT_IN = kinds(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_BUILT_IN = kinds(
+    *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
+    *(types.ClassMethodDescriptorType, types.MethodWrapperType),
+)
 _DOCUMENTED = FUNCTIONS | _BUILT_IN | kinds(types.GetSetDescriptorType, property)
 
 
@@ -126,7 +130,9 @@ def module_of(thing: object) -> str:
     """Return the name of the module a class or function says it is from, or nothing."""
     found: object = ""
     if is_class(thing):
-        found = class_space(thing).get("__module__", "builtins")  # type: ignore[arg-type]  # seen to be one
+        cls: type = thing  # type: ignore[assignment]  # seen to be one
+        # The module of a class of C code is part of its name.
+        found = class_space(cls).get("__module__", "builtins") if _flags(cls) & _HEAP else _module(cls)
     elif id(type(thing)) in FUNCTIONS:
         found = thing.__module__
     return found if type(found) is str else ""
@@ -159,7 +165,8 @@ def attribute(thing: object, name: str) -> object:
     if is_module(thing):
         return module_space(thing).get(name, MISSING)
     if is_class(thing):
-        return class_attribute(thing, name)  # type: ignore[arg-type]  # seen to be one
+        own = class_attribute(thing, name)  # type: ignore[arg-type]  # seen to be one
+        return class_attribute(type(thing), name) if own is MISSING else own
     found = instance_space(thing).get(name, MISSING)
     return class_attribute(type(thing), name) if found is MISSING else found
 
@@ -174,7 +181,7 @@ def text_signature(thing: object) -> str | None:
     if is_class(thing):
         found = _text_signature(thing)
     elif id(type(thing)) in _BUILT_IN:
-        found = thing.__text_signature__  # type: ignore[attr-defined]  # all three have it
+        found = thing.__text_signature__  # type: ignore[attr-defined]  # all have it
     else:
         return None
     return found if type(found) is str else None

@@ -31,12 +31,14 @@ from .places import USERS, is_known, is_ours, place_of, shown_file, tier_of, wri
 from .printing import preview
 from .protocol import Request, RequestError, optional_text, text
 from .session import Reply, Session
-from .signatures import Signature, annotations_of, signature_of
+from .signatures import Signature, annotation_text, annotations_of, signature_of
 from .words import Page, class_word, folded, with_article
 
 # Subclasses that are told by name, of the user's and of others; levels of them; subclasses looked at.
 _SHOWN, _OTHERS = 100, 25
 _DEEPEST = 8
+# Slots in the data of an answer.
+_LISTED = 1000
 _LOOKED_AT = 20_000
 _HIDDEN = kinds(
     types.FunctionType, types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType
@@ -80,15 +82,23 @@ def class_slots(session: Session, request: Request) -> Reply:
     page = Page()
     noun = "member" if class_word(cls) == "enum" else "slot"
     page.add(f"{name} has {len(fields)} {noun}{'' if len(fields) == 1 else 's'}.")
+    by_class: dict[object, list[Slot]] = {}
+    for field in fields:
+        by_class.setdefault(field["class"], []).append(field)
     for base in mro_of(cls):
-        rows = [field for field in fields if field["class"] == class_name(base)]
+        owner = class_name(base)
+        rows = by_class.pop(owner, [])
         place = place_of(base) if rows else None
         if rows and (base is not cls or place is not None):
-            page.add(f"From {class_name(base)}{' at ' + written(place) if place is not None else ''}:")
+            page.add(f"From {owner}{' at ' + written(place) if place is not None else ''}:")
         for field in rows:
             page.add(_line(field, shown_file(place[0]) if place is not None else ""))
     shown = page.end("slots: class_slots of a base shows its own")
-    return {"ok": True, "text": shown, "data": {"class": name, "slots": fields}}
+    return {
+        "ok": True,
+        "text": shown,
+        "data": {"class": name, "slots": fields[:_LISTED], "total": len(fields)},
+    }
 
 
 def _line(field: Slot, file: str) -> str:
@@ -136,7 +146,7 @@ def own_slots(cls: type) -> dict[str, Slot]:
     """Return the fields that the class itself declares or stores."""
     space = class_space(cls)
     owner = class_name(cls)
-    notes = annotations_of(space)
+    notes = annotations_of(cls)
     found: dict[str, Slot] = {}
     for maker in (_members, _fields, _declared, _computed):
         for name, slot in maker(cls, space, notes):
@@ -174,8 +184,9 @@ def _fields(cls: type, space: Space, notes: Notes) -> Slots:
     """Give the fields of dataclasses, named tuples and typed dictionaries."""
     fields = space.get("__dataclass_fields__")
     for name, field in plain(fields).items():
-        if type(field) is dataclasses.Field and name in notes:
-            yield name, {"source": _field_words(field), "type": notes[name], "default": _field_default(field)}
+        if type(field) is dataclasses.Field and _is_own(cls, name, field):
+            note = notes.get(name) or annotation_text(field.type)
+            yield name, {"source": _field_words(field), "type": note, "default": _field_default(field)}
     names = space.get("_fields")
     if type(names) is tuple and any(base is tuple for base in mro_of(cls)):
         defaults = plain(space.get("_field_defaults"))
@@ -184,10 +195,17 @@ def _fields(cls: type, space: Space, notes: Notes) -> Slots:
                 default = preview(defaults[name], 100) if name in defaults else None
                 yield name, {"source": "field", "type": notes.get(name, ""), "default": default}
     if class_word(cls) == "typed dict":
-        required = space.get("__required_keys__")
-        for name, note in notes.items():
+        required, optional = (space.get(f"__{word}_keys__") for word in ("required", "optional"))
+        keys = sorted(key for part in (required, optional) if type(part) is frozenset for key in part)
+        for name in dict.fromkeys([*notes, *keys]):
             needed = type(required) is frozenset and name in required
-            yield name, {"source": "key" if needed else "key, not required", "type": note}
+            yield name, {"source": "key" if needed else "key, not required", "type": notes.get(name, "")}
+
+
+def _is_own(cls: type, name: str, field: object) -> bool:
+    """Tell whether a field is declared in the class itself: a subclass has those of its bases too."""
+    above = (plain(class_space(base).get("__dataclass_fields__")).get(name) for base in mro_of(cls)[1:])
+    return all(each is not field for each in above)
 
 
 def _field_words(field: "dataclasses.Field[object]") -> str:

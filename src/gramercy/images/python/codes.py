@@ -14,8 +14,9 @@ from importlib.util import cache_from_source as _cache_from_source
 from marshal import loads as _loads
 from typing import NamedTuple
 
-from .anatomy import ATOMS, class_space, is_class, module_of, plain
-from .places import USERS, file_of, lines_of, parsed, silently, tier_of
+from .anatomy import ATOMS, class_space, is_class, module_of, plain, raw_space
+from .origins import Origins
+from .places import USERS, lines_of, parsed, silently, tier_of
 from .words import unwrapped
 
 _open, _stat = open, os.stat
@@ -28,6 +29,8 @@ _LONGEST = 80
 # Levels into which registries and closures are followed for functions, and members of a registry.
 _DEEPEST = 3
 _MEMBERS = 1000
+# Methods whose stores are remembered: those of the classes that a person looks at.
+_REMEMBERED = 2000
 _EXTENDED = dis.EXTENDED_ARG
 _OPTIMIZED = 0x01
 _SHIFTED = sys.version_info >= (3, 12)
@@ -127,6 +130,8 @@ def _local(code: types.CodeType, argument: int) -> object:
 
 
 _RULES = _rules()
+_STORE = dis.opmap["STORE_ATTR"]
+_stores: dict[int, tuple[types.CodeType, list["Store"]]] = {}
 _PAIRS = {
     dis.opmap[name]: kinds
     for name, kinds in (
@@ -204,15 +209,46 @@ def _names_in(code: types.CodeType) -> frozenset[str]:
     return frozenset(found)
 
 
+class Names(NamedTuple):
+    """The names of a module, and under which it holds an object or the function inside of it, by id."""
+
+    mark: int
+    space: dict[str, object]
+    held: dict[int, list[str]]
+    renamed: dict[int, set[str]]
+
+
 class Corpus:
-    """The code of the loaded modules; a module's is read once, until it or its file is another one."""
+    """The names and the code of the loaded modules; a module is read once, until something in it is new."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[object, list[Unit]]] = {}
+        self._known: dict[str, tuple[object, list[Unit], frozenset[str]]] = {}
+        self._names: dict[str, Names] = {}
 
-    def units(self, name: str, module: object) -> list[Unit] | None:
-        """Return the units of a module as its file has them; None where there is no such file."""
-        file = file_of(module)
+    def names(self, name: str, module: object) -> Names:
+        """Return the names of a module."""
+        raw = raw_space(module)
+        mark = hash(tuple(map(id, list(raw.values()))))
+        known = self._names.get(name)
+        if known is None or known.mark != mark or tier_of(name) == USERS:
+            space = plain(raw)
+            held: dict[int, list[str]] = {}
+            for key, value in space.items():
+                if id(type(value)) not in ATOMS:
+                    held.setdefault(id(value), []).append(key)
+                    inner = unwrapped(value)
+                    if inner is not value:
+                        held.setdefault(id(inner), []).append(key)
+            known = self._names[name] = Names(mark, space, held, _renamed(name, space))
+        return known
+
+    def units(
+        self, name: str, module: object, file: str, origins: Origins
+    ) -> tuple[list[Unit], frozenset[str]] | None:
+        """Return the units of a module as its file has them, and all names in them.
+
+        None where that is not what was loaded.
+        """
         try:
             status = _stat(file) if file.endswith(".py") else None
         except OSError:
@@ -222,9 +258,24 @@ class Corpus:
         mark = (id(module), file, status.st_mtime_ns, status.st_size)
         known = self._known.get(name)
         if known is None or known[0] != mark:
+            if origins.is_changed(name):
+                return None
             code = _code_of(file, status, trusts_compiled=tier_of(name) != USERS)
-            known = self._known[name] = (mark, list(units_of(code, name)) if code is not None else [])
-        return known[1]
+            units = list(units_of(code, name)) if code is not None else []
+            known = self._known[name] = (mark, units, frozenset().union(*(unit.names for unit in units)))
+        return known[1:]
+
+
+def _renamed(module: str, space: dict[str, object]) -> dict[int, set[str]]:
+    """Return the names, other than its own, under which classes of a module hold a function, by its id."""
+    found: dict[int, set[str]] = {}
+    for cls in space.values():
+        if is_class(cls) and module_of(cls) == module:
+            for name, value in class_space(cls).items():  # type: ignore[arg-type]  # seen to be a class
+                inner = unwrapped(value)
+                if type(inner) is types.FunctionType and inner.__name__ != name:
+                    found.setdefault(id(inner), set()).add(name)
+    return found
 
 
 def _code_of(file: str, status: os.stat_result, *, trusts_compiled: bool) -> types.CodeType | None:
@@ -313,15 +364,21 @@ class Store(NamedTuple):
 
 def stores_in_self(code: types.CodeType) -> list[Store]:
     """Return what a method stores in its first argument, each attribute once."""
-    found: dict[str, Store] = {}
-    if code.co_argcount:
-        _collect(code, code.co_varnames[0], found)
-    return list(found.values())
+    known = _stores.get(id(code))
+    if known is None or known[0] is not code:
+        found: dict[str, Store] = {}
+        if code.co_argcount:
+            _collect(code, code.co_varnames[0], found)
+        while len(_stores) >= _REMEMBERED:
+            del _stores[next(iter(_stores))]
+        known = _stores[id(code)] = (code, list(found.values()))
+    return known[1]
 
 
 def _collect(code: types.CodeType, receiver: str, found: dict[str, Store]) -> None:
     before: Step | None = None
-    for step in steps(code):
+    # The slice holds the operations alone: most methods store nothing.
+    for step in steps(code) if _STORE in code.co_code[::2] else ():
         if step.kind == SET_ATTRIBUTE and before is not None and before[:2] == (LOCAL, receiver):
             name = str(step.name)
             line = line_at(code, step.place)
@@ -331,9 +388,6 @@ def _collect(code: types.CodeType, receiver: str, found: dict[str, Store]) -> No
     for part in code.co_consts:
         if type(part) is types.CodeType and receiver in part.co_freevars:
             _collect(part, receiver, found)
-
-
-_STORE = dis.opmap["STORE_ATTR"]
 
 
 def _texts(file: str, line: int, receiver: str, name: str) -> tuple[str, str]:

@@ -4,12 +4,23 @@ The texts of the evaluations are kept, so that tracebacks and `inspect.getsource
 this program are left out of a backtrace. Nothing here raises, and no exception is kept.
 """
 
+import builtins
+import difflib
 import linecache
 import traceback as _traceback  # noqa: F401 - loaded before the fork, for user code that prints tracebacks
 import types
 import warnings
 
-from .anatomy import class_name, kinds, mro_of
+from .anatomy import (
+    class_name,
+    class_space,
+    instance_space,
+    is_class,
+    is_module,
+    kinds,
+    module_space,
+    mro_of,
+)
 from .places import line_text, shown_file, texts
 from .printing import preview, shorten
 
@@ -31,6 +42,11 @@ _NO_INTEREST = (_HOME, "<frozen importlib")
 _ASYNCIO = linecache.__file__.rpartition("/")[0] + "/asyncio/"
 _UNREADABLE = kinds(SyntaxError, IndentationError, TabError)
 _line_of = linecache.getline
+# Names that may have been meant: how many are told, and how many are compared, which takes some milliseconds.
+_NEAR, _COMPARED = 3, 5000
+# Two letters that changed places in a name of four make 0.75; rate and range, which are two words, 0.67.
+_LIKENESS = 0.72
+_close_matches = difflib.get_close_matches
 
 
 class Sources:
@@ -128,10 +144,50 @@ def failure(error: BaseException, index: int, sources: Sources) -> dict[str, obj
     }
     if any(base is SyntaxError for base in mro_of(type(error))):
         record.update(_position(error, sources))
+    if meant := _meant(error):
+        record["suggestions"] = meant
     causes = _causes(error, sources)
     if causes:
         record["causes"] = causes
     return record
+
+
+def _meant(error: BaseException) -> list[str]:
+    """Return known names that look like the one which was not found. No user code runs."""
+    bases = mro_of(type(error))
+    if any(base is AttributeError for base in bases):
+        name = vars(AttributeError)["name"].__get__(error)
+        known = _attributes(vars(AttributeError)["obj"].__get__(error))
+    elif any(base is NameError for base in bases):
+        name, known = vars(NameError)["name"].__get__(error), _visible(error.__traceback__)
+    else:
+        return []
+    if type(name) is not str:
+        return []
+    near = [
+        other for other in known if type(other) is str and 0 < len(other) <= len(name) + 3 and other != name
+    ]
+    return _close_matches(name[:100], near[:_COMPARED], _NEAR, _LIKENESS)
+
+
+def _attributes(thing: object) -> list[str]:
+    if is_module(thing):
+        return list(module_space(thing))
+    own = [] if is_class(thing) else list(instance_space(thing))
+    classes = mro_of(thing if is_class(thing) else type(thing))  # type: ignore[arg-type]  # seen to be one
+    return own + [name for cls in classes for name in class_space(cls)]
+
+
+def _visible(trace: types.TracebackType | None) -> list[str]:
+    """Return the names that the innermost frame could have meant."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return []
+    frame = trace.tb_frame
+    code = frame.f_code
+    local = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+    return [*local, *dict.keys(frame.f_globals), *dict.keys(vars(builtins))]
 
 
 def message_of(error: BaseException) -> str:

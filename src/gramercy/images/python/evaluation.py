@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from .anatomy import MISSING
 from .diagnostics import Sources
 from .looks import Look
-from .printing import is_trivial, printed
+from .printing import Printed, is_trivial, printed
 from .purity import is_plain
 
 _exists, _clock, _sleep = os.path.exists, time.monotonic, time.sleep
@@ -176,6 +176,7 @@ class Run:
     limit: int
     forms: list[dict[str, object]] = field(default_factory=list)
     last: list[object] = field(default_factory=list)
+    printed: list[Printed] = field(default_factory=list)
     bound: set[str] = field(default_factory=set)
     cut: int = 0
     is_cut_short: bool = False
@@ -186,15 +187,15 @@ class Run:
 
     def add(self, values: list[object]) -> None:
         """Print the values of a finished form; this may run code of theirs."""
-        texts = []
+        found = []
         for value in values:
-            text, cut = printed(value, max(min(self.limit, self.room), 200))
-            texts.append(text)
-            self.room -= len(text)
-            self.cut += cut
+            one = printed(value, max(min(self.limit, self.room), 200))
+            found.append(one)
+            self.room -= len(one.text)
+            self.cut += one.cut
             self.pure = remember(value) and self.pure
-        self.forms.append({"values": texts})
-        self.last = values
+        self.forms.append({"values": [one.text for one in found]})
+        self.last, self.printed = values, found
 
 
 class Evaluator:

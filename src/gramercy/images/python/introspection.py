@@ -1,13 +1,11 @@
-"""Describe a name, tell how it is called, look into objects by number and print them piece by piece.
+"""Describe a name, and tell how it is called.
 
 Everything here is safe: it reads objects and never runs their code. Each operation returns text for people
 and data for programs.
 """
 
 import types
-from collections import deque
 from itertools import islice
-from typing import Any
 
 from .anatomy import (
     FUNCTIONS,
@@ -27,7 +25,6 @@ from .anatomy import (
 from .classes import MACHINERY, is_data, own_slots
 from .listings import exported_names, submodules
 from .names import Found, holders, resolve
-from .objects import Table
 from .places import USERS, file_of, is_ours, place_of, shown_file, tier_of, written
 from .printing import container_base, preview, shorten
 from .protocol import Request, RequestError, optional_text, text
@@ -45,9 +42,6 @@ _INHERITED = 6
 _USAGES = 6
 _TOLD = frozenset(("__init__", "__call__", "__enter__", "__aenter__", "__iter__", "__getitem__"))
 _ABSENT = "no argument list is known"
-_SHOWN = 100
-_SEQUENCES = kinds(list, tuple, deque)
-Child = tuple[str, object]
 
 
 def describe(session: Session, request: Request) -> Reply:
@@ -174,10 +168,14 @@ def documentation(value: object, owner: object, leaf: str) -> tuple[str, str]:
             if base is not object and own_doc(base).strip():
                 return cleaned(own_doc(base)), class_name(base)
     if is_class(owner):
-        for base in mro_of(owner):  # type: ignore[arg-type]  # seen to be one
-            inherited = own_doc(unwrapped(class_space(base).get(leaf)))
-            if inherited.strip():
-                return cleaned(inherited), class_name(base)
+        inner = unwrapped(value)
+        # A method may go by a name that is not its own, as in `__iter__ = keys`.
+        names = (leaf, inner.__name__) if type(inner) is types.FunctionType else (leaf,)
+        for name in names:
+            for base in mro_of(owner):  # type: ignore[arg-type]  # seen to be one
+                inherited = own_doc(unwrapped(class_space(base).get(name)))
+                if inherited.strip():
+                    return cleaned(inherited), class_name(base)
     return "", ""
 
 
@@ -312,11 +310,13 @@ def show_arglist(session: Session, request: Request) -> Reply:
     if arguments is None and not is_callable(value):
         kind = with_article(class_name(type(value)))
         raise RequestError("TypeError", f"{found.name} is not callable: it is {kind}.")
-    lines = [f"{found.leaf}{arguments}" if arguments is not None else f"{found.leaf}: {_absent(found)}"]
+    page = Page()
+    page.add(f"{found.leaf}{arguments}" if arguments is not None else f"{found.leaf}: {_absent(found)}")
     overloads = overloads_of(value)
-    lines += [f"overload {found.leaf}{each}" for each in overloads]
+    for each in overloads:
+        page.add(f"overload {found.leaf}{each}")
     data = {"name": found.name, "arglist": arguments, "overloads": overloads}
-    return {"ok": True, "text": "\n".join(lines), "data": data}
+    return {"ok": True, "text": page.end("overloads: typing.get_overloads gives them"), "data": data}
 
 
 def _absent(found: Found) -> str:
@@ -338,87 +338,3 @@ def is_callable(value: object) -> bool:
 
 
 _CALLED_IN_A_CLASS = kinds(staticmethod, classmethod, types.ClassMethodDescriptorType)
-
-
-def children(thing: object) -> tuple[list[Child], int]:
-    """Return the first children with their labels, and how many there are."""
-    found: list[Child] = []
-    total = 0
-    base = container_base(thing)
-    if base is not None and base is not str and base is not bytes:
-        found, total = _items(thing, base)
-    fields = _fields(thing)
-    total += len(fields)
-    found.extend(islice(fields.items(), max(_SHOWN - len(found), 0)))
-    return found, total
-
-
-def _items(thing: Any, base: Any) -> tuple[list[Child], int]:
-    total = base.__len__(thing)
-    if base is dict:
-        pairs = islice(dict.items(thing), _SHOWN)
-        return [(f"[{preview(key, 80)}]", value) for key, value in pairs], total
-    if id(base) in _SEQUENCES:
-        members = list(islice(base.__iter__(thing), _SHOWN))
-        return [(f"[{index}]", value) for index, value in enumerate(members)], total
-    return [("{}", value) for value in islice(base.__iter__(thing), _SHOWN)], total
-
-
-def _fields(thing: object) -> dict[str, object]:
-    if is_module(thing):
-        return module_space(thing)
-    if is_class(thing):
-        return class_space(thing)  # type: ignore[arg-type]  # seen to be one
-    return {f".{name}": value for name, value in instance_space(thing).items()}
-
-
-def walk(thing: object, path: object) -> object:
-    """Follow a path of child positions or labels; raise LookupError where it leads nowhere."""
-    for step in path if type(path) is list else [] if path is None else [path]:
-        found, _total = children(thing)
-        labels = dict(reversed(found))
-        if type(step) is int and 0 <= step < len(found):
-            thing = found[step][1]
-        elif type(step) is str and (step in labels or "." + step in labels):
-            thing = labels[step] if step in labels else labels["." + step]
-        else:
-            known = ", ".join(list(labels)[:20]) or "none"
-            raise LookupError(f"No child {step!r} in {preview(thing, 60)}: it has {known}.")
-    return thing
-
-
-def _row(label: str, child: object, table: Table) -> dict[str, object]:
-    kind = class_name(type(child))
-    return {"label": label, "value": preview(child, 120), "type": kind, "object": table.number(child)}
-
-
-def look(thing: object, table: Table) -> tuple[str, dict[str, object]]:
-    """Return the text and the data of one object: its type, a preview, its children with numbers."""
-    found, total = children(thing)
-    rows = [_row(label, child, table) for label, child in found]
-    data: dict[str, object] = {
-        "object": table.number(thing),
-        "type": class_name(type(thing)),
-        "preview": preview(thing, 400),
-        "children": rows,
-        "total": total,
-    }
-    lines = [f"{data['type']}: {data['preview']}"]
-    for row in rows:
-        number = f"  #{row['object']}" if row["object"] else ""
-        lines.append(f"  {row['label']} = {row['value']}{number}")
-    if total > len(rows):
-        lines.append(f"  … {total - len(rows)} more")
-    return "\n".join(lines), data
-
-
-def inspect_object(session: Session, request: Request) -> Reply:
-    """Look into an object by its number, or into one of its children."""
-    try:
-        thing = walk(session.table.find(request.get("object")), request.get("path"))
-    except KeyError as error:
-        raise RequestError("NO-SUCH-OBJECT", str(error.args[0])) from None
-    except LookupError as error:
-        raise RequestError("NO-SUCH-CHILD", str(error)) from None
-    shown, data = look(thing, session.table)
-    return {"ok": True, "text": shown, "data": data}

@@ -57,7 +57,7 @@ _GROUPS = (("class", "Classes"), ("function", "Functions"), ("variable", "Values
 class Match(NamedTuple):
     """A name that contains the pattern, and what holds it; the order says which comes first."""
 
-    order: tuple[bool, int, int, bool, str]
+    order: tuple[bool, int, int, int, str]
     module: str
     value: object
     owner: object = MISSING
@@ -130,7 +130,9 @@ def _match(pattern: str, module: str, name: str, value: object, tier: int) -> Ma
     rank = 0 if leaf == pattern else 1 if leaf.startswith(pattern) else 2
     full = f"{module}.{name}" if module else name
     is_hidden = (full.startswith("_") and module != "__main__") or "._" in full
-    return Match((tier != USERS, rank, tier, is_hidden, full), module or name, value)
+    # A function of a module comes before a method of the same name.
+    order = (tier != USERS, rank, tier, 2 * is_hidden + ("." in name and bool(module)), full)
+    return Match(order, module or name, value)
 
 
 def _in_classes(pattern: str, module: str, space: dict[str, object]) -> Iterator[Match]:

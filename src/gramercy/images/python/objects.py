@@ -1,18 +1,37 @@
 """The objects a person may look into, by number, and how much memory a value takes.
 
 The table is bounded in objects and in bytes: the oldest go first, and a big object is kept alive only as the
-latest one of its kind. No user code runs here.
+latest one of its kind. To look into an object, and to print it piece by piece, is here too. No code of the
+user's runs.
 """
 
 import sys
 import types
 from collections import deque
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from .anatomy import ATOMS, FUNCTIONS, class_attribute, instance_space, is_class, is_heap, is_module, kinds
-from .printing import container_base, is_trivial
+from .anatomy import (
+    ATOMS,
+    FUNCTIONS,
+    class_attribute,
+    class_name,
+    class_space,
+    instance_space,
+    is_class,
+    is_heap,
+    is_module,
+    kinds,
+    module_space,
+)
+from .printing import container_base, is_trivial, outline, preview, printed_again
+from .protocol import Request, RequestError, count
+from .purity import is_plain
+from .words import Page
+
+if TYPE_CHECKING:
+    from .session import Reply, Session
 
 # A value above this is never kept alive for the sake of its number or of an undo.
 BIG = 1024 * 1024
@@ -28,6 +47,15 @@ _SIZED = ATOMS | _CONTAINERS | kinds(dict, bytearray, range, slice)
 _COMPUTED = kinds(types.GetSetDescriptorType, types.MemberDescriptorType)
 # Objects with a number: a person looks into the latest ones.
 _KEPT = 1000
+# Texts of 200,000 characters at most: a reader goes on in the latest ones.
+_TEXTS = 4
+# Characters of a printed text: of one piece, of the longest piece, of what is printed to know its length, and
+# the furthest place in it.
+_PIECE, _LONGEST_PIECE, _WHOLE, _FURTHEST = 20_000, 100_000, 1_000_000, 16_000_000
+# Parts of an object in one answer.
+_SHOWN = 100
+_SEQUENCES = kinds(list, tuple, deque)
+Child = tuple[str, object]
 _AGAIN = "evaluate the expression again, or bind its value to a name"
 
 
@@ -142,10 +170,12 @@ class Table:
         self._last = 0
         self._bytes = 0
         self._big: Entry | None = None
+        # The texts of values that were cut, with their whole length where it is known.
+        self.texts: dict[int, tuple[str, int | None]] = {}
 
-    def number(self, thing: object) -> int | None:
+    def number(self, thing: object, *, always: bool = False) -> int | None:
         """Return the object's number, a new one when needed; None when there is nothing to look into."""
-        if is_trivial(thing):
+        if is_trivial(thing) and (not always or thing is None):
             return None
         known = self._numbers.get(id(thing), 0)
         met = self._entries.get(known)
@@ -184,6 +214,13 @@ class Table:
         entry = self._entries.get(self._numbers.get(id(thing), 0))
         return entry is not None and entry.is_big and entry.object() is thing
 
+    def keep_text(self, number: int, text: str, length: int | None) -> None:
+        """Keep the text that an object was printed as; the oldest one is forgotten."""
+        self.texts.pop(number, None)
+        self.texts[number] = (text, length or None)
+        while len(self.texts) > _TEXTS:
+            del self.texts[next(iter(self.texts))]
+
     def find(self, number: object) -> object:
         """Return the object, or raise KeyError with what to do."""
         if type(number) is not int or not 0 < number <= self._last:
@@ -196,3 +233,113 @@ class Table:
             reason = "it was too big to be kept" if entry.is_big else "nothing in the program holds it"
             raise KeyError(f"Object {number} has gone, {reason}: {_AGAIN}.")
         return thing
+
+
+def children(thing: object) -> tuple[list[Child], int]:
+    """Return the first children with their labels, and how many there are."""
+    found: list[Child] = []
+    total = 0
+    base = container_base(thing)
+    if base is not None and base is not str and base is not bytes:
+        found, total = _items(thing, base)
+    fields = _fields(thing)
+    total += len(fields)
+    found.extend(islice(fields.items(), max(_SHOWN - len(found), 0)))
+    return found, total
+
+
+def _items(thing: Any, base: Any) -> tuple[list[Child], int]:
+    total = base.__len__(thing)
+    if base is dict:
+        pairs = islice(dict.items(thing), _SHOWN)
+        return [(f"[{preview(key, 80)}]", value) for key, value in pairs], total
+    if id(base) in _SEQUENCES:
+        members = list(islice(base.__iter__(thing), _SHOWN))
+        return [(f"[{index}]", value) for index, value in enumerate(members)], total
+    return [("{}", value) for value in islice(base.__iter__(thing), _SHOWN)], total
+
+
+def _fields(thing: object) -> dict[str, object]:
+    if is_module(thing):
+        return module_space(thing)
+    if is_class(thing):
+        return class_space(thing)  # type: ignore[arg-type]  # seen to be one
+    return {f".{name}": value for name, value in instance_space(thing).items()}
+
+
+def walk(thing: object, path: object) -> object:
+    """Follow a path of child positions or labels; raise LookupError where it leads nowhere."""
+    for step in path if type(path) is list else [] if path is None else [path]:
+        found, _total = children(thing)
+        labels = dict(reversed(found))
+        if type(step) is int and 0 <= step < len(found):
+            thing = found[step][1]
+        elif type(step) is str and (step in labels or "." + step in labels):
+            thing = labels[step] if step in labels else labels["." + step]
+        else:
+            known = ", ".join(list(labels)[:20]) or "none"
+            raise LookupError(f"No child {step!r} in {preview(thing, 60)}: it has {known}.")
+    return thing
+
+
+def _row(label: str, child: object, table: Table) -> dict[str, object]:
+    kind = class_name(type(child))
+    return {"label": label, "value": preview(child, 120), "type": kind, "object": table.number(child)}
+
+
+def look(thing: object, table: Table) -> tuple[str, dict[str, object]]:
+    """Return the text and the data of one object: its type, a preview, its children with numbers."""
+    found, total = children(thing)
+    rows = [_row(label, child, table) for label, child in found]
+    data: dict[str, object] = {
+        "object": table.number(thing),
+        "type": class_name(type(thing)),
+        "preview": preview(thing, 400),
+        "children": rows,
+        "total": total,
+    }
+    page = Page()
+    page.add(f"{data['type']}: {data['preview']}")
+    for row in rows:
+        number = f"  #{row['object']}" if row["object"] else ""
+        page.add(f"  {row['label']} = {row['value']}{number}")
+    return page.end("parts: evaluate a part of it to see them", more=total - len(rows)), data
+
+
+def inspect_object(session: "Session", request: Request) -> "Reply":
+    """Look into an object by its number, or into one of its children."""
+    try:
+        thing = walk(session.table.find(request.get("object")), request.get("path"))
+    except KeyError as error:
+        raise RequestError("NO-SUCH-OBJECT", str(error.args[0])) from None
+    except LookupError as error:
+        raise RequestError("NO-SUCH-CHILD", str(error)) from None
+    shown, data = look(thing, session.table)
+    return {"ok": True, "text": shown, "data": data}
+
+
+def print_value(session: "Session", request: Request) -> "Reply":
+    """Give a piece of the printed text of an object.
+
+    A text that was printed by code of the user's is kept from then; what is printed again now has the types
+    of such objects in their place.
+    """
+    number = request.get("object")
+    offset = count(request, "offset", 0, _FURTHEST)
+    limit = count(request, "limit", _PIECE, _LONGEST_PIECE)
+    kept = session.table.texts.get(number) if type(number) is int else None
+    if kept is not None:
+        shown, total = kept
+    else:
+        try:
+            thing = session.table.find(number)
+        except KeyError as error:
+            raise RequestError("NO-SUCH-OBJECT", str(error.args[0])) from None
+        shown, is_cut = printed_again(thing, max(offset + limit, _WHOLE), _shown_safely)
+        total = None if is_cut else len(shown)
+    data = {"object": number, "offset": offset, "total": total, "kept": len(shown)}
+    return {"ok": True, "text": shown[offset : offset + limit], "data": data}
+
+
+def _shown_safely(value: object) -> str:
+    return repr(value) if is_plain(value, shown=True) else outline(value)

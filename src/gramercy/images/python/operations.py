@@ -58,15 +58,29 @@ def evaluate(session: Session, request: Reply) -> Reply:
     reply, run = session.perform(work, module, request)
     if not reply["ok"]:
         hint_at_outside(reply)
-    objects = [session.table.number(value) for value in run.last]
-    if any(objects):
-        reply["objects"] = objects
+    _add_objects(session, reply, run)
     if run.pure and reply["ok"]:
         reply["unchanged"] = True
     elif run.reads and reply["ok"]:
         # An undo after an error takes back the call that failed, so that is no look.
         reply["look"] = True
     return reply
+
+
+def _add_objects(session: Session, reply: Reply, run: Run) -> None:
+    """Add the numbers of the values, and the lengths of those that were cut, which can be read on."""
+    lengths = [one.length for one in run.printed]
+    objects = [
+        session.table.number(value, always=length is not None)
+        for value, length in zip(run.last, lengths, strict=True)
+    ]
+    if any(objects):
+        reply["objects"] = objects
+    if any(length is not None for length in lengths):
+        reply["lengths"] = lengths
+    for number, one in zip(objects, run.printed, strict=True):
+        if number is not None and one.kept:
+            session.table.keep_text(number, one.kept, one.length)
 
 
 def _release(session: Session, code: str) -> bool:

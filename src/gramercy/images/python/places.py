@@ -40,6 +40,7 @@ _LARGEST = 4 * 1024 * 1024
 _FILES = 16
 # Lines of decorators above a class, the longest that are followed.
 _DECORATORS = 60
+_HERE = __file__.rpartition("/")[0] + "/"
 _OURS = __name__.rpartition(".")[0]
 _STANDARD = sys.stdlib_module_names
 USERS, LIBRARY, STANDARD = range(3)
@@ -108,8 +109,8 @@ def line_text(file: str, number: int | None) -> str:
 
 
 def is_known(file: str) -> bool:
-    """Tell whether the file is one that can be named: not one that code was compiled under by chance."""
-    return not file.startswith("<") or file in texts
+    """Tell whether a file is to be told: not one of ours, and no name that code was compiled under."""
+    return file in texts or not file.startswith(("<", _HERE))
 
 
 def file_of(module: object) -> str:

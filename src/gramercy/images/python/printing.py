@@ -7,8 +7,9 @@ is shown whole reads exactly as `repr`. With `safe` no user code runs.
 import enum
 import types
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from .anatomy import (
     ATOMS,
@@ -26,7 +27,11 @@ from .anatomy import (
 _DEEPEST = 40
 # Bits of an integer that is printed at once: its twenty digits are below every limit.
 _SMALL = 64
+# Characters that are kept of a value whose own code printed them, and characters of a text that is measured.
+_KEPT = 200_000
+_MEASURED = 4_000_000
 _repr = repr
+Show = Callable[[object], str]
 _PLAIN: dict[type, tuple[str, str]] = {
     list: ("[", "]"),
     tuple: ("(", ")"),
@@ -42,21 +47,48 @@ _NO_DEFAULT = "dataclasses._HAS_DEFAULT_FACTORY_CLASS"
 class Printer:
     """One printing of one value, within a budget of characters."""
 
-    def __init__(self, limit: int, *, safe: bool = False, items: int | None = None) -> None:
+    def __init__(
+        self,
+        limit: int,
+        *,
+        safe: bool = False,
+        items: int | None = None,
+        show: Show | None = None,
+        keep: int = 0,
+    ) -> None:
+        self._keep = max(keep - limit, 0)
         self._parts: list[str] = []
         self._left = limit
-        self._safe = safe
+        self._limit = limit
+        self._show = outline if safe else show or self._shown
+        # Whether code of the user's was run to print: to print it again might give another text.
+        self._is_foreign = False
         self._items = items
         self._open: set[int] = set()
         self.cut = False
 
     def text(self, value: object) -> str:
         """Return the printed value; it ends in an ellipsis where the budget did."""
+        whole = self.whole(value)
+        if len(whole) > self._limit:
+            self.cut = True
+            return whole[: self._limit] + "…"
+        return whole + "…" if self.is_exhausted else whole
+
+    def whole(self, value: object) -> str:
+        """Return all that was printed, which may be more than the limit."""
         self._print(value, 0)
-        text = "".join(self._parts)
-        return text + "…" if self.cut and self._left <= 0 else text
+        self._parts = ["".join(self._parts)]
+        return self._parts[0]
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Tell whether the budget came to its end before the value did."""
+        return self.cut and self._left <= 0
 
     def _put(self, text: str) -> None:
+        if len(text) > self._left and self._is_foreign and self._keep > 0:
+            self._left, self._keep = self._left + self._keep, 0
         if len(text) > self._left:
             self.cut = True
             text, self._left = text[: max(self._left, 0)], 0
@@ -119,12 +151,15 @@ class Printer:
             self._put(f", … {left} more" if shown else f"… {left} more")
 
     def _other(self, value: object) -> str:
-        if self._safe:
-            return outline(value)
+        return self._show(value)
+
+    def _shown(self, value: object) -> str:
+        """Print a value in its own way; what it does wrong is told, not raised."""
         if type(value) is bytearray and len(value) > self._left:
             self.cut = True
             return _repr(value[: max(self._left, 0)])
         try:
+            self._is_foreign = True
             text = _repr(value)
             return text if type(text) is str else str.__str__(text)
         except KeyboardInterrupt:
@@ -134,12 +169,47 @@ class Printer:
             return f"<{class_name(type(value))} object at {id(value):#x}, its __repr__ raised {reason}>"
 
 
-def printed(value: object, limit: int) -> tuple[str, bool]:
-    """Return the printed value and whether it was cut; code of its own may run."""
+class Printed(NamedTuple):
+    """A printed value: what is shown of it, whether that was cut, its length, and the text that is kept.
+
+    The length is None where the budget was enough, and 0 where it is not known.
+    """
+
+    text: str
+    cut: bool = False
+    length: int | None = None
+    kept: str = ""
+
+
+def printed(value: object, limit: int) -> Printed:
+    """Print a value within a limit; code of its own may run.
+
+    Where it has, and there is more, some more is printed and kept: to print it again later might give
+    another text, and would run that code again.
+    """
     if type(value) is int and value.bit_length() <= min(limit, _SMALL):
-        return _repr(value), False
-    printer = Printer(limit)
-    return printer.text(value), printer.cut
+        return Printed(_repr(value))
+    printer = Printer(limit, keep=_KEPT)
+    whole = printer.whole(value)
+    if len(whole) <= limit and not printer.is_exhausted:
+        return Printed(whole, printer.cut)
+    is_whole = not printer.is_exhausted
+    length = len(whole) if is_whole else _length(value)
+    kept = whole if len(whole) > limit else ""
+    return Printed(whole[:limit] + "…", cut=True, length=length, kept=kept)
+
+
+def _length(value: object) -> int:
+    """Return the length of a printed text or of bytes, 0 for anything else."""
+    if (type(value) is str or type(value) is bytes) and len(value) <= _MEASURED:
+        return len(_repr(value))
+    return 0
+
+
+def printed_again(value: object, limit: int, show: Show) -> tuple[str, bool]:
+    """Print a value with another way to show what has a way of its own; tell whether it was cut."""
+    printer = Printer(limit, show=show)
+    return printer.whole(value), printer.is_exhausted
 
 
 def outline(value: object) -> str:  # noqa: PLR0911 - one for each kind

@@ -40,6 +40,7 @@ from .codes import (
     SET_LOCAL,
     SUPER,
     Corpus,
+    Names,
     Step,
     Unit,
     evaluated_units,
@@ -47,7 +48,7 @@ from .codes import (
     steps,
 )
 from .names import Found, resolve
-from .places import USERS, file_of, is_ours, shown_file, tier_of
+from .places import USERS, is_ours, shown_file, tier_of
 from .protocol import Request, RequestError, optional_text, text
 from .session import Reply, Session
 from .words import Page, folded, unwrapped, with_article
@@ -63,6 +64,8 @@ _WRAPPING = WRAPPERS | kinds(
     functools._lru_cache_wrapper,  # noqa: SLF001 - the type has no public name
     types.MethodType,
 )
+# How something is used; of several uses in one definition the first of these is told.
+_WAYS = ("calls", "sets", "reads", "decorates", "imports")
 _NULL_FOLLOWS = sys.version_info >= (3, 13)
 _corpus = Corpus()
 Row = dict[str, object]
@@ -90,14 +93,13 @@ def who_calls(session: Session, request: Request) -> Reply:
     if not callable(found.value) and id(type(found.value)) not in _CALLABLE:
         kind = with_article(class_name(type(found.value)))
         raise RequestError("TypeError", f"{found.name} is not callable: it is {kind}; see who_references.")
-    rows = [row for row in _search(session, found) if row["how"] not in ("imports", "sets")]
-    return _report(found.name, "called by", rows)
+    return _report(found.name, "called by", _search(session, found, ("calls", "decorates", "reads")))
 
 
 def who_references(session: Session, request: Request) -> Reply:
     """List the code that reads, sets, calls or imports what a name stands for."""
     found = resolve(session, text(request, "variable"), optional_text(request, "package"))
-    return _report(found.name, "referenced by", list(_search(session, found)))
+    return _report(found.name, "referenced by", _search(session, found, _WAYS))
 
 
 class Target:
@@ -128,9 +130,10 @@ class Target:
             return unwrapped(thing) is self.inner
         return False
 
-    def aliases(self, space: Space) -> list[str]:
+    def aliases(self, names: Names) -> set[str]:
         """Return the names under which a module holds it."""
-        return [name for name, value in space.items() if self.is_met(value)]
+        found = {*names.held.get(id(self.value), ()), *names.held.get(id(self.inner), ())}
+        return {name for name in found if self.is_met(names.space[name])}
 
     def is_at(self, space: Space, name: object) -> bool:
         """Tell whether the name in this namespace is the very variable that was asked for."""
@@ -150,11 +153,16 @@ class Trace:
     def __init__(self, target: Target, module: object, space: Space, aliases: set[str]) -> None:
         self._target, self._module, self._space, self._aliases = target, module, space, aliases
         self._home = _raw(module)
+        self._is_deep = False
+        # What imports in the body of the module mean, also in branches that were not taken.
+        self._imports: Space = {}
         self.hits: list[Hit] = []
 
     def run(self, unit: Unit, cls: object) -> list[Hit]:
         """Return the uses in the unit; the class is the one whose method or body it is, if any."""
         self.hits = []
+        # What is inside of the body of a class or module is a unit of its own.
+        self._is_deep = not unit.is_body
         receiver = _receiver(unit, cls)
         known: Space = {receiver: Self(cls)} if receiver else {}  # type: ignore[arg-type]  # a class
         self._walk(unit.code, known, cls if unit.is_body else None)
@@ -170,8 +178,8 @@ class Trace:
                 how = hit if hit in ("sets", "imports") else _how(step, following, state)
                 self.hits.append(Hit(line_at(code, step.place), hit != "?", how))
             state.after(step)
-        for part in code.co_consts:
-            if type(part) is types.CodeType and code.co_flags & 1:
+        for part in code.co_consts if self._is_deep else ():
+            if type(part) is types.CodeType:
                 inner = {name: value for name, value in state.known.items() if name in part.co_freevars}
                 self._walk(part, inner, None)
 
@@ -197,15 +205,19 @@ class Trace:
 
     def _load(self, name: str, state: "_State") -> str | None:
         own = class_space(state.body).get(name, MISSING) if is_class(state.body) else MISSING  # type: ignore[arg-type]  # a class
-        value = own if own is not MISSING else self._space.get(name, vars(builtins).get(name, MISSING))
-        state.holder = value
-        if self._target.is_at(self._home, name) or name in self._aliases or self._target.is_met(value):  # type: ignore[arg-type]  # a dict
-            return ""
-        return None
+        if own is not MISSING:
+            state.holder = own
+            return "" if self._target.is_met(own) else None
+        value = self._space.get(name, vars(builtins).get(name, MISSING))
+        state.holder = self._imports.get(name, MISSING) if value is MISSING else value
+        is_named = self._target.is_at(self._home, name) or name in self._aliases  # type: ignore[arg-type]  # a dict
+        return "" if is_named or self._target.is_met(state.holder) else None
 
     def _store(self, name: str, state: "_State") -> str | None:
         if self._is_the_one(state.imported, state.taken):
             self._aliases.add(name)
+        if state.imported is not MISSING and state.holder is not MISSING:
+            self._imports[name] = state.holder
         is_here = self._target.is_at(self._home, name) and not is_class(state.body)  # type: ignore[arg-type]  # a dict
         return "sets" if is_here and not self._target.is_definition and not state.taken else None
 
@@ -250,6 +262,8 @@ class _State:
         self.path = ""
         self.taken = ""
         self.null = 0
+        # Whether the arguments of `super(…)` are being loaded.
+        self.is_super = False
         self.constants: list[object] = []
 
     def after(self, step: Step) -> None:
@@ -263,11 +277,12 @@ class _State:
                 self.known.pop(name, None)
         if kind == CONSTANT:
             self.constants = [*self.constants[-1:], step.name]
-        # 1 right after the mark of a call, 2 while the function to be called is being loaded.
+        # 1 right after the mark of a call, 2 while the function to be called is being loaded, 3 while it is
+        # loaded from what another call gives, as in `super().name(*rest)`.
         if kind in (GLOBAL, LOCAL):
-            self.null = 2 if self.null == 1 or step.is_call else 0
+            self.null = 3 if self.null == 1 and step.is_call else 2 if self.null == 1 or step.is_call else 0
         elif kind != ATTRIBUTE:
-            self.null = int(kind == NULL)
+            self.null = int(kind == NULL) or (3 if kind == CALL and self.null > 2 else 0)  # noqa: PLR2004 - see above
         self.taken = str(step.name) if kind == FROM else ""
         if kind == CALL:
             self.holder = self._called()
@@ -275,13 +290,14 @@ class _State:
             self.holder = MISSING
             if kind not in (SET_LOCAL, SET_GLOBAL):
                 self.imported = MISSING
+        self.is_super = self.holder is super or (self.is_super and kind in (GLOBAL, LOCAL))
 
     def _called(self) -> object:
         """Return what is known of the value of a call: only that of `super()`."""
         if type(self.holder) is Self and self.holder.is_super:
             return self.holder  # 3.11 has two instructions for a call
         owner = next((each for each in self.known.values() if type(each) is Self), None)
-        return Self(owner.cls, is_super=True) if self.holder is super and owner is not None else MISSING
+        return Self(owner.cls, is_super=True) if self.is_super and owner is not None else MISSING
 
 
 def _how(step: Step, following: Step | None, state: _State) -> str:
@@ -291,7 +307,7 @@ def _how(step: Step, following: Step | None, state: _State) -> str:
         return "reads"
     if step.is_call or (following is not None and following.kind == NULL and _NULL_FOLLOWS):
         return "calls"
-    if state.null and not _NULL_FOLLOWS:
+    if (state.null > 1 if step.kind == ATTRIBUTE else state.null == 1) and not _NULL_FOLLOWS:
         return "calls"
     code = following.name if following is not None and following.kind == CONSTANT else None
     is_decorator = type(code) is types.CodeType and not code.co_name.startswith("<")
@@ -329,26 +345,34 @@ def _receiver(unit: Unit, cls: object) -> str:
     return "" if is_static else unit.code.co_varnames[0]
 
 
-def _search(session: Session, found: Found) -> Iterator[Row]:
+def _search(session: Session, found: Found, ways: tuple[str, ...]) -> list[Row]:
+    """Return the definitions that use the target in one of these ways."""
     target = Target(found)
-    for name, module, space, units in _modules_with_units(session):
-        aliases = set(target.aliases(space))
-        wanted = target.names | aliases
-        trace = Trace(target, module, space, aliases)
-        for unit in units:
+    rows: dict[tuple[str, str], tuple[Unit, list[Hit]]] = {}
+    modules = list(_loaded(session))
+    aliases = {name: target.aliases(names) for name, _module, names in modules}
+    # A module may be asked for it by a name that another one gave it.
+    renamed = [names.renamed.get(id(target.inner), set()) for _name, _module, names in modules]
+    everywhere = target.names.union(*aliases.values(), *renamed)
+    for name, module, names in modules:
+        wanted = set(everywhere)
+        trace = Trace(target, module, names.space, aliases[name])
+        for unit in _units(session, name, module, names.space, wanted):
             if not wanted.isdisjoint(unit.names):
-                hits = trace.run(unit, _class_of(unit, name, space))
+                hits = [hit for hit in trace.run(unit, _class_of(unit, name, names.space)) if hit.how in ways]
                 if hits:
-                    yield _row(unit, hits)
-                wanted |= aliases
+                    # One name may be defined twice, in both branches of a condition.
+                    rows.setdefault((unit.label, unit.code.co_filename), (unit, []))[1].extend(hits)
+                wanted |= aliases[name]
+    return [_row(unit, hits) for unit, hits in rows.values()]
 
 
 def _row(unit: Unit, hits: list[Hit]) -> Row:
     exact = [hit for hit in hits if hit.is_exact] or hits
-    ways = sorted({hit.how for hit in exact}, key=("calls", "sets", "reads", "decorates", "imports").index)
     row: Row = {"name": unit.label, "file": unit.code.co_filename, "line": exact[0].line}
     row["lines"] = sorted({hit.line for hit in exact})
-    return {**row, "match": "exact" if exact[0].is_exact else "by-name", "how": ways[0]}
+    how = min({hit.how for hit in exact}, key=_WAYS.index)
+    return {**row, "match": "exact" if exact[0].is_exact else "by-name", "how": how}
 
 
 def _class_of(unit: Unit, module: str, space: Space) -> object:
@@ -363,31 +387,28 @@ def _class_of(unit: Unit, module: str, space: Space) -> object:
     return found if is_class(found) else None
 
 
-def _modules_with_units(session: Session) -> Iterator[tuple[str, object, Space, Iterable[Unit]]]:
-    """Give every module once, though some are loaded under two names."""
+def _loaded(session: Session) -> Iterator[tuple[str, object, Names]]:
+    """Give every module with its names, once, though some are loaded under two names."""
     seen: set[int] = set()
     for name, module in [("__main__", session.main), *list(_modules.items())]:
         if type(name) is str and is_module(module) and not is_ours(name) and id(module) not in seen:
-            space = module_space(module)
-            own = space.get("__name__")
-            if type(own) is str and own != name and _modules.get(own) is module:
-                continue
-            seen.add(id(module))
-            yield name, module, space, _units(session, name, module)
+            names = _corpus.names(name, module)
+            own = names.space.get("__name__")
+            if type(own) is not str or own == name or _modules.get(own) is not module:
+                seen.add(id(module))
+                yield name, module, names
 
 
-def _units(session: Session, name: str, module: object) -> Iterable[Unit]:
+def _units(session: Session, name: str, module: object, space: Space, wanted: set[str]) -> Iterable[Unit]:
     """Return the code of a module: from its file, else from the functions that it holds."""
-    units = None if name == "__main__" or _is_changed(session, name) else _corpus.units(name, module)
-    if units is not None:
-        return units
-    is_compiled = file_of(module).endswith(".so") or name in sys.builtin_module_names
-    return [] if is_compiled else evaluated_units(name, module_space(module))
-
-
-def _is_changed(session: Session, name: str) -> bool:
-    """Tell whether the file of a module says something else than what was loaded from it."""
-    return tier_of(name) == USERS and session.definitions.origins.is_changed(name)
+    file = space.get("__file__")
+    source = file if type(file) is str and name != "__main__" else ""
+    found = _corpus.units(name, module, source, session.definitions.origins)
+    if found is not None:
+        units, names = found
+        return [] if wanted.isdisjoint(names) else units
+    is_compiled = source.endswith(".so") or name in sys.builtin_module_names
+    return [] if is_compiled else evaluated_units(name, space)
 
 
 def _report(name: str, verb: str, found: list[Row]) -> Reply:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from . import classes, introspection, listings, operations, places, references, systems
+from . import classes, introspection, listings, objects, operations, places, references, systems
 from .anatomy import short_name
 from .confinement import NotConfinedError, Witness, confine, shield
 from .diagnostics import message_of
@@ -50,7 +50,8 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "class_slots": classes.class_slots,
     "class_hierarchy": classes.class_hierarchy,
     "macroexpand": operations.expand,
-    "inspect": introspection.inspect_object,
+    "inspect": objects.inspect_object,
+    "print_value": objects.print_value,
 }
 _RUNNING = ("eval", "compile", "load_system", "undo_definitions")
 _UNSUPPORTED = "A Python process cannot be saved to a file; evaluate its definitions again in a new one."

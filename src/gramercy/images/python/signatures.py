@@ -5,6 +5,7 @@ counts only where it is one of `inspect.Signature` itself. No code of the user's
 """
 
 import ast
+import enum
 import functools
 import inspect
 import sys
@@ -29,7 +30,7 @@ from .anatomy import (
     short_name,
     text_signature,
 )
-from .places import lines_of, parsed
+from .places import lines_of, parsed, place_of
 from .printing import preview, shorten
 
 _VARARGS, _VARKEYWORDS = 0x04, 0x08
@@ -37,8 +38,12 @@ _VARARGS, _VARKEYWORDS = 0x04, 0x08
 _UNWRAPPED = 10
 # Characters of a default and of an annotation; levels of brackets in one.
 _DEFAULT, _ANNOTATION, _NESTED = 60, 200, 8
+# Characters of a whole list: the longest that people write by hand have some 2,000.
+_LONGEST = 4000
 # Lines of the longest head of a function that is read for its annotations.
 _HEAD = 80
+# Lines of the longest class that is read for them.
+_BODY = 1000
 _EAGER_ANNOTATIONS = sys.version_info < (3, 14)
 _CACHED = functools._lru_cache_wrapper  # noqa: SLF001 - the type has no public name
 _PARTIAL = {name: vars(functools.partial)[name].__get__ for name in ("func", "args", "keywords")}
@@ -46,8 +51,9 @@ _PARAMETER = {
     name: vars(inspect.Parameter)[f"_{name}"].__get__ for name in ("name", "kind", "default", "annotation")
 }
 _EMPTY = inspect.Parameter.empty
+_SIZED = (list, tuple, dict, set, frozenset)
 _ONLY, _EITHER, _REST, _KEYWORD, _MORE = range(5)
-_BOUND = kinds(types.BuiltinFunctionType, types.MethodWrapperType)
+_BOUND = kinds(types.BuiltinFunctionType, types.MethodWrapperType, types.ClassMethodDescriptorType)
 _PLAIN_MAKERS = (vars(object)["__init__"], vars(object)["__new__"])
 _TYPE_CALL = vars(type)["__call__"]
 _overloads: Any = getattr(typing, "_overload_registry", {})
@@ -89,7 +95,10 @@ class Signature(NamedTuple):
             texts.append(parameter.written())
         if self.parameters and kind == _ONLY:
             texts.append("/")
-        return f"({', '.join(texts)})" + (f" -> {self.returned}" if self.returned else "")
+        inside = ", ".join(texts)
+        if len(inside) > _LONGEST:
+            inside = inside[:_LONGEST].rpartition(", ")[0] + f", … of {len(self.parameters)} parameters"
+        return f"({inside})" + (f" -> {self.returned}" if self.returned else "")
 
     def without_first(self) -> "Signature":
         """Leave out the argument that a bound method has been given already."""
@@ -136,6 +145,8 @@ def _of_function(function: Any, depth: int) -> Any:
     given = space.get("__signature__", MISSING)
     if type(given) is inspect.Signature:
         return _of_given(given)
+    if type(space.get("__text_signature__")) is str:
+        return _from_text(str(space["__text_signature__"]), is_bound=False)
     inner = space.get("__wrapped__", MISSING)
     if inner is not MISSING:
         found = signature_of(inner, depth + 1)
@@ -167,7 +178,17 @@ def from_code(function: types.FunctionType) -> Signature:
 
 
 def _default(given: dict[str, object], name: str) -> str:
-    return preview(given[name], _DEFAULT) if name in given else ""
+    return default_text(given[name]) if name in given else ""
+
+
+def default_text(value: object) -> str:
+    """Write a default; one that is long is cut so that its quotes and brackets stay closed."""
+    text = preview(value, _DEFAULT)
+    if not text.endswith("…"):
+        return text
+    if type(value) is str or type(value) is bytes:
+        return f"{text[:-1]}…{repr(value)[-1]}"
+    return f"<{class_name(type(value))} with {len(value)} items>" if type(value) in _SIZED else text  # type: ignore[arg-type]  # sized
 
 
 def notes_of(function: types.FunctionType) -> dict[str, str]:
@@ -213,6 +234,9 @@ def _of_class(cls: type, depth: int) -> Any:
     given = class_space(cls).get("__signature__", MISSING)
     if type(given) is inspect.Signature:
         return _of_given(given)
+    if is_kind(cls, enum.EnumMeta) and plain(class_space(cls).get("_member_map_")):
+        # Its metaclass also takes what makes a new enum, which one with members refuses.
+        return Signature([Parameter("value", _EITHER)])
     call = class_attribute(type(cls), "__call__")
     if call is not _TYPE_CALL and type(call) is types.FunctionType:
         return _shifted(_of_function(call, depth + 1))
@@ -242,7 +266,7 @@ def _of_given(given: inspect.Signature) -> Signature:
             note, default = _PARAMETER["annotation"](each), _PARAMETER["default"](each)
             texts = (
                 "" if note is _EMPTY else annotation_text(note),
-                "" if default is _EMPTY else preview(default, _DEFAULT),
+                "" if default is _EMPTY else default_text(default),
             )
             found.append(Parameter(str(_PARAMETER["name"](each)), int(_PARAMETER["kind"](each)), *texts))
     returned = space.get("_return_annotation", _EMPTY)
@@ -278,7 +302,7 @@ def _narrowed(found: Any, taken: int, given: dict[str, object]) -> Any:
         is_named = is_named or (parameter.name in given and parameter.kind == _EITHER)
         if is_named and parameter.kind == _REST:
             continue
-        default = preview(given[parameter.name], _DEFAULT) if parameter.name in given else parameter.default
+        default = default_text(given[parameter.name]) if parameter.name in given else parameter.default
         kind = _KEYWORD if is_named and parameter.kind == _EITHER else parameter.kind
         left.append(parameter._replace(default=default, kind=kind))
     return Signature(left, found.returned)
@@ -372,7 +396,7 @@ def annotation_text(note: object, depth: int = 0) -> str:  # noqa: PLR0911 - one
     if is_class(note):
         return class_name(note).removeprefix("typing.")  # type: ignore[arg-type]  # seen to be one
     if type(note) is list or type(note) is tuple:
-        return f"[{_listed(note, depth)}]"
+        return f"[{_listed(note, depth)}]" if type(note) is list else f"({_listed(note, depth)})"
     return (
         _of_typing(note, depth)
         if module_of(type(note)) in ("typing", "typing_extensions")
@@ -436,7 +460,34 @@ def _union(arguments: tuple[object, ...], depth: int) -> str:
     return f"Union[{', '.join(texts)}]"
 
 
-def annotations_of(space: dict[str, object]) -> dict[str, str]:
-    """Return the annotations that a class holds as texts; from 3.14 on those computed already."""
-    notes = space.get("__annotations__" if _EAGER_ANNOTATIONS else "__annotations_cache__")
+def annotations_of(cls: type) -> dict[str, str]:
+    """Return the annotations of a class as texts; from 3.14 on as written, unless computed already."""
+    notes = class_space(cls).get("__annotations__" if _EAGER_ANNOTATIONS else "__annotations_cache__")
+    if type(notes) is not dict and not _EAGER_ANNOTATIONS:
+        place = place_of(cls)
+        return class_notes_in_source(*place) if place is not None else {}
     return {key: annotation_text(note) for key, note in plain(notes).items()}
+
+
+def class_notes_in_source(file: str, first: int) -> dict[str, str]:
+    """Read the annotations in the body of a class that begins on this line, with its decorators."""
+    lines = lines_of(file)[first - 1 :][:_BODY]
+    margin = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
+    is_inside = False
+    text = ""
+    for line in lines:
+        bare = line.lstrip()
+        if (
+            is_inside
+            and bare
+            and len(line) - len(bare) <= margin
+            and not bare.startswith((")", "]", "}", "#"))
+        ):
+            break
+        is_inside = is_inside or bare.startswith("class ")
+        text += line[margin:] if line[:margin].isspace() or not margin else line
+    tree = parsed(text)
+    node = tree.body[0] if tree is not None and tree.body else None
+    body = node.body if isinstance(node, ast.ClassDef) else []
+    found = [each for each in body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+    return {each.target.id: _unquoted(ast.unparse(each.annotation)) for each in found}  # type: ignore[union-attr]  # a name

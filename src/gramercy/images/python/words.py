@@ -26,7 +26,7 @@ from .anatomy import (
 PAGE = 8000
 # Room for the line that says what was left out.
 _LAST = 300
-_GENERATOR, _COROUTINE, _ITERABLE, _ASYNC_GENERATOR = 0x20, 0x80, 0x100, 0x200
+_GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
 _BUILT_IN = {
     id(types.BuiltinFunctionType): "built-in function",
     id(types.MethodDescriptorType): "built-in method",
@@ -92,7 +92,7 @@ def function_word(function: types.FunctionType, *, in_class: bool) -> str:
         return f"async generator {noun}"
     if flags & _COROUTINE:
         return f"async {noun}"
-    return f"generator {noun}" if flags & _GENERATOR and not flags & _ITERABLE else noun
+    return f"generator {noun}" if flags & _GENERATOR else noun
 
 
 def class_word(cls: type) -> str:  # noqa: PLR0911 - one for each kind

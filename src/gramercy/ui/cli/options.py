@@ -139,7 +139,7 @@ def add_environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def told_settings(options: dict[str, Any]) -> Settings:
     """Take what was said about an image out of the options of a command."""
-    from gramercy.images.environment import Network
+    from gramercy.images.environment import Files, Network
     from gramercy.workbench.settings import Settings, read_port, read_variable
 
     told = {name: options.pop(name, None) for name in OPTION_NAMES}
@@ -153,6 +153,7 @@ def told_settings(options: dict[str, Any]) -> Settings:
         env=dict(_read(read_variable, told["env"] or (), "--env")),
         publish=tuple(_read(read_port, told["publish"], "--publish")) if told["publish"] else None,
         network=Network(told["network"]) if told["network"] else None,
+        files=Files(told["files"]) if told["files"] else None,
     )
 
 
@@ -195,9 +196,14 @@ def _lasting(name: str, value: Any) -> str:
 
 OPTION_NAMES = (
     *("python", "paths", "registries", "init", "memory"),
-    *("timeout", "env", "publish", "network"),
+    *("timeout", "env", "publish", "network", "files"),
 )
 _ENVIRONMENT_OPTIONS = (
+    click.option(
+        "--files",
+        type=click.Choice(["read", "write"]),
+        help="What evaluated code may do with the files of the project; by default write.",
+    ),
     click.option(
         "--network",
         type=click.Choice(["none", "open"]),

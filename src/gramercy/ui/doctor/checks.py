@@ -27,6 +27,7 @@ from gramercy.images.sbcl import INSTALL, find_sbcl, sbcl_version
 from gramercy.ui.cli.options import add_environment_options, timeout_option, told_settings
 from gramercy.ui.cli.terminal import json_text, visible
 from gramercy.ui.clients.base import Machine, own_command
+from gramercy.ui.clients.known import CLIENTS
 from gramercy.ui.doctor.entries import examine_entries
 from gramercy.ui.doctor.escapes import Arena, not_confined, run_escapes
 from gramercy.ui.doctor.handshake import ERAS, Conversation, converse
@@ -123,7 +124,13 @@ def examine() -> Iterator[Finding]:
         yield from _image(language, confinement)
     for era in ERAS:
         yield _server(era)
-    yield from _entries(Path.cwd())
+    has_entries = False
+    for finding in _entries(Path.cwd()):
+        has_entries = True
+        yield finding
+    if not has_entries:
+        advice = "gramercy install --client NAME --write adds one"
+        yield Finding("clients", Status.OK, f"no entry of gramercy in the settings of {len(CLIENTS)}", advice)
 
 
 def _entries(project: Path) -> Iterator[Finding]:
@@ -284,6 +291,7 @@ def _configured(configuration: Configuration) -> Iterator[Finding]:
     environment = configuration.environment
     memory = "the default" if environment.memory_mb is None else f"{environment.memory_mb} MB"
     parts = [f"timeout {configuration.timeout:g} s", f"memory {memory}", f"network {environment.network}"]
+    parts += ["files read-only"] if environment.files == "read" else []
     parts += [f"published {port.outer}:{port.inner}" for port in environment.publish]
     parts += [f"variable {name}" for name in environment.variables]
     parts += [f"init {environment.init}"] if environment.init is not None else []
