@@ -271,6 +271,24 @@
         (state (internal-function "CLASSOID-STATE" "SB-KERNEL")))
     (and classoid state (eq :sealed (ignore-errors (funcall state (funcall classoid class)))))))
 
+(defconstant +methods-named+ 12 "Generic functions named in what is told of a class; the others are counted.")
+
+(defun class-methods-line (class)
+  "Return the line about generic functions with methods for CLASS, accessors and SBCL's own aside, or NIL.
+Asked of SBCL's own kinds of classes and generic functions only: others may answer by the user's methods."
+  (when (member (class-name (class-of class)) '(standard-class structure-class built-in-class sb-pcl::condition-class))
+    (let* ((names (loop for method in (ignore-errors (sb-mop:specializer-direct-methods class))
+                        for generic = (sb-mop:method-generic-function method)
+                        unless (or (null generic)
+                                   (typep method 'sb-mop:standard-accessor-method)
+                                   (not (eq (class-of generic) (find-class 'standard-generic-function)))
+                                   (member (method-owner generic method) '(:system :ours)))
+                          collect (expression-text (sb-mop:generic-function-name generic))))
+           (sorted (sort (remove-duplicates names :test #'string=) #'string<))
+           (told (subseq sorted 0 (min +methods-named+ (length sorted)))))
+      (and told
+           (format nil "  methods: ~{~a~^, ~}~[~:;~:*, … ~:d more~]" told (- (length sorted) (length told)))))))
+
 (defun class-description (symbol)
   "Return the lines about the class SYMBOL."
   (let ((class (find-class symbol nil)))
@@ -289,6 +307,7 @@
                      (and (direct-subclasses class) (format nil "  s~a" (subseq line 1))))
                   ,(and slots (format nil "  ~:[own slots~;slots~]:" (typep class 'structure-class)))
                   ,@(bounded-lines (slot-lines slots class "    ") +methods-room+ "slots: see class_slots")
+                  ,(class-methods-line class)
                   ,(origin-line (class-place class) :type symbol)))))))
 
 (defun type-description (symbol)
