@@ -37,7 +37,9 @@ def listed_tools():
     """Return the tools as a client sees them; nothing is started for that."""
     images = tuple(f"{name}={language}" for name, language in IMAGES.items())
     server = open_server(Service(images=images, toolsets=tuple(TOOLSETS)))
-    answer = server.engine.handle(Peer(), b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}')
+    answer = server.engine.handle(
+        Peer(version="2025-11-25"), b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
+    )
     assert isinstance(answer, bytes)
     return {tool["name"]: tool for tool in json.loads(answer)["result"]["tools"]}
 
