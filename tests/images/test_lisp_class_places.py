@@ -26,6 +26,9 @@ this) |#
 (print "a string (with one)")
 
 (defmethod weigh ((thing fruit)) 1)
+(defun spoil (fruit)
+  (flet ((rot (x) (1+ (error "~a is bad" x))))
+    (1+ (rot fruit))))
 (eval-when (:load-toplevel) (defclass deep () ()))
 """
 
@@ -34,6 +37,7 @@ def line_of(text):
     return PROGRAM[: PROGRAM.index(text)].count("\n") + 1
 
 
+@pytest.mark.contract("answers.lisp.definition-lines")
 def test_the_line_is_that_of_the_form(tmp_path):
     """Answers: every place as file:line; comments, strings and forms of other systems do not mislead."""
     (tmp_path / "orchard.lisp").write_text(PROGRAM)
@@ -46,6 +50,12 @@ def test_the_line_is_that_of_the_form(tmp_path):
         assert f"orchard.lisp:{line_of('(defclass fruit')}" in str(fruit)
         assert f"orchard.lisp:{line_of('(defgeneric')}" in str(weigh)
         assert f"orchard.lisp:{line_of('(defmethod')}" in str(weigh)
+        assert "methods: ORCHARD::WEIGH" in str(fruit)
+        fault = image.evaluate("(1+ (orchard::spoil 3))").error
+        assert fault is not None
+        frames = fault.backtrace
+        assert f"(SPOIL 3) in orchard.lisp:{line_of('(defun spoil')}" in "\n".join(frames)
+        assert not any("orchard.lisp" in frame for frame in frames if "(EVAL" in frame)
         # Inside of another form the place is not sure: the file alone is told.
         assert "orchard.lisp" in str(deep)
         assert "orchard.lisp:" not in str(deep)

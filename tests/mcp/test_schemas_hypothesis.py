@@ -37,7 +37,9 @@ def listed_tools():
     """Return the tools as a client sees them; nothing is started for that."""
     images = tuple(f"{name}={language}" for name, language in IMAGES.items())
     server = open_server(Service(images=images, toolsets=tuple(TOOLSETS)))
-    answer = server.engine.handle(Peer(), b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}')
+    answer = server.engine.handle(
+        Peer(version="2025-11-25"), b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
+    )
     assert isinstance(answer, bytes)
     return {tool["name"]: tool for tool in json.loads(answer)["result"]["tools"]}
 
@@ -120,7 +122,12 @@ def call(client, name, arguments):
     answer = client.ask("tools/call", name=name, arguments=arguments)
     assert set(answer) == {"jsonrpc", "id", "result"}, answer
     result = answer["result"]
-    assert set(result) == {"content", "isError"}
+    wanted = TOOLS[name].get("outputSchema")
+    assert set(result) - {"structuredContent"} == {"content", "isError"}
+    # Whoever promises a schema keeps it; nobody else gives data.
+    assert ("structuredContent" in result) is (wanted is not None and not result["isError"])
+    if "structuredContent" in result:
+        jsonschema.validate(result["structuredContent"], wanted)
     assert [block["type"] for block in result["content"]] == ["text"]
     return result["isError"], result["content"][0]["text"]
 

@@ -6,6 +6,8 @@ import asyncio
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -22,7 +24,7 @@ from gramercy.tools.context import Call, enter_call, leave_call
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.core import register_core_tools, register_session_tools
 from gramercy.workbench.audit import LONGEST_DETAIL, MOST_CALLS, AuditJournal
-from gramercy.workbench.deferred import DeferredCatalog, DeferredImage, offers_of
+from gramercy.workbench.deferred import DeferredImage, offers_of
 
 DEFINE = {"sbcl": "(defun cube-of (x) (* x x x))", "python": "def cube_of(x): return x ** 3"}
 CUBE = {"sbcl": "cube-of", "python": "cube_of"}
@@ -219,7 +221,7 @@ def test_the_catalogue_is_filled_when_it_is_first_looked_into_and_that_is_no_cha
     def fill(catalog):
         filled.append(catalog.resource("a://b", "b", lambda: "text"))
 
-    catalog = DeferredCatalog(fill)
+    catalog = Catalog(fill)
     told = []
     catalog.watch(lambda *change: told.append(change))
     catalog.updated("a://b")
@@ -228,7 +230,37 @@ def test_the_catalogue_is_filled_when_it_is_first_looked_into_and_that_is_no_cha
     assert told == [("resource", "a://b")]
     assert catalog.remove("a://b")
     assert (told[-1], len(filled)) == (("resources", ""), 1)
-    assert isinstance(catalog._made(), Catalog)
+
+
+def test_a_catalogue_is_seen_whole_by_a_thread_that_looks_while_it_is_filled():
+    """Performance: filling it late must not show a client half of it."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def fill(catalog):
+        catalog.resource("a://a", "a", lambda: "text")
+        begun.set()
+        assert may_end.wait(30)
+        catalog.resource("a://b", "b", lambda: "text")
+
+    catalog = Catalog(fill)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lambda: list(catalog.resources))
+        assert begun.wait(30)
+        second = pool.submit(lambda: list(catalog.resources))
+        may_end.set()
+        assert first.result(30) == second.result(30) == ["a://a", "a://b"]
+
+
+def test_a_catalogue_that_cannot_be_filled_says_so_each_time():
+    """House: the second client is not shown an empty list instead of the fault."""
+
+    def fill(_catalog):
+        raise ValueError("no offers")
+
+    catalog = Catalog(fill)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no offers"):
+            list(catalog.prompts)
 
 
 def prompt(catalog, prompt_name, **arguments):
@@ -402,4 +434,4 @@ def test_the_modules_of_the_offers_are_not_needed_to_register_them():
     loaded = set(done.stdout.split())
     assert "gramercy.workbench.deferred" in loaded
     late = {f"gramercy.workbench.{name}" for name in ("offers", "prompts")}
-    assert not loaded & {*late, "gramercy.mcp.catalogue", "gramercy.images.live"}
+    assert not loaded & {*late, "gramercy.images.live"}

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from threading import Lock, RLock
+from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote
 
-from gramercy.errors import InvalidToolError
+import msgspec
 
-if TYPE_CHECKING:
-    from gramercy.tools.content import Block
+from gramercy.errors import InvalidToolError
+from gramercy.tools.content import Block  # noqa: TC001 - msgspec reads the types of fields
 
 Change: TypeAlias = Literal["resources", "prompts", "resource"]
 Watcher: TypeAlias = Callable[[Change, str], None]
-_VARIABLE = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE = r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)\}"
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True):
     """Something that can be read under one address; `read` takes nothing and gives text, bytes or blocks."""
 
     uri: str
@@ -35,8 +33,7 @@ class Resource:
     inline: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(msgspec.Struct, frozen=True):
     """A family of resources; `read` takes the variables of the address as a dictionary."""
 
     uri_template: str
@@ -53,8 +50,7 @@ class Template:
         return None if found is None else {name: unquote(value) for name, value in found.groupdict().items()}
 
 
-@dataclass(frozen=True, slots=True)
-class PromptArgument:
+class PromptArgument(msgspec.Struct, frozen=True):
     """One argument of a prompt; all are text."""
 
     name: str
@@ -62,16 +58,14 @@ class PromptArgument:
     required: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PromptMessage:
+class PromptMessage(msgspec.Struct, frozen=True):
     """One message of a prompt."""
 
     role: Literal["user", "assistant"]
     content: Block
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True):
     """A text for a person to start from; `get` takes the arguments and gives text or a list of messages."""
 
     name: str
@@ -82,16 +76,62 @@ class Prompt:
 
 
 class Catalog:
-    """The resources, templates, prompts and completions of a server. Safe to use from several threads."""
+    """The resources, templates, prompts and completions of a server. Safe to use from several threads.
 
-    def __init__(self) -> None:
+    `fill` adds what is there from the start; it is called when the catalogue is first looked into, which is
+    not a change that those who watch are told of.
+    """
+
+    def __init__(self, fill: Callable[[Catalog], object] | None = None) -> None:
         self._lock = Lock()
-        self.resources: dict[str, Resource] = {}
-        self.templates: dict[str, Template] = {}
-        self.prompts: dict[str, Prompt] = {}
-        self.completions: dict[tuple[str, str], Callable[[str, dict[str, str]], Any]] = {}
+        self._resources: dict[str, Resource] = {}
+        self._templates: dict[str, Template] = {}
+        self._prompts: dict[str, Prompt] = {}
+        self._completions: dict[tuple[str, str], Callable[[str, dict[str, str]], Any]] = {}
+        # Reentrant: what fills the catalogue looks into it as well.
+        self._filling = RLock()
+        self._fill = fill
+        self._is_filled = fill is None
         self._watchers: list[Watcher] = []
         self._on_subscription: list[Callable[[], object]] = []
+
+    @property
+    def resources(self) -> dict[str, Resource]:
+        """The resources by address."""
+        self._look()
+        return self._resources
+
+    @property
+    def templates(self) -> dict[str, Template]:
+        """The families of resources by their address with variables."""
+        self._look()
+        return self._templates
+
+    @property
+    def prompts(self) -> dict[str, Prompt]:
+        """The prompts by name."""
+        self._look()
+        return self._prompts
+
+    @property
+    def completions(self) -> dict[tuple[str, str], Callable[[str, dict[str, str]], Any]]:
+        """What completes an argument, by prompt or template and the argument."""
+        self._look()
+        return self._completions
+
+    def _look(self) -> None:
+        if self._is_filled:
+            return
+        with self._filling:
+            fill, self._fill = self._fill, None
+            if fill is None:
+                return
+            try:
+                fill(self)
+            except BaseException:
+                self._fill = fill  # the next one who looks is told as well
+                raise
+            self._is_filled = True
 
     def when_subscribed(self, begin: Callable[[], object]) -> None:
         """Have `begin` called once, when a client first wants to be told that a resource has changed."""
@@ -99,6 +139,7 @@ class Catalog:
 
     def subscribed(self) -> None:
         """Note that a client wants to be told when a resource changes."""
+        self._look()
         waiting, self._on_subscription = self._on_subscription, []
         for begin in waiting:
             begin()
@@ -106,8 +147,9 @@ class Catalog:
     def resource(self, uri: str, name: str, read: Callable[[], Any], **about: Any) -> Resource:
         """Offer a resource; `about` may give description, mime_type and inline."""
         resource = Resource(uri, name, read, **about)
+        self._look()
         with self._lock:
-            self.resources = _sorted({**self.resources, uri: resource})
+            self._resources = _sorted({**self._resources, uri: resource})
         self._changed("resources")
         return resource
 
@@ -116,8 +158,9 @@ class Catalog:
     ) -> Template:
         """Offer a family such as `file:///{+path}`; `{name}` stops at a slash, `{+name}` does not."""
         template = Template(uri_template, name, read, _pattern(uri_template), **about)
+        self._look()
         with self._lock:
-            self.templates = _sorted({**self.templates, uri_template: template})
+            self._templates = _sorted({**self._templates, uri_template: template})
         self._changed("resources")
         return template
 
@@ -131,8 +174,9 @@ class Catalog:
     ) -> Prompt:
         """Offer a prompt; `about` may give description and inline."""
         prompt = Prompt(name, get, arguments=tuple(arguments), **about)
+        self._look()
         with self._lock:
-            self.prompts = _sorted({**self.prompts, name: prompt})
+            self._prompts = _sorted({**self._prompts, name: prompt})
         self._changed("prompts")
         return prompt
 
@@ -141,20 +185,22 @@ class Catalog:
 
         `values` takes what was typed and the other arguments known so far, and gives a list of texts.
         """
+        self._look()
         with self._lock:
-            self.completions = {**self.completions, (name, argument): values}
+            self._completions = {**self._completions, (name, argument): values}
 
     def remove(self, name: str) -> bool:
         """Take away the prompt, resource or template of that name or address; tell whether there was one."""
         kind: Change | None = None
+        self._look()
         with self._lock:
-            if name in self.prompts:
+            if name in self._prompts:
                 kind = "prompts"
-                self.prompts = {key: value for key, value in self.prompts.items() if key != name}
-            elif name in self.resources or name in self.templates:
+                self._prompts = {key: value for key, value in self._prompts.items() if key != name}
+            elif name in self._resources or name in self._templates:
                 kind = "resources"
-                self.resources = {key: value for key, value in self.resources.items() if key != name}
-                self.templates = {key: value for key, value in self.templates.items() if key != name}
+                self._resources = {key: value for key, value in self._resources.items() if key != name}
+                self._templates = {key: value for key, value in self._templates.items() if key != name}
         if kind is not None:
             self._changed(kind)
         return kind is not None
@@ -179,6 +225,8 @@ class Catalog:
         self._watchers.append(watcher)
 
     def _changed(self, change: Change, uri: str = "") -> None:
+        if change != "resource" and not self._is_filled:
+            return
         for watcher in self._watchers:
             watcher(change, uri)
 
@@ -191,7 +239,7 @@ def _pattern(uri_template: str) -> re.Pattern[str]:
     """Compile an address with variables; two of them side by side could be told apart in many ways."""
     pieces: list[str] = []
     end = 0
-    for found in _VARIABLE.finditer(uri_template):
+    for found in re.finditer(_VARIABLE, uri_template):
         between = uri_template[end : found.start()]
         if pieces and not between:
             raise InvalidToolError(f"{uri_template!r:.100}: put a text between two variables")

@@ -8,15 +8,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from gramercy.execution.executor import Executor
     from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, Image, Reply, UndoWay, Watcher
-    from gramercy.mcp import catalogue
-    from gramercy.mcp.catalogue import Catalog, Change
+    from gramercy.mcp.catalogue import Catalog
 
 
 class DeferredImage:
@@ -155,53 +154,16 @@ class DeferredImage:
             self._opened.close()
 
 
-class DeferredCatalog:
-    """A catalogue that is made and filled when it is first looked into, but not to be watched."""
-
-    def __init__(self, fill: Callable[[Catalog], object]) -> None:
-        self._fill = fill
-        self._lock = threading.Lock()
-        self._catalog: Catalog | None = None
-        self._watchers: list[catalogue.Watcher] = []
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(self._catalog or self._made(), attribute)
-
-    def _made(self) -> Catalog:
-        from gramercy.mcp.catalogue import Catalog
-
-        with self._lock:
-            if self._catalog is None:
-                catalog = Catalog()
-                self._fill(catalog)
-                # Only now: filling it is no change that a client has to be told of.
-                catalog.watch(self._tell)
-                self._catalog = catalog
-            return self._catalog
-
-    def watch(self, watcher: catalogue.Watcher) -> None:
-        """Call the watcher after every change."""
-        self._watchers.append(watcher)
-
-    def updated(self, uri: str) -> None:
-        """Tell those who watch a resource that its content has changed."""
-        self._tell("resource", uri)
-
-    def _tell(self, change: Change, uri: str) -> None:
-        for watcher in self._watchers:
-            watcher(change, uri)
-
-
 def offers_of(images: Sequence[Image], executor: Executor, categories: Sequence[str] = ()) -> Catalog:
     """Return what a server of images offers beside tools."""
+    from gramercy.mcp.catalogue import Catalog
 
     def fill(catalog: Catalog) -> None:
         from gramercy.workbench.offers import add_offers
 
         add_offers(catalog, images, executor, categories)
 
-    # What it does not define itself is found in the catalogue when it is looked up.
-    return cast("Catalog", DeferredCatalog(fill))
+    return Catalog(fill)
 
 
 def close_within(seconds: float, images: Iterable[Image]) -> None:

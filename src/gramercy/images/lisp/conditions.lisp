@@ -200,9 +200,23 @@ may be no object at all, and would break the next garbage collection."
                                                (frames-without-arguments)
                                                (frames-with-arguments)))
                   (error () '()))))
-    (loop for frame in frames
-          for number from 0 below +most-frames+
-          collect (format nil "~d: ~a" number (frame-text (named-frame frame condition))))))
+    ;; A file is read once for all frames; where memory is short, or code was stopped anywhere, not at all.
+    (progv '(*file-texts*) (list (make-hash-table :test 'equal))
+      (loop for frame in frames
+            for number from 0 below +most-frames+
+            collect (format nil "~d: ~a~@[ in ~a~]" number (frame-text (named-frame frame condition))
+                            (unless (stopped-anywhere-p condition) (frame-place (frame-name frame))))))))
+
+(defun frame-place (name)
+  "Return FILE:LINE of the definition of the function NAME, of a frame, where it lies in the project; else NIL."
+  (ignore-errors
+   (let* ((inner (and (consp name) (member :in name)))
+          (name (if inner (second inner) name))
+          (source (and (or (symbolp name) (setf-name-p name))
+                       (fboundp name)
+                       (sb-introspect:find-definition-source (fdefinition name))))
+          (pathname (and source (sb-introspect:definition-source-pathname source))))
+     (and pathname (project-file-p (native-name pathname)) (source-place source)))))
 
 (defun condition-suggestions (condition)
   "Return names that may have been meant where CONDITION is about an unknown one."

@@ -30,7 +30,7 @@
 
 (defun documentation-line (object kind)
   "Return the lines about the documentation of OBJECT as KIND, or NIL."
-  (let ((text (ignore-errors (handler-bind ((warning #'muffle-warning)) (documentation object kind)))))
+  (let ((text (plain-documentation object kind)))
     (and (stringp text) (string/= text "")
          (indented (shorten (string-trim '(#\Newline #\Space) text) +longest-documentation+)))))
 
@@ -45,7 +45,7 @@
     (when ask
       (multiple-value-bind (state since replacements) (ignore-errors (funcall ask space name))
         (and state
-             (format nil "  deprecated (~(~a~)) since ~{~@[~a~]~^ ~}~@[, use ~{~a~^ or ~}~]" state since
+             (format nil "  deprecated (~(~a~)) since ~{~a~^ ~}~@[, use ~{~a~^ or ~}~]" state (remove nil since)
                      (mapcar #'shown-name replacements)))))))
 
 (defun bounded-expression (form limit)
@@ -117,7 +117,7 @@
 
 (defun method-line (method)
   "Return the line about METHOD."
-  (let ((documentation (ignore-errors (documentation method t))))
+  (let ((documentation (plain-documentation method t)))
     (format nil "    ~a~@[  ~a~]~@[  ~s~]" (method-label method)
             (source-place (ignore-errors (sb-introspect:find-definition-source method)))
             (and (stringp documentation) (shorten documentation 200)))))
@@ -126,7 +126,7 @@
   "Return the line about METHODS that are SBCL's own, without their places."
   (multiple-value-bind (shown count)
       (fitting (mapcar (lambda (method)
-                         (let ((documentation (ignore-errors (documentation method t))))
+                         (let ((documentation (plain-documentation method t)))
                            (format nil "~a~@[ ~s~]" (method-label method)
                                    (and (stringp documentation) (shorten documentation 200)))))
                        methods)
@@ -271,6 +271,24 @@
         (state (internal-function "CLASSOID-STATE" "SB-KERNEL")))
     (and classoid state (eq :sealed (ignore-errors (funcall state (funcall classoid class)))))))
 
+(defconstant +methods-named+ 12 "Generic functions named in what is told of a class; the others are counted.")
+
+(defun class-methods-line (class)
+  "Return the line about generic functions with methods for CLASS, accessors and SBCL's own aside, or NIL.
+Asked of SBCL's own kinds of classes and generic functions only: others may answer by the user's methods."
+  (when (member (class-name (class-of class)) '(standard-class structure-class built-in-class sb-pcl::condition-class))
+    (let* ((names (loop for method in (ignore-errors (sb-mop:specializer-direct-methods class))
+                        for generic = (sb-mop:method-generic-function method)
+                        unless (or (null generic)
+                                   (typep method 'sb-mop:standard-accessor-method)
+                                   (not (eq (class-of generic) (find-class 'standard-generic-function)))
+                                   (member (method-owner generic method) '(:system :ours)))
+                          collect (expression-text (sb-mop:generic-function-name generic))))
+           (sorted (sort (remove-duplicates names :test #'string=) #'string<))
+           (told (subseq sorted 0 (min +methods-named+ (length sorted)))))
+      (and told
+           (format nil "  methods: ~{~a~^, ~}~[~:;~:*, … ~:d more~]" told (- (length sorted) (length told)))))))
+
 (defun class-description (symbol)
   "Return the lines about the class SYMBOL."
   (let ((class (find-class symbol nil)))
@@ -289,6 +307,7 @@
                      (and (direct-subclasses class) (format nil "  s~a" (subseq line 1))))
                   ,(and slots (format nil "  ~:[own slots~;slots~]:" (typep class 'structure-class)))
                   ,@(bounded-lines (slot-lines slots class "    ") +methods-room+ "slots: see class_slots")
+                  ,(class-methods-line class)
                   ,(origin-line (class-place class) :type symbol)))))))
 
 (defun type-description (symbol)

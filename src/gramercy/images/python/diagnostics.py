@@ -44,6 +44,8 @@ _UNREADABLE = kinds(SyntaxError, IndentationError, TabError)
 _line_of = linecache.getline
 # Names that may have been meant: how many are told, and how many are compared, which takes some milliseconds.
 _NEAR, _COMPARED = 3, 5000
+# Two letters that changed places in a name of four make 0.75; rate and range, which are two words, 0.67.
+_LIKENESS = 0.72
 _close_matches = difflib.get_close_matches
 
 
@@ -165,7 +167,7 @@ def _meant(error: BaseException) -> list[str]:
     near = [
         other for other in known if type(other) is str and 0 < len(other) <= len(name) + 3 and other != name
     ]
-    return _close_matches(name[:100], near[:_COMPARED], _NEAR, 0.65)
+    return _close_matches(name[:100], near[:_COMPARED], _NEAR, _LIKENESS)
 
 
 def _attributes(thing: object) -> list[str]:
