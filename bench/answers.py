@@ -41,7 +41,7 @@ from gramercy.testing.clients import StdioClient
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DOCUMENT = Path("docs/reference/answers.md")
+DOCUMENT = Path(__file__).parents[1] / "docs" / "reference" / "answers.md"
 # A server that is compiled when it first starts.
 PATIENCE = 300.0
 # The usual estimate for English and JSON.
@@ -76,9 +76,7 @@ def main() -> int:
     options = _options()
     with tempfile.TemporaryDirectory(prefix="garden-") as directory:
         project = Path(directory).resolve()
-        (project / "garden.lisp").write_text(LISP_PROGRAM, encoding="utf-8")
-        (project / "garden.asd").write_text(LISP_SYSTEM, encoding="utf-8")
-        (project / "garden.py").write_text(PYTHON_PROGRAM, encoding="utf-8")
+        write_program(project)
         lisp = [_ask(start, LISP) for start in _lisp_servers(options, project)]
         python = [_ask(start, PYTHON) for start in _python_servers(options, project)]
     page = _page(lisp, python, _clojure_list(options.clojure_mcp))
@@ -92,11 +90,18 @@ def main() -> int:
     return 0
 
 
+def write_program(project: Path) -> None:
+    """Write what all servers are asked about."""
+    (project / "garden.lisp").write_text(LISP_PROGRAM, encoding="utf-8")
+    (project / "garden.asd").write_text(LISP_SYSTEM, encoding="utf-8")
+    (project / "garden.py").write_text(PYTHON_PROGRAM, encoding="utf-8")
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.answers", description=__doc__)
     for name in ("cl-mcp", "cl-mcp-server", "libraries", "jupyter", "clojure-mcp"):
         parser.add_argument(f"--{name}", type=Path, metavar="DIR")
-    parser.add_argument("--write", action="store_true", help=f"make {DOCUMENT}")
+    parser.add_argument("--write", action="store_true", help=f"make {DOCUMENT.name}")
     parser.add_argument("--texts", action="store_true", help="print every answer")
     return parser.parse_args()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from argparse import Namespace
 
 import pytest
 
 from bench import answers
-from bench.questions import LISP, LISP_PROGRAM, OURS, PYTHON, PYTHON_PROGRAM
+from bench.questions import LISP, LISP_PROGRAM, OURS, PYTHON
 
 ALL = [*LISP, *PYTHON]
 
@@ -49,14 +50,41 @@ def test_forms_end_where_they_end_and_not_in_a_string():
     ]
 
 
-def test_our_own_server_is_asked_and_the_page_is_made(tmp_path):
-    """Every question finds its tool in the list that clients get."""
-    (tmp_path / "garden.py").write_text(PYTHON_PROGRAM)
-    (start,) = answers._python_servers(Namespace(jupyter=None), tmp_path)
-    server = answers._ask(start, PYTHON)
-    assert {question.ask[OURS][0] for question in PYTHON} <= {tool["name"] for tool in server.tools}
-    assert server.counts(0, PYTHON[0]) == (len("=> 3"), 1)
+def told_on_the_page(language):
+    """Return for each question the facts and the characters that the page gives for our own answer."""
+    page = answers.DOCUMENT.read_text("utf-8").partition(f"\n## {language}\n")[2].partition("\n## ")[0]
+    rows = [row.split("|") for row in page.splitlines() if row.startswith("| ")]
+    return {row[1].strip(): (int(row[3]), int(row[4].replace(",", ""))) for row in rows[1:]}
+
+
+@pytest.mark.contract("answers.facts")
+@pytest.mark.parametrize("language", ["Lisp", "Python"])
+def test_no_answer_tells_less_than_the_page_says(tmp_path, language):
+    """Answers: every question finds its tool in the list that clients get, and no fact is lost again."""
+    if language == "Lisp" and shutil.which("sbcl") is None:
+        pytest.skip("sbcl is not installed")
+    answers.write_program(tmp_path)
+    servers = {"Lisp": answers._lisp_servers, "Python": answers._python_servers}[language]
+    questions = {"Lisp": LISP, "Python": PYTHON}[language]
+    (start,) = servers(Namespace(cl_mcp=None, cl_mcp_server=None, jupyter=None), tmp_path)
+    server = answers._ask(start, questions)
+    assert {question.ask[OURS][0] for question in questions} <= {tool["name"] for tool in server.tools}
+    found = {question.title: server.counts(number, question) for number, question in enumerate(questions)}
+    told = told_on_the_page(language)
+    assert found.keys() == told.keys() - {"together"}
+    fewer = {
+        title: (counts, told[title])
+        for title, counts in found.items()
+        if counts and counts[1] < told[title][0]
+    }
+    assert fewer == {}
+
+
+def test_a_page_says_who_was_not_run():
+    """Figures that nobody measured are not there."""
+    server = answers.Server(OURS, "1", [], ["=> 3", *[None] * (len(PYTHON) - 1)])
     page = answers._page([], [server], (16, 400))
     assert "| evaluate one expression | 1 | 1 | 4 |" in page
+    assert "| an error with its traceback | 7 | no tool | |" in page
     assert re.search(r"\| clojure-mcp \| 16 \| 400 \| 100 \|", page)
     assert "Not run here, so without figures: cl-mcp, cl-mcp-server, jupyter-mcp-server." in page

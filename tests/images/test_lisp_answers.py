@@ -176,18 +176,21 @@ def test_every_fact_of_describe_is_told(library):
     assert compared > 900
 
 
-# Lines that tell where something is defined: DESCRIBE tells a file of functions alone, and no line.
-PLACES = re.compile(r"^ *(/\S*|defined in the session)$|  /\S*|^ *Source file: .*$", re.MULTILINE)
+# What DESCRIBE does not tell: where something is defined, but for the files of functions, and the generic
+# functions that take a class.
+MORE = re.compile(
+    r"^ *(/\S*|defined in the session)$|  /\S*|^ *Source file: .*$|^  methods: .*$", re.MULTILINE
+)
 
 
 @pytest.mark.contract("answers.lisp.shorter")
 def test_descriptions_have_fewer_characters_than_describe(library):
-    """Answers: in fewer characters. Places, which DESCRIBE mostly lacks, are not counted."""
+    """Answers: in fewer characters. What DESCRIBE does not tell at all is not counted."""
     process, packages = library
     longer, ours, theirs = {}, 0, 0
     for name, _parameters, _kind, described in process.names(packages):
-        answer = PLACES.sub("", process.description(name))
-        length = len(PLACES.sub("", described))
+        answer = MORE.sub("", process.description(name))
+        length = len(MORE.sub("", described))
         ours, theirs = ours + len(answer), theirs + length
         # Of what means nothing DESCRIBE prints the name; the answer says that there is nothing more.
         if len(answer) > length and "It has no definition." not in answer:
@@ -269,6 +272,30 @@ def test_callers_in_libraries_are_those_of_sb_introspect(libraries):
         lines = [line for line in reply["text"].splitlines() if line.startswith("  ") and "…" not in line]
         assert all(re.search(r"\.lisp:\d+", line) for line in lines), lines
     assert found > 50
+
+
+@pytest.mark.slow
+def test_the_lines_of_callers_hold_the_calls(libraries):
+    """Answers: every place has file:line.
+
+    Calls that were compiled inline stand on other lines, and so do those that a macro makes.
+    """
+    names = libraries.process.eval(
+        "(dolist (p '(:cl-ppcre :alexandria)) (do-symbols (s p)"
+        ' (when (and (eq (symbol-package s) (find-package p)) (fboundp s)) (format t "~a::|~a|~%" p s))))'
+    )["stdout"].split()
+    held, places = 0, 0
+    for name in names:
+        called = name.split("|")[1].lower()
+        for file, lines in re.findall(
+            r"  (/\S+\.lisp):([\d,]+)", libraries.ask("who_calls", function=name)["text"]
+        ):
+            source = Path(file).read_text("utf-8").splitlines()
+            numbers = [int(number) for number in lines.split(",") if number]
+            places += len(numbers)
+            held += sum(called in source[number - 1].lower() for number in numbers)
+    assert places > 500
+    assert held > 0.85 * places, (held, places)
 
 
 def test_references_to_variables_are_those_of_sb_introspect(standard):

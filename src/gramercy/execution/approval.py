@@ -157,7 +157,7 @@ class _RefusalError(Exception):
         self.refuser = refuser
 
 
-class Gate:
+class ApprovalGate:
     """Lets an attempt pass once it is approved, or makes its refusal."""
 
     __slots__ = ("handler", "recorder", "settings")

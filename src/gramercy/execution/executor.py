@@ -23,7 +23,7 @@ from gramercy.errors import (
     UnknownToolError,
 )
 from gramercy.execution import telemetry
-from gramercy.execution.approval import Gate
+from gramercy.execution.approval import ApprovalGate
 from gramercy.execution.callers import (
     BLOCKING,
     LOOP,
@@ -139,7 +139,7 @@ class Executor:
         )
         self._metrics = Metrics()
         self._recorder = Recorder(self.settings, self._metrics)
-        self._gate = Gate(self.settings, self._recorder, approval_handler)
+        self._gate = ApprovalGate(self.settings, self._recorder, approval_handler)
 
     def execute(self, call: ToolCall | Mapping[str, Any]) -> ToolResult:
         """Run one call and return its result."""
@@ -166,7 +166,7 @@ class Executor:
         to one of the two counts for both.
         """
         derived = copy(self)
-        derived._gate = Gate(self.settings, self._recorder, approval_handler)  # noqa: SLF001 - one of our own
+        derived._gate = ApprovalGate(self.settings, self._recorder, approval_handler)  # noqa: SLF001 - one of our own
         return derived
 
     def execute_tool_calls(self, calls: Iterable[ToolCall | Mapping[str, Any]]) -> list[ToolResult]:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+# The languages in which there are images.
+LANGUAGES = ("sbcl", "python")
+
 
 class Network(StrEnum):
     """What evaluated code may connect to."""

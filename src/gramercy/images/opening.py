@@ -14,7 +14,7 @@ import msgspec
 from gramercy.errors import ImageError, ImageStartError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.cpython import python_findings, python_program
-from gramercy.images.environment import Environment, Files, Network
+from gramercy.images.environment import LANGUAGES, Environment, Files, Network
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
 from gramercy.images.project import check_project, default_language, project_directory
 from gramercy.images.python import landlock
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from gramercy.images.environment import Finding
     from gramercy.images.processes import Program
 
-LANGUAGES = ("sbcl", "python")
 # For the doctor: what each language finds in a project.
 FINDINGS: dict[str, Callable[[Path, Environment], list[Finding]]] = {
     "sbcl": lisp_findings,

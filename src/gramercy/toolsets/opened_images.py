@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
+from gramercy.images.environment import LANGUAGES
 from gramercy.tools.content import ToolOutput
 from gramercy.tools.context import current_call
 from gramercy.toolsets.factory import Workshop, array_of, text
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import ImageSource
 
-LANGUAGES = ("sbcl", "python")
 # For each caller; an image with its checkpoints takes some hundred megabytes.
 MOST_OPEN = 8
 # Long enough for a person to come back from a meeting; an image holds memory while it waits.

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
 
-LANGUAGES = {"sbcl": "lisp"}
+# What a language is called in the names of tools.
+LANGUAGE_WORDS = {"sbcl": "lisp"}
 # How a missing system is signalled by Quicklisp, by ASDF and by Python: frames would tell nothing more.
 MISSING = {
     "QUICKLISP-CLIENT:SYSTEM-NOT-FOUND",
@@ -37,7 +38,7 @@ def session_tools(workshop: Workshop, language: str = "sbcl") -> list[Tool]:
 
 
 def _evaluate(workshop: Workshop, language: str) -> Tool:
-    word = LANGUAGES.get(language, language)
+    word = LANGUAGE_WORDS.get(language, language)
     return _evaluator(workshop, language).make(
         workshop,
         f"evaluate-{word}",

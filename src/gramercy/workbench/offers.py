@@ -24,7 +24,7 @@ from gramercy.tools.context import current_call
 from gramercy.tools.safety import Safety
 from gramercy.toolsets.evaluation import evaluation_tools
 from gramercy.toolsets.factory import Workshop
-from gramercy.toolsets.session import LANGUAGES, session_tools
+from gramercy.toolsets.session import LANGUAGE_WORDS, session_tools
 from gramercy.workbench.audit import AuditJournal
 from gramercy.workbench.deferred import DeferredImage
 from gramercy.workbench.settings import SPOKEN
@@ -396,7 +396,7 @@ def _filled(outline: Outline, shelf: Shelf, given: dict[str, str]) -> str:
 
 def _steps(outline: Outline, shelf: Shelf, language: str) -> list[str]:
     """Write the steps for which there are tools, with numbers."""
-    others = {f"evaluate-{LANGUAGES.get(other, other)}" for other in SPOKEN if other != language}
+    others = {f"evaluate-{LANGUAGE_WORDS.get(other, other)}" for other in SPOKEN if other != language}
     known = {tool.name for tool in shelf.tools()} - others
     found = [(text, [tool for tool in tools.split() if tool in known]) for text, tools in outline.steps]
     there = [text.format(tools=", ".join(tools)) for text, tools in found if tools]

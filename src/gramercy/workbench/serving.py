@@ -16,10 +16,11 @@ import msgspec
 from gramercy import __version__
 from gramercy.errors import SourceError
 from gramercy.images.base import Gallery
+from gramercy.images.environment import LANGUAGES
 from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
 from gramercy.workbench.deferred import DeferredImage, close_within, offers_of
-from gramercy.workbench.settings import LANGUAGES, SPOKEN, read_image_names
+from gramercy.workbench.settings import SPOKEN, read_image_names
 from gramercy.workbench.site import Site
 
 if TYPE_CHECKING:

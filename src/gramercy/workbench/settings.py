@@ -14,7 +14,7 @@ import msgspec
 
 from gramercy.errors import ImageError, InvalidSettingError
 from gramercy.gram.suggestion import suggest
-from gramercy.images.environment import Files, Network, PublishedPort
+from gramercy.images.environment import LANGUAGES, Files, Network, PublishedPort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,8 +23,6 @@ LAST_PORT = 65535
 _NUMBER = re.compile("[0-9]{1,5}")
 # Less leaves hardly anything beside the runtime itself.
 LEAST_MEMORY_MB = 64
-# As in the images room, which is not imported just to list them.
-LANGUAGES = ("sbcl", "python")
 SPOKEN = {"sbcl": "Common Lisp (SBCL)", "python": "Python"}
 # Names of images are part of addresses and are repeated in every listing.
 LONGEST_NAME = 40

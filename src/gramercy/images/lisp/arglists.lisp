@@ -210,7 +210,7 @@ argument was given, say nothing to a caller."
   (let ((defaults (ignore-errors (and (sb-mop:class-finalized-p class) (sb-mop:class-default-initargs class))))
         (texts '()))
     (dolist (slot (told-slots class))
-      (dolist (initarg (slot-initargs slot))
+      (dolist (initarg (remove-if #'internal-name-p (slot-initargs slot)))
         (let ((default (assoc initarg defaults)))
           (push (initarg-text initarg
                               (if default (second default) (slot-fact-initform slot))

@@ -46,6 +46,7 @@
 (gramercy.image::watch-libraries)
 (gramercy.image::start-finalizers-late)
 (gramercy.image::note-system-packages)
+(gramercy.image::note-documentation-methods)
 (sb-ext:lock-package '#:gramercy.image)
 (in-package #:common-lisp-user)
 (delete-package '#:gramercy.image.build)

@@ -91,7 +91,7 @@ superclasses."
 
 (defun slot-documentation (slot)
   "Return the documentation string of SLOT, or NIL."
-  (let ((text (ignore-errors (documentation slot t)))) (and (stringp text) (string/= text "") text)))
+  (let ((text (plain-documentation slot t))) (and (stringp text) (string/= text "") text)))
 
 (defun plain-slot-fact (name effective ancestry)
   "Return what there is to say about the slot NAME, whose definition is EFFECTIVE where there is one already."
@@ -229,11 +229,13 @@ superclasses."
 (defun class-origin (class)
   "Return FILE:LINE of CLASS, or that it was defined in the session, or NIL."
   (or (class-place class)
-      (and (gethash (cons :type (class-name class)) *definitions*) "defined in the session")))
+      (and (not (unknown-class-p class))
+           (gethash (cons :type (class-name class)) *definitions*)
+           "defined in the session")))
 
 (defun class-kind-text (class)
   "Return what kind of class CLASS is."
-  (cond ((unknown-class-p class) "class that is not defined yet")
+  (cond ((unknown-class-p class) "named as a superclass and not defined")
         ((typep class 'structure-class) "structure")
         ((ignore-errors (subtypep class 'condition)) "condition")
         ((typep class 'built-in-class) "built-in class")
@@ -243,10 +245,21 @@ superclasses."
 (defun unfinished-line (class)
   "Return the line about superclasses of CLASS that do not exist, or that nothing has finalized it yet; else NIL."
   (let ((missing (remove-if-not #'unknown-class-p (rest (class-ancestry class)))))
-    (cond ((unknown-class-p class) (format nil "~a is named as a superclass and not defined." (class-label class)))
+    (cond ((unknown-class-p class) nil)
           (missing (format nil "Not complete: ~{~a~^, ~} ~:[is~;are~] not defined." (mapcar #'class-label missing)
                            (rest missing)))
           ((not (sb-mop:class-finalized-p class)) "Not finalized yet: no instance was made so far."))))
+
+(defun default-initargs-line (class)
+  "Return the line about the default initial arguments of CLASS, inherited ones too, or NIL."
+  (let ((told (remove-duplicates
+               (loop for above in (class-ancestry class)
+                     append (ignore-errors (sb-mop:class-direct-default-initargs above)))
+               :key #'first :from-end t)))
+    (and told
+         (format nil "default initargs: ~{~a~^, ~}"
+                 (loop for (initarg form) in told
+                       collect (format nil "~a ~a" (shown-symbol initarg) (expression-text form)))))))
 
 (defun bounded-lines (lines room what)
   "Return LINES as far as they fit into ROOM characters, and a line that counts the others, which are WHAT."
@@ -263,6 +276,7 @@ superclasses."
             (joined (list* (format nil "~a, ~a~@[, ~a~]: ~:[no slots~;~:*~:d slot~:p~]" (class-label class)
                                    (class-kind-text class) (class-origin class) (and slots (length slots)))
                            (unfinished-line class)
+                           (default-initargs-line class)
                            (bounded-lines (slot-lines slots class "  ") (- +longest-text+ 500)
                                           "slots: class_slots of a superclass shows its own")))
             "class" (definition-name (class-name class))
@@ -282,14 +296,14 @@ superclasses."
 
 (defun descendants (class)
   "Return how many classes are below CLASS, at most a thousand."
-  (let ((seen '()))
+  (let ((seen (list class)))
     (labels ((walk (class)
                (dolist (below (direct-subclasses class))
                  (when (and (< (length seen) 1000) (not (member below seen)))
                    (push below seen)
                    (walk below)))))
       (walk class)
-      (length seen))))
+      (1- (length seen)))))
 
 (defun subclass-text (class)
   "Return the name of CLASS, and how many are below it."

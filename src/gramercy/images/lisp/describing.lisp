@@ -30,7 +30,7 @@
 
 (defun documentation-line (object kind)
   "Return the lines about the documentation of OBJECT as KIND, or NIL."
-  (let ((text (ignore-errors (handler-bind ((warning #'muffle-warning)) (documentation object kind)))))
+  (let ((text (plain-documentation object kind)))
     (and (stringp text) (string/= text "")
          (indented (shorten (string-trim '(#\Newline #\Space) text) +longest-documentation+)))))
 
@@ -45,7 +45,7 @@
     (when ask
       (multiple-value-bind (state since replacements) (ignore-errors (funcall ask space name))
         (and state
-             (format nil "  deprecated (~(~a~)) since ~{~@[~a~]~^ ~}~@[, use ~{~a~^ or ~}~]" state since
+             (format nil "  deprecated (~(~a~)) since ~{~a~^ ~}~@[, use ~{~a~^ or ~}~]" state (remove nil since)
                      (mapcar #'shown-name replacements)))))))
 
 (defun bounded-expression (form limit)
@@ -117,7 +117,7 @@
 
 (defun method-line (method)
   "Return the line about METHOD."
-  (let ((documentation (ignore-errors (documentation method t))))
+  (let ((documentation (plain-documentation method t)))
     (format nil "    ~a~@[  ~a~]~@[  ~s~]" (method-label method)
             (source-place (ignore-errors (sb-introspect:find-definition-source method)))
             (and (stringp documentation) (shorten documentation 200)))))
@@ -126,7 +126,7 @@
   "Return the line about METHODS that are SBCL's own, without their places."
   (multiple-value-bind (shown count)
       (fitting (mapcar (lambda (method)
-                         (let ((documentation (ignore-errors (documentation method t))))
+                         (let ((documentation (plain-documentation method t)))
                            (format nil "~a~@[ ~s~]" (method-label method)
                                    (and (stringp documentation) (shorten documentation 200)))))
                        methods)

@@ -4,10 +4,12 @@
 
 (in-package #:gramercy.image)
 
-(defconstant +most-files-kept+ 60 "Files whose text is kept while one question is answered: a few megabytes.")
+(defconstant +most-files-kept+ 60 "Files that are kept while one question is answered: a few megabytes.")
 (defconstant +deepest-form+ 400 "Levels of a form in a file that are walked: each costs stack.")
 
-(defvar *file-texts* nil "A table of the texts of files that this answer has looked into, or NIL.")
+(defconstant +longest-toplevel-form+ 100000 "Octets of a toplevel form that are looked into.")
+
+(defvar *file-texts* nil "A table of the octets of files that this answer has looked into, or NIL.")
 
 (defun native-name (pathname)
   "Return the absolute native name of PATHNAME, also of a logical one of SBCL's own sources."
@@ -20,17 +22,13 @@
       (subseq file (1+ (length (string-right-trim "/" (sb-posix:getcwd)))))
       file))
 
-(defun read-source-text (file)
-  "Return the text of the file with the native name FILE, or NIL."
-  (let ((octets (file-octets (sb-ext:parse-native-namestring file))))
-    (and octets (octets-text octets 0 (length octets)))))
-
-(defun source-text-of (file)
-  "Return the text of FILE, or NIL; an answer reads it once."
-  (if (or (null *file-texts*) (> (hash-table-count *file-texts*) +most-files-kept+))
-      (read-source-text file)
-      (multiple-value-bind (text found) (gethash file *file-texts*)
-        (if found text (setf (gethash file *file-texts*) (read-source-text file))))))
+(defun source-octets (file)
+  "Return the octets of FILE, a native name, or NIL; an answer reads it once."
+  (flet ((read-them () (file-octets (sb-ext:parse-native-namestring file))))
+    (if (or (null *file-texts*) (> (hash-table-count *file-texts*) +most-files-kept+))
+        (read-them)
+        (multiple-value-bind (octets found) (gethash file *file-texts*)
+          (if found octets (setf (gethash file *file-texts*) (read-them)))))))
 
 ;;; Forms by number
 
@@ -44,9 +42,25 @@
              :read
              :skip))))
 
+(defun value-conses (name)
+  "Return how many conses the reader has put in place of #. and the variable called NAME, or NIL where that is not
+known. Declarations are often written so."
+  (let* ((name (fold-name (subseq name (1+ (or (position #\: name :from-end t) -1)))))
+         (symbols (remove-if-not #'boundp (remove-duplicates (loop for package in (list-all-packages)
+                                                                   for symbol = (find-symbol name package)
+                                                                   when symbol collect symbol))))
+         (left 1000))
+    (labels ((conses (part)
+               (cond ((or (atom part) (minusp (decf left))) 0)
+                     ((eq (car part) 'quote) 1)
+                     (t (1+ (loop for rest = part then (cdr rest)
+                                  while (consp rest)
+                                  sum (conses (car rest))))))))
+      (and symbols (null (rest symbols)) (conses (symbol-value (first symbols)))))))
+
 (defun numbered-place (text start number)
   "Return where in TEXT the cons with NUMBER stands, counted in the form at START; START where that is not known."
-  (let ((count -1))
+  (let ((count -1) (seen '()))
     (labels ((meet (place)
                (when (= (incf count) number) (return-from numbered-place place)))
              (give-up () (return-from numbered-place start))
@@ -68,7 +82,13 @@
                     (ecase (or (feature-p text place) (give-up))
                       (:read (walk next (1+ depth)))
                       (:skip (skip-form text next)))))
-                 (#\. (give-up))
+                 (#\. (let* ((end (skip-token text (+ place 2)))
+                             (name (subseq text (min end (+ place 2)) end)))
+                        ;; The same conses are counted once.
+                        (unless (member name seen :test #'string=)
+                          (push name seen)
+                          (loop repeat (or (value-conses name) (give-up)) do (meet place)))
+                        end))
                  (t (skip-form text place))))
              (walk-list (place depth)
                (let ((next (skip-text-blanks text (1+ place))))
@@ -82,34 +102,55 @@
 
 ;;; Places
 
-(defun toplevel-place (text number)
-  "Return where the form with NUMBER, counted from 0, begins in TEXT, or NIL. Only what looks like a definition
-counts: of classes and methods SBCL does not note when they were compiled, and the text may be another by now."
+(defun first-read-place (text)
+  "Return where in TEXT the first form begins that is read, behind those that features rule out."
   (loop with place = (skip-text-blanks text 0)
-        with count = 0
-        while (< place (length text))
-        do (let ((decided (and (find (char-at text (1+ place)) "+-") (char= (char text place) #\#)
-                               (or (feature-p text place) (return nil)))))
-             (when (and (= count number) (not (eq decided :skip)))
-               (let ((start (if decided (skip-text-blanks text (skip-token text (+ place 2))) place)))
-                 (return (and (eql (mismatch "(def" text :start2 start :test #'char-equal) 4) start))))
-             (unless (eq decided :skip) (incf count))
-             (setf place (skip-text-blanks text (skip-form text place))))))
+        while (and (char= (char-at text place) #\#) (find (char-at text (1+ place)) "+-")
+                   (eq :skip (feature-p text place)))
+        do (setf place (skip-text-blanks text (skip-form text place)))
+        finally (return place)))
 
-(defun source-offset (text source)
-  "Return where in TEXT the top-level form begins that SOURCE, of SB-INTROSPECT, means, or NIL."
-  (or (sb-introspect:definition-source-character-offset source)
-      (let ((number (first (sb-introspect:definition-source-form-path source))))
-        (and text (typep number '(integer 0 100000)) (toplevel-place text number)))))
+(defun toplevel-place (text number)
+  "Return where in TEXT the toplevel form NUMBER, counted from 0, begins, or NIL where that cannot be known: what is
+read depends on features that are no plain words."
+  (let ((place (skip-text-blanks text 0)))
+    (loop (when (>= place (length text)) (return nil))
+          (let ((decision (and (char= (char text place) #\#) (find (char-at text (1+ place)) "+-.")
+                               (or (and (char/= (char text (1+ place)) #\.) (feature-p text place))
+                                   (return nil)))))
+            (unless (eq decision :skip)
+              (when (zerop number)
+                (return (if decision (skip-text-blanks text (skip-token text (+ place 2))) place)))
+              (decf number))
+            (let ((end (skip-form text place)))
+              (when (<= end place) (return nil))
+              (setf place (skip-text-blanks text end)))))))
+
+(defun path-line (octets source)
+  "Return the line of the toplevel form that the path of SOURCE names, in the file with OCTETS, or NIL."
+  (let ((number (first (sb-introspect:definition-source-form-path source))))
+    (when (typep number '(integer 0 100000))
+      (let* ((text (octets-text octets 0 (length octets)))
+             (place (toplevel-place text number)))
+        ;; SBCL does not note when the file was read, which may be another by now: only what looks like a
+        ;; definition counts.
+        (and place
+             (eql (mismatch "(def" text :start2 place :test #'char-equal) 4)
+             (line-number text place))))))
 
 (defun source-line (file source)
-  "Return the line in FILE that SOURCE, of SB-INTROSPECT, means, or NIL."
-  (let* ((number (sb-introspect:definition-source-form-number source))
-         (text (source-text-of file))
-         (offset (source-offset text source)))
-    (when (and text offset (<= offset (length text)))
-      (line-number text (let ((start (skip-text-blanks text offset)))
-                          (if (typep number '(integer 1 100000)) (numbered-place text start number) start))))))
+  "Return the line in FILE that SOURCE, of SB-INTROSPECT, means, or NIL. What it calls characters are octets."
+  (let ((offset (sb-introspect:definition-source-character-offset source))
+        (number (sb-introspect:definition-source-form-number source))
+        (octets (source-octets file)))
+    (cond ((or (null octets) (and offset (> offset (length octets)))) nil)
+          ((null offset) (path-line octets source))
+          (t (let* ((text (octets-text octets offset (min (length octets) (+ offset +longest-toplevel-form+))))
+                    (start (first-read-place text)))
+               (+ (count 10 octets :end offset)
+                  (line-number text (if (typep number '(integer 0 100000))
+                                        (numbered-place text start number)
+                                        start))))))))
 
 (defun changed-since-p (file source)
   "Tell whether FILE was written after SOURCE, of SB-INTROSPECT, was compiled from it."

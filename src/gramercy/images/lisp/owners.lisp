@@ -124,6 +124,32 @@ the user's."
   (let ((name (ignore-errors (class-name class))))
     (if (and name (symbolp name)) (shown-name name) "an anonymous class")))
 
+;;;; Documentation. The standard's function is generic, and may have methods of the
+;;;; user's on names of theirs; SBCL's own methods only read what is stored.
+
+(defglobal *documentation-methods* '() "The methods that DOCUMENTATION had before any code of the user's.")
+
+(defun note-documentation-methods ()
+  "Take the methods of DOCUMENTATION that exist now for SBCL's. Done once, before the core is saved."
+  (setf *documentation-methods* (copy-list (sb-mop:generic-function-methods #'documentation))))
+
+(defun documentation-method-p (method object kind)
+  "Tell whether METHOD is about the documentation of OBJECT as KIND."
+  (flet ((fits-p (specializer argument)
+           (if (typep specializer 'class)
+               (typep argument specializer)
+               (eql argument (sb-mop:eql-specializer-object specializer)))))
+    (every #'fits-p (sb-mop:method-specializers method) (list object kind))))
+
+(defun plain-documentation (object kind)
+  "Return the documentation string of OBJECT as KIND, or NIL. Runs no method of the user's."
+  (dolist (method *documentation-methods*)
+    (when (documentation-method-p method object kind)
+      (let ((text (ignore-errors
+                   (handler-bind ((warning #'muffle-warning))
+                     (funcall (sb-mop:method-function method) (list object kind) '())))))
+        (when (and (stringp text) (string/= text "")) (return text))))))
+
 ;;;; Folding
 
 (defun lines (format items)
@@ -167,7 +193,7 @@ the user's."
 
 (defun hidden-package-p (package)
   "Tell whether PACKAGE is one of those of SBCL that it calls private or internal itself, for all that they export."
-  (let ((text (and (gethash package *system-packages*) (ignore-errors (documentation package t)))))
+  (let ((text (and (gethash package *system-packages*) (plain-documentation package t))))
     (and (stringp text) (or (starts-with-p "private" text) (starts-with-p "internal" text)))))
 
 (defun exported-p (symbol)

@@ -29,21 +29,80 @@
           ((and vop-name vop-p (funcall vop-p name)) (list 'sb-c:define-vop (funcall vop-name name)))
           (t (sb-kernel:%fun-name code)))))
 
+;;; What came with the core
+
+(defglobal *core-functions* #() "Conses of name and function, of all functions that were there when the core was saved.")
+(defglobal *core-references* (make-hash-table :test 'equal)
+  "For each name, the places in *CORE-FUNCTIONS* of the functions that refer to it.")
+
+(defun index-core ()
+  "Note who refers to what. Done before a core is saved: from then on its functions are known by their generation."
+  (let ((functions '()) (count 0) (table (make-hash-table :test 'equal)))
+    (map-functions
+     (lambda (name code)
+       (push (cons name code) functions)
+       (map-references (lambda (kind used form)
+                         (declare (ignore kind form))
+                         ;; One function refers to a name many times, one after the other.
+                         (unless (eql count (first (gethash used table)))
+                           (push count (gethash used table))))
+                       code)
+       (incf count)))
+    (clrhash *core-references*)
+    (loop for name being the hash-keys of table using (hash-value places)
+          do (setf (gethash name *core-references*)
+                   (coerce (remove-duplicates places) '(simple-array (unsigned-byte 32) (*)))))
+    (setf *core-functions* (coerce (nreverse functions) 'simple-vector))))
+
+(defun core-code-p (code)
+  "Tell whether the function CODE was in the core that this process was started from."
+  (let ((generation (load-time-value (internal-function "GENERATION-OF" "SB-KERNEL"))))
+    (and generation
+         (plusp (length *core-functions*))
+         (eql (funcall (the function generation) code) sb-vm:+pseudo-static-generation+))))
+
+(defun current-p (name code)
+  "Tell whether NAME, of a function of the core, still means CODE: the user may have defined it anew."
+  (if (or (symbolp name) (setf-name-p name))
+      (and (fboundp name)
+           (eq code (sb-kernel:%fun-fun (or (and (symbolp name) (macro-function name)) (fdefinition name)))))
+      t))
+
+(defun map-core-referrers (function name)
+  "Call FUNCTION with name and object of the functions of the core that refer to NAME."
+  (loop for place across (gethash name *core-references* #())
+        for (known . code) = (svref *core-functions* place)
+        when (ignore-errors (current-p known code))
+          do (funcall function known code)))
+
+;;; What came later
+
+(defun later-functions ()
+  "Return conses of name and function of all functions that came after the core. They are looked for once between
+two evaluations, unless threads of the user's may define some at any time."
+  (if (and (consp *later-functions*) (null (user-threads)))
+      (rest *later-functions*)
+      (let ((found '()))
+        (map-functions (lambda (name code) (unless (core-code-p code) (push (cons name code) found))))
+        (setf *later-functions* (cons t found))
+        found)))
+
 (defun collect-uses (name kinds)
   "Return the uses of NAME as KINDS say, ours left out; each definition once."
   (let ((uses '()))
-    (map-functions
-     (lambda (known code)
-       (let ((use nil))
-         (map-references
-          (lambda (kind used form)
-            (when (and (member kind kinds) (equal used name))
-              (unless use
-                (setf use (make-use :name (definition-of known code) :function code))
-                (push use uses))
-              (pushnew kind (use-how use))
-              (push form (use-forms use))))
-          code))))
+    (flet ((look (known code)
+             (let ((use nil))
+               (map-references
+                (lambda (kind used form)
+                  (when (and (member kind kinds) (equal used name))
+                    (unless use
+                      (setf use (make-use :name (definition-of known code) :function code))
+                      (push use uses))
+                    (pushnew kind (use-how use))
+                    (push form (use-forms use))))
+                code))))
+      (map-core-referrers #'look name)
+      (loop for (known . code) in (later-functions) do (look known code)))
     (remove :ours (merged-uses uses) :key (lambda (use) (name-owner (use-name use))))))
 
 (defun merged-uses (uses)

@@ -202,11 +202,11 @@
 (defun package-heading (package symbols internal)
   "Return the line about PACKAGE itself, of which SYMBOLS are listed."
   (let ((uses (mapcar #'display-package-name (package-use-list package))))
-    (format nil "Package ~a~@[ (nicknames ~{~a~^, ~})~]~@[, uses ~{~a~^, ~}~]: ~:d ~:[external~;own~] symbol~:p~
+    (format nil "Package ~a~@[ (nicknames ~{~a~^, ~})~]~@[, uses ~{~a~^, ~}~]: ~:d ~:[external~;own~] symbol~:[s~;~]~
                  ~:[, to be written ~a~:[:~;::~]NAME or given with this package~;~]"
             (package-name package) (package-nicknames package)
             (if (> (length uses) 12) (append (subseq uses 0 12) '("…")) uses)
-            (length symbols) internal
+            (length symbols) internal (= 1 (length symbols))
             (every (lambda (symbol) (visible-p symbol *current-package*)) symbols)
             (name-token (display-package-name package)) internal)))
 
@@ -218,7 +218,7 @@
          (*owners* (make-hash-table :test 'eq)))
     (answer request
             (joined (list (package-heading package symbols internal)
-                          (let ((text (ignore-errors (documentation package t))))
+                          (let ((text (plain-documentation package t)))
                             (and (stringp text) (shorten (format nil "~s" text) 400)))
                           (and symbols (groups-text (grouped-symbols symbols)))))
             "package" (package-name package)

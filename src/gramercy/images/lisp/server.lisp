@@ -9,7 +9,9 @@
 (defun save-core (path)
   "Write this process into the core PATH and end. The core starts as the zygote."
   (setf *objects* (make-array +most-objects+ :initial-element nil)
-        *texts* '())
+        *texts* '()
+        *later-functions* nil)
+  (index-core)
   (forget-mirror)
   (sb-ext:save-lisp-and-die path :toplevel #'main :executable nil))
 

@@ -28,6 +28,8 @@
 
 (defconstant +most-suggestions+ 5 "Near matches told; more would be guesses.")
 
+(defconstant +longest-misspelt+ 100 "Characters of a name to which near ones are looked for: the time grows with the square.")
+
 (defun edit-distance (one other limit)
   "Return how many characters have to be changed, added or dropped between ONE and OTHER; beyond LIMIT any number."
   (let* ((width (1+ (length other)))
@@ -60,7 +62,8 @@
 (defun nearest (text candidates)
   "Return those of the strings CANDIDATES that differ little from TEXT, the nearest first."
   (let ((limit (max 1 (floor (length text) 3))))
-    (loop with found = '()
+    (loop with candidates = (if (> (length text) +longest-misspelt+) '() candidates)
+          with found = '()
           for candidate in candidates
           do (when (<= (abs (- (length candidate) (length text))) limit)
                (let ((distance (if (swapped-p text candidate) 1 (edit-distance text candidate limit))))

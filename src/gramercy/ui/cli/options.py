@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from gramercy.errors import InvalidSettingError
+from gramercy.images.environment import LANGUAGES
 from gramercy.ui.cli.terminal import visible
 from gramercy.workbench.sources import Origin
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# As in the images room, which is not imported just to list them.
-LANGUAGES = click.Choice(["sbcl", "python"])
+LANGUAGE = click.Choice(LANGUAGES)
 LEVELS = click.Choice(["safe", "cautious", "dangerous"])
 
 
@@ -65,7 +65,7 @@ def _sources(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., 
 
 
 def _image_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--image", type=LANGUAGES, help="Also the tools of a live image of this language.")(
+    return click.option("--image", type=LANGUAGE, help="Also the tools of a live image of this language.")(
         command
     )
 
@@ -74,7 +74,7 @@ def language_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option that chooses the language of an image."""
     return click.option(
         "--language",
-        type=LANGUAGES,
+        type=LANGUAGE,
         help="Of the image; by default that of the project, else SBCL where it is installed.",
     )(command)
 

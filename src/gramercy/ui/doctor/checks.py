@@ -19,9 +19,9 @@ import msgspec
 
 from gramercy.errors import GramercyError, HandshakeError, ImageError
 from gramercy.images.caches import cache_directory, core_name, find_core
-from gramercy.images.environment import Finding, Status
+from gramercy.images.environment import LANGUAGES, Finding, Status
 from gramercy.images.live import LiveImage
-from gramercy.images.opening import FINDINGS, LANGUAGES, ImageSettings, open_image
+from gramercy.images.opening import FINDINGS, ImageSettings, open_image
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
 from gramercy.images.sbcl import INSTALL, find_sbcl, sbcl_version
 from gramercy.ui.cli.options import add_environment_options, timeout_option, told_settings

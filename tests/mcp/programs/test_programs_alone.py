@@ -1,0 +1,129 @@
+"""The real client programs without a person: what they list, what their model is told, what they refuse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from tests.mcp.programs.clients import ClaudeCode, Codex, Gemini, Place
+from tests.mcp.programs.edits import AFTER, BEFORE, EDIT, FILE, RULES
+from tests.mcp.programs.stand_in import Call, Script
+
+pytestmark = [pytest.mark.slow, pytest.mark.programs]
+
+
+@dataclass(frozen=True)
+class Story:
+    """A run that has ended: what the model has seen, and where."""
+
+    script: Script
+    place: Place
+
+    @property
+    def file(self) -> str:
+        return (self.place.project / FILE).read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def tell(program, run, make_place):
+    """Return a function that runs a program to the end of a script, in a project with a file."""
+
+    def tell(*calls, rules="", trusted=True, options=()):
+        script, place = make_place(*calls)
+        (place.project / FILE).write_text(BEFORE)
+        (place.home / "rules.toml").write_text(rules)
+        program.set_up(place, *options, *(["--policy", str(place.home / "rules.toml")] if rules else []))
+        said = run(program, place, program.headless(trusted=trusted))
+        assert script.turns, f"its model was not asked: {said[-2000:]}"
+        return Story(script, place)
+
+    return tell
+
+
+@pytest.fixture(scope="module")
+def story(tell, evaluation):
+    """Run a program whose person trusts the server and lets it edit by a rule."""
+    return tell(
+        evaluation("half = 21"),
+        evaluation("half * 2"),
+        Call("describe_symbol", {"symbl": "half"}),
+        EDIT,
+        Call("write_file", {"path": "b.py", "content": "b = 1\n"}),
+        rules=RULES,
+    )
+
+
+@pytest.mark.contract("clients.programs.entry")
+def test_its_own_list_shows_the_server_that_install_has_entered(program, run, make_place):
+    """Each program reads the entry; all but Codex start the server and say that it answers."""
+    _, place = make_place()
+    program.set_up(place)
+    said = run(program, place, [*program.command(), "mcp", "list"])
+    assert "gramercy" in said
+    assert ("enabled" if isinstance(program, Codex) else "connected") in said.lower()
+
+
+@pytest.mark.contract("clients.programs.model")
+def test_its_model_is_offered_every_tool_of_the_list(story, served):
+    """No program drops a tool, or cuts a description."""
+    offered = story.script.offered()
+    assert set(offered) == set(served)
+    for name, tool in served.items():
+        assert tool["description"] in offered[name]["description"]
+
+
+@pytest.mark.contract("clients.programs.model")
+def test_its_model_evaluates_in_a_live_image(story):
+    """State stays between the calls of a run."""
+    assert "=> 42" in story.script.results[1]
+
+
+def test_its_model_is_told_what_is_wrong_with_the_arguments(program, story):
+    """Every fault with what to write instead; Gemini CLI goes by the schema and does not call."""
+    told = "required property 'symbol'" if isinstance(program, Gemini) else "did you mean symbol"
+    assert told in story.script.results[2]
+
+
+def test_an_edit_that_a_rule_allows_is_made(story):
+    """Where a person has written a rule, a run without anybody edits."""
+    assert story.file == AFTER
+
+
+@pytest.mark.contract("clients.programs.unattended")
+def test_what_needs_a_person_is_refused_and_the_model_is_told_that_no_person_decided(program, story):
+    """Claude Code and Codex answer the form by themselves, the others show none."""
+    told = story.script.results[4]
+    assert not (story.place.project / "b.py").exists()
+    assert "write_file was not run" in told
+    answers = isinstance(program, ClaudeCode | Codex)
+    assert ("without telling whether a person was asked" if answers else "nobody can be asked") in told
+    assert "User denied" not in told
+
+
+@pytest.mark.contract("clients.programs.annotations")
+def test_without_the_line_that_trusts_the_server_the_program_decides(program, tell, evaluation):
+    """Codex goes by the annotations: it evaluates where files are safe, and leaves edits to a person."""
+    story = tell(evaluation("6 * 7"), EDIT, trusted=False, options=("--files", "read"))
+    assert story.file == BEFORE
+    if isinstance(program, Gemini):
+        assert story.script.offered() == {}
+    elif isinstance(program, ClaudeCode):
+        assert "haven't granted" in story.script.results[0]
+    else:
+        assert "=> 42" in story.script.results[0]
+
+
+def test_claude_code_finds_deferred_tools_by_what_they_do(program, run, make_place, evaluation):
+    """By default its model sees names and our instructions, and searches for the rest."""
+    if not isinstance(program, ClaudeCode):
+        pytest.skip("only Claude Code defers tools")
+    call = evaluation("6 * 7")
+    search = Call("ToolSearch", {"query": "evaluate python code in the image", "max_results": 3})
+    script, place = make_place(search, call)
+    program.set_up(place)
+    settings = place.home / ".claude.json"
+    settings.write_text(settings.read_text().replace('"alwaysLoad": true', '"alwaysLoad": false'))
+    run(program, place, program.headless())
+    assert call.tool.replace("-", "_") in script.results[0].replace("-", "_")
+    assert "=> 42" in script.results[1]
