@@ -57,6 +57,7 @@ def told_on_the_page(language):
     return {row[1].strip(): (int(row[3]), int(row[4].replace(",", ""))) for row in rows[1:]}
 
 
+@pytest.mark.contract("answers.facts")
 @pytest.mark.parametrize("language", ["Lisp", "Python"])
 def test_no_answer_tells_less_than_the_page_says(tmp_path, language):
     """Answers: every question finds its tool in the list that clients get, and no fact is lost again."""

@@ -247,3 +247,13 @@ def test_callers_follow_redefinitions(live):
     )
     live.eval("(fmakunbound 'two)")
     assert "no known definition" in text(live, "who_calls", function="target")
+
+
+def test_an_object_with_long_parts_is_told_within_the_limit(live):
+    """Answers: what was left out of an object is counted."""
+    number = live.eval("(loop repeat 150 collect (make-string 500))")["objects"][0]
+    told = text(live, "inspect", object=number).splitlines()
+    assert told[2] == "Size: 150"
+    shown = [line for line in told if re.match(r"  \d+: ", line)]
+    assert 10 < len(shown) < 150
+    assert told[-1] == f"  ... {150 - len(shown)} more of 150 parts are not shown"

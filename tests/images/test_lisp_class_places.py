@@ -37,6 +37,7 @@ def line_of(text):
     return PROGRAM[: PROGRAM.index(text)].count("\n") + 1
 
 
+@pytest.mark.contract("answers.lisp.definition-lines")
 def test_the_line_is_that_of_the_form(tmp_path):
     """Answers: every place as file:line; comments, strings and forms of other systems do not mislead."""
     (tmp_path / "orchard.lisp").write_text(PROGRAM)

@@ -317,7 +317,7 @@ def test_an_object_with_more_parts_than_are_shown_says_so(live):
 def test_long_values_are_printed_without_noise(tmp_path):
     with closing(children.Family(tmp_path, "sbcl")) as family:
         live = family.live()
-        assert live.eval("(loop for i below 20000 collect i)")["truncated"] == {"values": 110_311}
+        assert live.eval("(loop for i below 20000 collect i)")["truncated"]["values"] > 20_000
         assert live.eval("(coerce (loop for i below 20000 collect i) 'vector)")["truncated"]
         circular = live.value("(let ((l (loop for i below 50 collect i))) (setf (cdr (last l)) l))")
         assert circular.startswith("#1=(0 1 2")

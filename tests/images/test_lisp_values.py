@@ -21,10 +21,13 @@ def read_on(live, number, **where):
 
 @pytest.mark.contract("answers.lisp.cut")
 def test_a_value_that_was_cut_tells_its_length_and_can_be_read_on(live):
-    """Answers: a value that was cut says so and can be read on."""
-    reply = live.eval("(values 1 (loop for i below 20000 collect i) :end)")
+    """Answers: a value that was cut says so and can be read on.
+
+    Of so many characters all are kept, however slow the machine is.
+    """
+    reply = live.eval("(values 1 (loop for i below 5900 collect i) :end)")
     _one, shown, _end = reply["forms"][-1]["values"]
-    total = len(live.value("(prin1-to-string (loop for i below 20000 collect i))", value_limit=500_000)) - 2
+    total = len(live.value("(prin1-to-string (loop for i below 5900 collect i))", value_limit=500_000)) - 2
     assert reply["lengths"] == [None, total, None]
     number = reply["objects"][1]
     rest, data = read_on(live, number, offset=len(shown), limit=200_000)
@@ -33,7 +36,7 @@ def test_a_value_that_was_cut_tells_its_length_and_can_be_read_on(live):
         more, _data = read_on(live, number, offset=len(shown) + len(rest), limit=200_000)
         assert more
         rest += more
-    assert (shown + rest).split()[-1] == "19999)"
+    assert (shown + rest).split()[-1] == "5899)"
     assert read_on(live, number, offset=total)[0] == ""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 CASES = {
     "sbcl": [
         ("(defun grow (x) x)\n(grwo 1)", "GROW"),
@@ -36,6 +38,7 @@ SILENT = {
 }
 
 
+@pytest.mark.contract("answers.meant")
 def test_a_slip_is_recognized(image):
     """Answers: did-you-mean also for evaluated code, where two letters have changed places as well."""
     for code, meant in CASES[image.language]:

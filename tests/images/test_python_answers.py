@@ -484,7 +484,7 @@ def test_many_callers_are_counted_in_a_bounded_answer(live, project, count):
     reply = live.ask("who_calls", seconds=60, function=f"{name}.target")
     assert reply["data"]["total"] == count
     assert len(reply["text"]) <= 8000
-    assert f"more in 1 modules ({name} " in reply["text"]
+    assert f"more in 1 module ({name} " in reply["text"]
     assert len(told(live, "package_symbols", package=name)) <= 8000
     assert len(told(live, "apropos", pattern="f", package=name)) <= 8000
 
@@ -512,11 +512,9 @@ def test_a_value_that_was_cut_says_so_and_can_be_read_on(live, code, length):
     assert (len(shown), shown[-1]) == (20_001, "…")
     assert (reply["truncated"], reply["lengths"]) == ({"values": 1}, [length])
     whole, number = "", reply["objects"][0]
-    while True:
+    for _piece in range(20):
         piece = live.ask("print_value", object=number, offset=len(whole), limit=15_000)
         whole += piece["text"]
-        if not piece["text"]:
-            break
     assert whole.startswith(shown[:-1])
     assert piece["data"]["total"] == len(whole)
     assert length in (0, len(whole))

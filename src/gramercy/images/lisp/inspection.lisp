@@ -158,11 +158,17 @@
            (setf object (cdr (nth number parts)))
         finally (return object)))
 
-(defun unshown-line (parts size)
-  "Return the line that says how many of an object's SIZE parts are missing from PARTS, or NIL where none are."
-  (let ((shown (length parts)))
-    (cond ((and size (> size shown)) (format nil "  ... ~:d more of ~:d parts are not shown" (- size shown) size))
-          ((and (null size) (>= shown +most-parts+)) "  ... further parts are not shown"))))
+(defun part-lines (parts)
+  "Return the lines about PARTS, as far as there is room in an answer."
+  (fitting (mapcar (lambda (part) (format nil "  ~a: ~a" (car part) (plain-text (cdr part) 200))) parts)
+           (- +longest-text+ 1500)))
+
+(defun unshown-line (shown parts size)
+  "Return the line that says how much is missing where SHOWN of PARTS are told, or NIL. SIZE is how many the object
+has in all, or NIL where that is not known."
+  (let ((total (or size (and (< parts +most-parts+) parts))))
+    (cond ((null total) "  ... further parts are not shown")
+          ((> total shown) (format nil "  ... ~:d more of ~:d parts are not shown" (- total shown) total)))))
 
 (defun part-object (part)
   "Return PART, a cons of label and value, as an object of the answer."
@@ -177,14 +183,13 @@
       (let* ((path (getf request :path))
              (object (if (listp path) (follow-path root path) (malformed "path must be a list of part numbers")))
              (parts (object-parts object))
+             (lines (part-lines parts))
              (size (object-size object)))
         (answer request
                 (format nil "~a~%Type: ~a~@[~%Size: ~d~]~@[~%~a~]~@[~%~a~]" (plain-text object 1000)
                         (plain-text (type-of object) 200) size
-                        (and parts (lines "  ~a" (mapcar (lambda (part)
-                                                           (format nil "~a: ~a" (car part) (plain-text (cdr part) 200)))
-                                                         parts)))
-                        (unshown-line parts size))
+                        (and lines (joined lines))
+                        (unshown-line (length lines) (length parts) size))
                 "id" (if path (remember-object object) number)
                 "type" (plain-text (type-of object) 200)
                 "size" size

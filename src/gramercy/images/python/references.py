@@ -455,7 +455,8 @@ def _add(page: Page, rows: list[Row], others: int, usual: str) -> None:
     for file, group in groupby(shown, key=lambda row: str(row["file"])):
         _add_file(page, shown_file(file), list(group), usual)
     if rest:
-        page.add(f"  … {sum(rest.values())} more in {len(rest)} modules ({folded(rest)})")
+        noun = "module" if len(rest) == 1 else "modules"
+        page.add(f"  … {sum(rest.values())} more in {len(rest)} {noun} ({folded(rest)})")
 
 
 def _add_file(page: Page, file: str, rows: list[Row], usual: str) -> None:
