@@ -76,19 +76,28 @@ class Section(NamedTuple):
 
 def sections_of(reply: Reply, *, whole: bool = False) -> list[Section]:
     """Return what there is to tell of a reply, the error first; as a whole, or the error in short."""
-    error = fault_text(reply.error, whole=whole) if reply.error is not None else ""
-    found = [Section("error", "", error, len(error))]
+    found = []
+    if reply.error is not None:
+        error = fault_text(reply.error, whole=whole)
+        found.append(Section("error", "", error, len(error)))
     for stream in STREAMS:
-        text = str(getattr(reply, stream)).removesuffix("\n")
-        found.append(Section(stream, f"[{stream}]\n", text, max(reply.truncated.get(stream, 0), len(text))))
-    log, warnings = reply.log.strip(), "\n".join(map(notice_text, reply.warnings))
-    found.append(Section("log", f"{LOG_HEADING}\n", log, len(log)))
-    found.append(Section("warnings", "[warnings]\n", warnings, len(warnings)))
-    return [section for section in found if section.text]
+        printed = str(getattr(reply, stream))
+        if printed:
+            text = printed.removesuffix("\n")
+            total = max(reply.truncated.get(stream, 0), len(text))
+            found.append(Section(stream, f"[{stream}]\n", text, total))
+    if log := reply.log.strip():
+        found.append(Section("log", f"{LOG_HEADING}\n", log, len(log)))
+    if reply.warnings:
+        warnings = "\n".join(map(notice_text, reply.warnings))
+        found.append(Section("warnings", "[warnings]\n", warnings, len(warnings)))
+    return found
 
 
 def allowances(sizes: dict[str, int], room: int) -> dict[str, int]:
     """Share room out between sections of these sizes: each gets its share, and what is left goes in order."""
+    if sum(sizes.values()) <= room:
+        return sizes
     given = {name: min(size, SHARES[name] * room // ROOM) for name, size in sizes.items()}
     left = max(0, room - sum(given.values()))
     for name in sorted(sizes, key=list(SHARES).index):
@@ -177,9 +186,9 @@ def _value_text(reply: Reply, number: int, most: int, more: str, before: int) ->
     known = reply.objects[number] if number < len(reply.objects) else None
     if total is not None and known is not None and "{offset}" in more:
         more = f"read_output with object {known} and offset {len(shown)} shows more"
-    # An image that only counts its cuts leaves its mark, and does not tell how much there was.
-    more_than = "more than " if total is None and reply.truncated.get("values") and kept.endswith("…") else ""
-    count = f"{len(shown):,}" if total == 0 else f"{len(shown):,} of {more_than}{total or len(kept):,}"
+    # Printing that was stopped, or an image that only counts its cuts, does not tell how much there was.
+    counted = total is None and reply.truncated.get("values") and kept.endswith("…")
+    count = f"{len(shown):,} of {'more than ' if counted or total == 0 else ''}{total or len(kept):,}"
     return f"{shown}\n… [value cut: {count} characters shown; {more.format(offset=before + len(shown))}]"
 
 

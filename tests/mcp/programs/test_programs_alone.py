@@ -114,10 +114,9 @@ def test_without_the_line_that_trusts_the_server_the_program_decides(program, te
         assert "=> 42" in story.script.results[0]
 
 
+@pytest.mark.parametrize("program", [ClaudeCode], indirect=True, ids=["claude-code"])
 def test_claude_code_finds_deferred_tools_by_what_they_do(program, run, make_place, evaluation):
     """By default its model sees names and our instructions, and searches for the rest."""
-    if not isinstance(program, ClaudeCode):
-        pytest.skip("only Claude Code defers tools")
     call = evaluation("6 * 7")
     search = Call("ToolSearch", {"query": "evaluate python code in the image", "max_results": 3})
     script, place = make_place(search, call)
