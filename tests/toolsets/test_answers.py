@@ -120,7 +120,19 @@ def test_a_value_of_unknown_length_says_that_it_was_cut(paper_desk, paper):
     """Printing that is stopped does not know how much was to come."""
     paper.replies = saying(Reply(ok=True, forms=[Form(["vv…"])], objects=[7], lengths=[0]))
     text = paper_desk.text("eval_form", form="1")
-    assert "=> vv\n… [value cut: 2 characters shown; read_output with object 7 and offset 2" in text
+    assert (
+        "=> vv\n… [value cut: 2 of more than 2 characters shown; read_output with object 7 and offset 2"
+        in text
+    )
+
+
+def test_an_object_of_unknown_length_is_read_page_by_page(paper_desk, paper):
+    """A full page is taken to go on, and no length is made up."""
+    paper.answers = {"print_value": Answer(ok=True, text="v" * 7_850, data={"total": None})}
+    part = paper_desk.text("read_output", object=7, offset=100)
+    assert part.endswith("\n… [characters 100 to 7,950; go on with offset 7950]")
+    paper.answers = {"print_value": Answer(ok=True, text="the end", data={"total": None})}
+    assert paper_desk.text("read_output", object=7, offset=7_950) == "the end"
 
 
 def test_an_image_that_only_counts_its_cuts_is_believed(paper_desk, paper):

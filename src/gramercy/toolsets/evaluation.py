@@ -222,7 +222,10 @@ def _printed_part(image: Image, number: int, offset: int) -> Any:
     answer = image.ask("print_value", object=number, offset=offset, limit=PAGE)
     if answer.error is not None:
         return answered(answer)
+    total = answer.data.get("total")
+    if total is not None or len(answer.text) < PAGE:
+        known = total or offset + len(answer.text)
+        return _page(answer.text, f"object {number}", offset, known, known)
     # Where the whole length is not known, a full page is taken to go on.
     end = offset + len(answer.text)
-    total = answer.data.get("total") or end + (len(answer.text) >= PAGE)
-    return _page(answer.text, f"object {number}", offset, total, total)
+    return f"{answer.text}\n… [characters {offset:,} to {end:,}; go on with offset {end}]"

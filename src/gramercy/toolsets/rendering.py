@@ -186,9 +186,9 @@ def _value_text(reply: Reply, number: int, most: int, more: str, before: int) ->
     known = reply.objects[number] if number < len(reply.objects) else None
     if total is not None and known is not None and "{offset}" in more:
         more = f"read_output with object {known} and offset {len(shown)} shows more"
-    # An image that only counts its cuts leaves its mark, and does not tell how much there was.
-    more_than = "more than " if total is None and reply.truncated.get("values") and kept.endswith("…") else ""
-    count = f"{len(shown):,}" if total == 0 else f"{len(shown):,} of {more_than}{total or len(kept):,}"
+    # Printing that was stopped, or an image that only counts its cuts, does not tell how much there was.
+    counted = total is None and reply.truncated.get("values") and kept.endswith("…")
+    count = f"{len(shown):,} of {'more than ' if counted or total == 0 else ''}{total or len(kept):,}"
     return f"{shown}\n… [value cut: {count} characters shown; {more.format(offset=before + len(shown))}]"
 
 
