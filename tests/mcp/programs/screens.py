@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from itertools import count
-from os import getpid
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
@@ -19,14 +18,14 @@ BOUND = 60.0
 # read, and with gramercy no refusal, since programs that run unattended give one at once.
 READING = 1.5
 COLUMNS, LINES = 120, 50
-_numbers = count(1)
 
 
 class Screen:
     """A terminal of 120 columns and 50 lines with a program, as a context manager."""
 
     def __init__(self, command: Sequence[object], cwd: Path, environment: Mapping[str, str]) -> None:
-        self._name = f"gramercy-{getpid()}-{next(_numbers)}"
+        # Short, since the path of a socket has room for a hundred characters; and tmux leaves it behind.
+        self._directory = TemporaryDirectory(prefix="screen-")
         self._environment = {**environment, "TERM": "xterm-256color"}
         # What is left on the screen by a program that has ended tells why it has.
         self._tmux(
@@ -40,6 +39,7 @@ class Screen:
 
     def __exit__(self, *_: object) -> None:
         self._tmux("kill-server")
+        self._directory.cleanup()
 
     def text(self) -> str:
         """Return what can be seen now."""
@@ -71,7 +71,7 @@ class Screen:
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(
-            ["tmux", "-L", self._name, *words],
+            ["tmux", "-S", f"{self._directory.name}/socket", *words],
             capture_output=True,
             text=True,
             timeout=BOUND,

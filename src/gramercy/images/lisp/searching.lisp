@@ -13,20 +13,36 @@
 
 ;;;; By a part of the name
 
+(declaim (inline upper))
+(defun upper (character)
+  "Return CHARACTER in upper case; of ASCII without a look into tables."
+  (let ((code (char-code character)))
+    (cond ((<= 97 code 122) (code-char (- code 32)))
+          ((< code 128) character)
+          (t (char-upcase character)))))
+
+(defmacro define-finder (name type)
+  "Define the function NAME of a pattern in upper case and a string of TYPE: where the first stands in the second."
+  `(defun ,name (pattern name)
+     (declare (type (simple-array character (*)) pattern) (type ,type name) (optimize speed (safety 0)))
+     (let ((width (length pattern))
+           (first (schar pattern 0)))
+       (loop for start of-type fixnum from 0 to (- (length name) width)
+             when (and (char= first (upper (schar name start)))
+                       (loop for index of-type fixnum from 1 below width
+                             always (char= (schar pattern index) (upper (schar name (+ start index))))))
+               return start))))
+
+;; One for each kind of string: which it is need not be asked for each character.
+(define-finder find-in-base simple-base-string)
+(define-finder find-in-characters (simple-array character (*)))
+
 (defun holds-p (pattern name)
   "Return where PATTERN, in upper case, stands in NAME, or NIL; upper and lower case are the same."
-  (declare (type (simple-array character (*)) pattern) (type simple-string name) (optimize speed))
-  (flet ((at (index) (char-upcase (schar name index))))
-    (declare (inline at))
-    (let ((width (length pattern)))
-      (if (zerop width)
-          0
-          (loop with first = (schar pattern 0)
-                for start of-type fixnum from 0 to (- (length name) width)
-                when (and (char= first (at start))
-                          (loop for index from 1 below width
-                                always (char= (schar pattern index) (at (+ start index)))))
-                  return start)))))
+  (declare (type (simple-array character (*)) pattern) (type simple-string name))
+  (cond ((zerop (length pattern)) 0)
+        ((typep name 'simple-base-string) (find-in-base pattern name))
+        (t (find-in-characters pattern name))))
 
 (defstruct (finding (:copier nil))
   "A symbol that a search has found; RANK orders it."
