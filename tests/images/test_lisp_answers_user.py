@@ -257,3 +257,43 @@ def test_an_object_with_long_parts_is_told_within_the_limit(live):
     shown = [line for line in told if re.match(r"  \d+: ", line)]
     assert 10 < len(shown) < 150
     assert told[-1] == f"  ... {150 - len(shown)} more of 150 parts are not shown"
+
+
+@pytest.mark.contract("answers.lisp.places")
+def test_frames_name_what_can_be_looked_up_and_where_it_is(live, tmp_path):
+    """Answers: names as they can be given back, also of methods; each with its place."""
+    file = tmp_path / "yard.lisp"
+    file.write_text(
+        "(defpackage :yard (:use :cl))\n(in-package :yard)\n(defclass bed () ())\n"
+        '(defmethod dig ((bed bed)\n                (depth (eql 3)))\n  (error "Rock."))\n'
+        "(defun work () (list (dig (make-instance 'bed) 3)))\n"
+    )
+    live.eval(f'(require :sb-posix) (sb-posix:chdir "{tmp_path}")')
+    assert live.eval(f'(load (compile-file "{file}"))')["ok"]
+    frames = live.eval("(yard::work)")["error"]["backtrace"]
+    assert frames[:2] == [
+        "0: ((:METHOD YARD::DIG (YARD::BED (EQL 3))) #<unavailable> #<unavailable>) in yard.lisp:4",
+        "1: (YARD::WORK) in yard.lisp:7",
+    ]
+    assert live.eval("(in-package :yard) (work)")["error"]["backtrace"][1] == "1: (WORK) in yard.lisp:7"
+
+
+@pytest.mark.contract("answers.lisp.places")
+def test_a_name_that_was_meant_is_told_with_its_package(live):
+    """Answers: names can be followed up as they are printed."""
+    live.eval("(defpackage :yard (:use :cl)) (defun yard::work ())")
+    assert live.eval("(yard::wrok)")["error"]["suggestions"][0] == "YARD::WORK"
+    assert live.eval("(in-package :yard) (wrok)")["error"]["suggestions"][0] == "WORK"
+
+
+def test_the_compiler_is_quoted_without_its_manual(live):
+    """Answers: what a model cannot look up costs characters and says nothing."""
+    reply = live.eval('(defun add (x) (+ x "a")) (add 1)')
+    assert "See also" not in str(reply["warnings"])
+    assert reply["error"]["backtrace"][0] == "0: (ADD 1)"
+
+
+def test_a_class_names_the_slots_that_it_inherits(live):
+    """Answers: describing a class tells all its slots."""
+    live.eval("(defclass plant () (name)) (defclass rose (plant) (thorns))")
+    assert "inherited slots: NAME" in text(live, "describe", symbol="rose")

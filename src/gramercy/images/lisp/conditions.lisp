@@ -100,6 +100,7 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
                   (internal-symbol "INTERNAL-ERROR" "SB-KERNEL")
                   (internal-symbol "WITH-SIMPLE-CONDITION-RESTARTS" "SB-KERNEL")
                   (internal-symbol "%SIGNAL" "SB-KERNEL")
+                  (internal-symbol "%COMPILE-TIME-TYPE-ERROR" "SB-C")
                   (internal-symbol "CONTROL-STACK-EXHAUSTED-ERROR" "SB-KERNEL")
                   (internal-symbol "HEAP-EXHAUSTED-ERROR" "SB-KERNEL")
                   (internal-symbol "MEMORY-FAULT-ERROR" "SB-KERNEL")
@@ -166,7 +167,15 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
 
 (defun frame-text (frame)
   "Return the text of FRAME. Arguments are shown by their structure: the user's print methods may be what failed."
-  (substitute #\Space #\Newline (plain-text frame +longest-frame+)))
+  (let ((*plain-symbols* #'seen-symbol))
+    (substitute #\Space #\Newline (plain-text frame +longest-frame+))))
+
+(defun seen-symbol (symbol)
+  "Return SYMBOL as it can be given back: with its package, unless the evaluated code sees it without."
+  (if (and (symbol-package symbol) (packagep *package*) (package-name *package*)
+           (eq symbol (find-symbol (symbol-name symbol) *package*)))
+      (symbol-token symbol)
+      (qualified-name symbol)))
 
 (defun named-frame (frame condition)
   "Return FRAME with the name of the function that CONDITION calls undefined in place of SBCL's remark."
@@ -212,11 +221,18 @@ may be no object at all, and would break the next garbage collection."
   (ignore-errors
    (let* ((inner (and (consp name) (member :in name)))
           (name (if inner (second inner) name))
-          (source (and (or (symbolp name) (setf-name-p name))
-                       (fboundp name)
-                       (sb-introspect:find-definition-source (fdefinition name))))
+          (defined (if (typep name '(cons (eql :method)))
+                       (frame-method name)
+                       (and (or (symbolp name) (setf-name-p name)) (fboundp name) (fdefinition name))))
+          (source (and defined (sb-introspect:find-definition-source defined)))
           (pathname (and source (sb-introspect:definition-source-pathname source))))
      (and pathname (project-file-p (native-name pathname)) (source-place source)))))
+
+(defun frame-method (name)
+  "Return the method that SB-DEBUG calls NAME: (:METHOD FUNCTION QUALIFIER... (SPECIALIZER...)); else NIL.
+Generic functions of a class of the user's are not asked for theirs."
+  (and (eq (class-of (fdefinition (second name))) (load-time-value (find-class 'standard-generic-function)))
+       (find-named-method (list (second name) (butlast (cddr name)) (car (last name))))))
 
 (defun condition-suggestions (condition)
   "Return names that may have been meant where CONDITION is about an unknown one."
@@ -231,9 +247,9 @@ may be no object at all, and would break the next garbage collection."
 (defun near-names (name)
   "Return names that are close to NAME and mean something, seen from the current package."
   (let ((symbol (if (consp name) (second name) name)))
-    (near-symbols (symbol-name symbol) (if (eq (symbol-package symbol) *package*)
-                                           *package*
-                                           (or (symbol-package symbol) *package*)))))
+    (let ((package (or (symbol-package symbol) *package*)))
+      (loop for near in (near-symbols (symbol-name symbol) package)
+            collect (seen-symbol (find-symbol near package))))))
 
 (defun fault-place (condition)
   "Return the place in a file of what CONDITION is about, or of the form of a file that was being loaded; else NIL."

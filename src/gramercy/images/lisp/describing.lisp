@@ -307,8 +307,22 @@ Asked of SBCL's own kinds of classes and generic functions only: others may answ
                      (and (direct-subclasses class) (format nil "  s~a" (subseq line 1))))
                   ,(and slots (format nil "  ~:[own slots~;slots~]:" (typep class 'structure-class)))
                   ,@(bounded-lines (slot-lines slots class "    ") +methods-room+ "slots: see class_slots")
+                  ,(inherited-slots-line class slots)
                   ,(class-methods-line class)
                   ,(origin-line (class-place class) :type symbol)))))))
+
+(defun inherited-slots-line (class own)
+  "Return the line with the names of the slots of CLASS that are not among its OWN, nor SBCL's; or NIL."
+  (let* ((slots (remove-if (lambda (slot)
+                             (let ((origin (slot-fact-origin slot)))
+                               (or (member (slot-fact-name slot) own :key #'slot-fact-name)
+                                   (and origin (eq :system (name-owner (class-name origin)))))))
+                           (told-slots class)))
+         (told (subseq slots 0 (min +methods-named+ (length slots)))))
+    (and told
+         (format nil "  inherited slots: ~{~a~^, ~}~[~:;~:*, … ~:d more~]"
+                 (mapcar (lambda (slot) (shown-name (slot-fact-name slot))) told)
+                 (- (length slots) (length told))))))
 
 (defun type-description (symbol)
   "Return the lines about SYMBOL as a type that is no class, or that can be more than one."

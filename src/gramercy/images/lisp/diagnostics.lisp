@@ -73,11 +73,16 @@ SBCL has no type for it in all releases, but it has always been a format with th
       (make-notice
        :kind (warning-kind condition)
        :type (condition-type-name (inner-condition condition))
-       :message (condition-message (inner-condition condition) (and context t))
+       :message (let ((message (condition-message (inner-condition condition) (and context t))))
+                  (if context (without-references message) message))
        :form (and context (plain-text form 200))
        :file (and place (place-file place))
        :line (if place (place-line place) (form-line source form))
        :space space :name name))))
+
+(defun without-references (text)
+  "Return TEXT, of the compiler, without the chapters of manuals that it adds to its words."
+  (string-right-trim '(#\Newline #\Space) (subseq text 0 (search (format nil "~%See also:") text))))
 
 (defun repetition-p (condition)
   "Tell whether CONDITION only says what the list of changes, or the other warnings about a file, say anyway."

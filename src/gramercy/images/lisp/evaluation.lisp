@@ -256,11 +256,10 @@
             (plusp (cdr (first counts))))))
 
 (defun conclude-compilation (evaluation)
-  "Let EVALUATION, a compilation, fail where the compiler has found errors, and tell its warnings in one line."
+  "Let EVALUATION, a compilation, fail where the compiler has found errors."
   (unless (or (evaluation-fault evaluation) (null (source-warnings (evaluation-source evaluation))))
     (multiple-value-bind (counts failed) (counted-notices evaluation)
-      (cond (failed (setf (evaluation-fault evaluation) (failed-compilation evaluation counts)))
-            ((string/= counts "") (add-note evaluation (format nil "Compiled with ~a." counts)))))))
+      (when failed (setf (evaluation-fault evaluation) (failed-compilation evaluation counts))))))
 
 (defun failed-compilation (evaluation counts)
   "Return the members of the error that a compilation with COUNTS of notices is."

@@ -247,9 +247,13 @@ nested deeper than is shown. Errors of a print method become part of the text."
     (simple-vector (print-plain-vector value stream depth))
     (function (format stream "#<FUNCTION ~a>"
                       (definition-name (or (sb-kernel:%fun-name value) 'lambda))))
-    (t (if (and *plain-symbols* (sb-int:comma-p value))
-           (print-comma value stream depth)
-           (format stream "#<~a>" (plain-type-name value))))))
+    (t (cond ((and *plain-symbols* (sb-int:comma-p value)) (print-comma value stream depth))
+             ((lost-argument-p value) (write-string "#<unavailable>" stream))
+             (t (format stream "#<~a>" (plain-type-name value)))))))
+
+(defun lost-argument-p (value)
+  "Tell whether VALUE is what SB-DEBUG puts in place of an argument that the code no longer keeps."
+  (typep value '#.(or (internal-symbol "UNPRINTABLE-OBJECT" "SB-DEBUG") 'null)))
 
 (defun print-comma (comma stream depth)
   "Print COMMA, SBCL's own record of a comma inside of a backquote."

@@ -195,8 +195,7 @@ Done once, before the core is saved. ASDF compares these dates with each other a
 
 (defun notice-line-text (notice)
   "Return one line that tells where NOTICE is and what it says."
-  (let* ((text (notice-message notice))
-         (message (string-right-trim " " (substitute #\Space #\Newline (subseq text 0 (search "See also:" text)))))
+  (let* ((message (string-right-trim " " (substitute #\Space #\Newline (notice-message notice))))
          (file (notice-file notice)))
     (if (or (null file) (eql (length file) (mismatch file message)))
         message
