@@ -236,6 +236,9 @@ def test_a_name_in_two_modules_is_answered_for_one_and_the_others_are_named(live
     text = told(live, "describe", symbol="price")
     assert text.startswith("__main__.price is")
     assert "Not to be confused with shop.cart.price" in text
+    # A package that offers what its module defines has the same thing, not another.
+    live.eval("shop.Colour = shop.cart.Colour")
+    assert "confused" not in told(live, "describe", symbol="shop.cart.Colour")
     live.eval(
         "import types, sys\nfor n in ('one', 'two'):\n    m = sys.modules[n] = types.ModuleType(n); exec('def both(): pass', m.__dict__)"
     )

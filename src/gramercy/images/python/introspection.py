@@ -295,10 +295,10 @@ def _exports(module: object, name: str) -> list[str]:
 
 
 def _elsewhere(session: Session, found: Found) -> list[str]:
-    """Name the user's other modules that define the same name."""
+    """Name the user's other modules that define something else under the same name."""
     if "." in found.leaf or is_class(found.owner) or not is_module(found.owner):
         return []
-    users = [each for each in holders(session, found.leaf, USERS) if each != found.name]
+    users = holders(session, found.leaf, USERS, but_for=found.value)
     return [f"Not to be confused with {', '.join(users[:5])}"] if users else []
 
 

@@ -129,8 +129,13 @@ def _in_modules(session: Session, name: str) -> Found | None:
     return None
 
 
-def holders(session: Session, name: str, furthest: int = STANDARD) -> list[str]:
-    """Return the full names under which modules define a name, the user's first; imports do not count."""
+def holders(
+    session: Session, name: str, furthest: int = STANDARD, *, but_for: object = MISSING
+) -> list[str]:
+    """Return the full names under which modules define a name, the user's first; imports do not count.
+
+    What is the object `but_for` itself is left out.
+    """
     first, *rest = name.split(".")
     found = []
     for key, module in [("__main__", session.main), *list(_modules.items())]:
@@ -140,6 +145,7 @@ def holders(session: Session, name: str, furthest: int = STANDARD) -> list[str]:
             is_home = home in ("", key) or home.startswith((key + ".", "_"))
             if (
                 value is not MISSING
+                and value is not but_for
                 and is_home
                 and not is_module(value)
                 and (not rest or _follow(value, rest))
