@@ -105,8 +105,9 @@ def test_the_page_names_places_that_are_there():
     """architecture.md, Where to look: each file has what the question is about."""
     page = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| .*\? \| `(\S+\.py)` \| `([\w.]+)` \|$", page, re.MULTILINE)
-    assert len(rows) == QUESTIONS
+    assert len(rows) >= QUESTIONS
     for file, name in rows:
         text = (ROOT / "src/gramercy" / file).read_text(encoding="utf-8")
         for part in name.split("."):
-            assert re.search(rf"^ *(async )?(def|class) {part}\b", text, re.MULTILINE), (file, name)
+            defined = rf"^ *(async )?(def|class) {part}\b|^{part}( =|: )"
+            assert re.search(defined, text, re.MULTILINE), (file, name)

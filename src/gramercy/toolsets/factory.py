@@ -244,6 +244,6 @@ def _reporter() -> Watcher:
     def tell(progress: Progress) -> None:
         printed = (progress.stdout + progress.stderr).rstrip()
         told = printed[-LONGEST_MESSAGE:] or f"running for {progress.seconds:.0f} s"
-        report(progress.seconds, message=told)
+        report(round(progress.seconds, 1), message=told)
 
     return tell
