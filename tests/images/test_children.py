@@ -4,6 +4,7 @@ Each test runs for SBCL and for Python; the forms that mean the same are in `chi
 language has is tested in `test_sbcl_child` and `test_python_child`.
 """
 
+import ctypes
 import os
 import random
 import re
@@ -635,6 +636,18 @@ def test_a_polite_signal_ends_a_process_at_rest(live):
     """Live images: nothing is left that only SIGKILL can end while it does nothing."""
     live.kill(signal.SIGTERM)
     assert live.has_hung_up()
+    assert live.is_ended()
+    assert live.family.zygote.fate(live.pid) == {"kind": "signaled", "signal": signal.SIGTERM}
+
+
+def test_a_polite_signal_ends_the_process_whichever_thread_gets_it(live, language):
+    """Live images: the kernel may choose a thread of the runtime's own, and under load it does."""
+    live.ask("ping")
+    threads = [int(entry.name) for entry in Path(f"/proc/{live.pid}/task").iterdir()]
+    assert len(threads) == {"sbcl": 2, "python": 1}[language]
+    [chosen] = [thread for thread in threads if thread != live.pid] or threads
+    assert ctypes.CDLL(None).tgkill(live.pid, chosen, signal.SIGTERM) == 0
+    assert live.is_ended()
 
 
 def test_dropped_copies_leave_no_zombies(live):

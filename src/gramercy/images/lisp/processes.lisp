@@ -85,6 +85,10 @@
   (forget-ends)
   (process-control +be-subreaper+ 1)
   (sb-sys:enable-interrupt sb-unix:sigint :ignore)
+  ;; The system ends the process, here and in every copy, as it does at the end of the connection: without hooks.
+  ;; SBCL's own handler calls EXIT on the thread that the signal came to. Where that is the finalizer thread, only
+  ;; that thread ends, and leaves a lock held for which every later EXIT waits for ever.
+  (sb-sys:enable-interrupt sb-unix:sigterm :default)
   (sb-sys:enable-interrupt sb-unix:sigchld #'on-child-signal))
 
 (defun become-copy (role tag)
