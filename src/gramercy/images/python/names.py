@@ -129,9 +129,7 @@ def _in_modules(session: Session, name: str) -> Found | None:
     return None
 
 
-def holders(
-    session: Session, name: str, furthest: int = STANDARD, *, but_for: object = MISSING
-) -> list[str]:
+def holders(session: Session, name: str, furthest: int = STANDARD, *, but_for: object = MISSING) -> list[str]:
     """Return the full names under which modules define a name, the user's first; imports do not count.
 
     What is the object `but_for` itself is left out.
