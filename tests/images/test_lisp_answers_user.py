@@ -249,6 +249,69 @@ def test_callers_follow_redefinitions(live):
     assert "no known definition" in text(live, "who_calls", function="target")
 
 
+# Each defines one caller of TARGET where the core had no function, had another, or had no such name.
+CALLERS = {
+    "CALLER": "(defun caller () (target))",
+    "(SETF CALLER)": "(defun (setf caller) (new) (target) new)",
+    "CALLING-MACRO": "(defmacro calling-macro () (target))",
+    "SAME-CALLER": "(setf (symbol-function 'same-caller) #'caller)",
+    ":KEYED": "(defun :keyed () (target))",
+    "ELSEWHERE::CALLER": '(make-package "ELSEWHERE")'
+    ' (eval `(defun ,(intern "CALLER" "ELSEWHERE") () (target)))',
+    "(METHOD PRINT-OBJECT (SOME-CLASS T))": "(defclass some-class () ())"
+    " (defmethod print-object ((it some-class) stream) (target) stream)",
+    "(SETF ODDP)": "(sb-ext:with-unlocked-packages (:cl)"
+    " (eval '(defun (setf oddp) (new n) (target) (list new n))))",
+    "SB-IMPL::TARGET-CALLER": "(sb-ext:with-unlocked-packages (:sb-impl)"
+    ' (eval `(defun ,(intern "TARGET-CALLER" "SB-IMPL") () (target))))',
+    "SB-INT:PROPER-LIST-P": "(sb-ext:with-unlocked-packages (:sb-int)"
+    " (eval '(defun sb-int:proper-list-p (x) (target) (consp x))))",
+    "(SB-C:DEFTRANSFORM ODDP)": "(sb-c:deftransform oddp ((x) (string)) (target) 'x)",
+}
+
+
+def told_callers(live):
+    """Return the definitions that are told to call TARGET."""
+    lines = text(live, "who_calls", function="target").splitlines()[1:-1]
+    return {line.strip().removesuffix("  session") for line in lines}
+
+
+def test_callers_are_found_wherever_they_were_defined_after_the_core(live):
+    """Also under names that the core has; an evaluation that defines nothing changes nothing."""
+    live.eval("(defun target () 1)")
+    assert told_callers(live) == set()
+    for done, code in enumerate(CALLERS.values()):
+        assert live.eval(code)["ok"], code
+        assert told_callers(live) == set(list(CALLERS)[: done + 1])
+    live.eval("(+ 1 2 3)")
+    assert told_callers(live) == set(CALLERS)
+    live.eval("(fmakunbound 'caller) (unintern 'same-caller)")
+    assert told_callers(live) == set(CALLERS) - {"CALLER", "SAME-CALLER"}
+
+
+def test_what_came_after_the_core_is_what_a_walk_of_all_names_finds(live):
+    """The walk is SBCL's own, over every name there is."""
+    live.eval("(defun target () 1)")
+    for code in CALLERS.values():
+        live.eval(code)
+    found = live.eval(
+        """(flet ((later (walk)
+             (let ((found '()))
+               (funcall walk (lambda (name code)
+                               (unless (gramercy.image::core-code-p code)
+                                 (pushnew (cons name code) found :test #'equal))))
+               found)))
+      (list (not (null gramercy.image::*snapshot*))
+            (set-exclusive-or (later #'gramercy.image::map-functions)
+                              (later #'gramercy.image::map-later-functions)
+                              :test #'equal)
+            (<= 11 (length (later #'gramercy.image::map-later-functions)))
+            ;; SBCL copies records while it saves: were they taken for changed, questions would be slow.
+            (<= (length (gramercy.image::changed-names)) 60)))"""
+    )
+    assert found["forms"][0]["values"] == ["(T NIL T T)"], found
+
+
 def test_an_object_with_long_parts_is_told_within_the_limit(live):
     """Answers: what was left out of an object is counted."""
     number = live.eval("(loop repeat 150 collect (make-string 500))")["objects"][0]

@@ -12,6 +12,7 @@
         *texts* '()
         *later-functions* nil)
   (index-core)
+  (take-snapshot)
   (forget-mirror)
   (sb-ext:save-lisp-and-die path :toplevel #'main :executable nil))
 
