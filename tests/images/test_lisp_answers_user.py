@@ -312,6 +312,65 @@ def test_what_came_after_the_core_is_what_a_walk_of_all_names_finds(live):
     assert found["forms"][0]["values"] == ["(T NIL T T)"], found
 
 
+# Of the core and of later packages, in both cases, with and without three characters, and in no name at all.
+PATTERNS = [
+    "area",
+    "String",
+    "with-",
+    "*print-",
+    "ab",
+    "%",
+    "",
+    "make-instance",
+    "größe",
+    "ße",
+    "a\\nb",
+    "xyzzy-no",
+]
+
+
+def test_a_search_finds_what_a_walk_of_all_packages_finds(live):
+    """The core has its names indexed; later names are found as well, in packages of any age."""
+    live.eval(
+        """(make-package "LATER" :use '()) (intern "MY-STRING-AREA" "LATER") (intern "größe" "LATER")
+           (intern (format nil "a~%b") "LATER")
+           (sb-ext:with-unlocked-packages (:sb-impl :sb-posix)
+             (intern "A-LATER-STRING" "SB-IMPL")
+             (unintern (find-symbol "MKFIFO" "SB-POSIX") "SB-POSIX"))"""
+    )
+    patterns = " ".join(f'"{pattern}"' for pattern in PATTERNS).replace("\\n", "\n")
+    found = live.eval(
+        f"""(flet ((found (pattern)
+                     (sort (mapcar (lambda (finding)
+                                     (let ((symbol (gramercy.image::finding-symbol finding)))
+                                       (list (symbol-name symbol) (package-name (symbol-package symbol))
+                                             (gramercy.image::finding-rank finding))))
+                                   (gramercy.image::find-symbols pattern nil))
+                           #'string< :key #'prin1-to-string)))
+              (let* ((index gramercy.image::*symbol-index*)
+                     (patterns (list {patterns} "mkfifo" "a-later-string"))
+                     (quick (mapcar #'found patterns)))
+                (setf gramercy.image::*symbol-index* nil)
+                (unwind-protect (list (hash-table-p index) (equal quick (mapcar #'found patterns))
+                                      (mapcar #'length (last quick 3)) (plusp (length (first quick))))
+                  (setf gramercy.image::*symbol-index* index))))"""
+    )
+    assert found["forms"][0]["values"] == ["(T T (0 0 1) T)"], found
+
+
+def test_a_search_follows_names_of_the_core_that_come_and_go(live):
+    """A name is told in a package of SBCL's where it was made later, and not where it was taken away."""
+    assert "SB-POSIX:MKFIFO (function)" in text(live, "apropos", pattern="mkfifo")
+    live.eval("(sb-ext:with-unlocked-packages (:sb-posix) (unintern 'sb-posix:mkfifo :sb-posix))")
+    assert "MKFIFO (" not in text(live, "apropos", pattern="mkfifo")
+    live.eval(
+        "(sb-ext:with-unlocked-packages (:sb-posix)"
+        ' (setf (symbol-value (intern "A-MKFIFO" :sb-posix)) 1)'
+        ' (export (find-symbol "A-MKFIFO" :sb-posix) :sb-posix))'
+    )
+    assert "SB-POSIX:A-MKFIFO (variable)" in text(live, "apropos", pattern="mkfifo")
+
+
 def test_an_object_with_long_parts_is_told_within_the_limit(live):
     """Answers: what was left out of an object is counted."""
     number = live.eval("(loop repeat 150 collect (make-string 500))")["objects"][0]

@@ -13,6 +13,7 @@
         *later-functions* nil)
   (index-core)
   (take-snapshot)
+  (index-names)
   (forget-mirror)
   (sb-ext:save-lisp-and-die path :toplevel #'main :executable nil))
 
