@@ -7,6 +7,8 @@ class or the metaclass. Everything is read through the C slots of `type`, functi
 import types
 
 _HEAP = 1 << 9
+# The flag of `type` and of what is below it; C code relies on it in the same way.
+_OF_CLASSES = 1 << 31
 _mro = type.__dict__["__mro__"].__get__
 _name = type.__dict__["__name__"].__get__
 _qualname = type.__dict__["__qualname__"].__get__
@@ -43,12 +45,17 @@ def mro_of(cls: type) -> tuple[type, ...]:
 
 def is_kind(thing: object, cls: type) -> bool:
     """Say whether the real type of the thing is the class or below it."""
-    return type(thing) is cls or any(base is cls for base in _mro(type(thing)))
+    if type(thing) is cls:
+        return True
+    for base in _mro(type(thing)):  # noqa: SIM110 - a third of the time of a generator, and asked very often
+        if base is cls:
+            return True
+    return False
 
 
 def is_class(thing: object) -> bool:
     """Say whether the thing is a class."""
-    return is_kind(thing, type)
+    return bool(_flags(type(thing)) & _OF_CLASSES)
 
 
 def is_heap(cls: type) -> bool:

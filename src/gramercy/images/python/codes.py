@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Iterator
 from importlib.util import cache_from_source as _cache_from_source
 from marshal import loads as _loads
+from operator import is_
 from typing import NamedTuple
 
 from .anatomy import ATOMS, class_space, is_class, module_of, plain, raw_space
@@ -212,7 +213,7 @@ def _names_in(code: types.CodeType) -> frozenset[str]:
 class Names(NamedTuple):
     """The names of a module, and under which it holds an object or the function inside of it, by id."""
 
-    mark: int
+    mark: tuple[list[object], list[object]]
     space: dict[str, object]
     held: dict[int, list[str]]
     renamed: dict[int, set[str]]
@@ -228,9 +229,9 @@ class Corpus:
     def names(self, name: str, module: object) -> Names:
         """Return the names of a module."""
         raw = raw_space(module)
-        mark = hash(tuple(map(id, list(raw.values()))))
+        mark: tuple[list[object], list[object]] = (list(raw), list(raw.values()))
         known = self._names.get(name)
-        if known is None or known.mark != mark or tier_of(name) == USERS:
+        if known is None or tier_of(name) == USERS or not all(map(_is_same, known.mark, mark)):
             space = plain(raw)
             held: dict[int, list[str]] = {}
             for key, value in space.items():
@@ -264,6 +265,11 @@ class Corpus:
             units = list(units_of(code, name)) if code is not None else []
             known = self._known[name] = (mark, units, frozenset().union(*(unit.names for unit in units)))
         return known[1:]
+
+
+def _is_same(one: list[object], other: list[object]) -> bool:
+    """Tell whether the lists hold the same objects; to compare these might run code of the user's."""
+    return len(one) == len(other) and all(map(is_, one, other))
 
 
 def _renamed(module: str, space: dict[str, object]) -> dict[int, set[str]]:

@@ -9,10 +9,21 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .anatomy import FUNCTIONS, MISSING, class_name, class_space, is_class, is_module, module_of, module_space
+from .anatomy import (
+    FUNCTIONS,
+    MISSING,
+    class_name,
+    class_space,
+    is_class,
+    is_module,
+    module_of,
+    module_space,
+    plain,
+    raw_space,
+)
 from .classes import MACHINERY
-from .names import find_module
-from .places import USERS, is_ours, tier_of
+from .names import Loaded, Texts, find_module, shelf
+from .places import USERS, tier_of
 from .printing import preview, shorten
 from .protocol import Request, RequestError, count, flag, optional_text, text
 from .session import Reply, Session
@@ -51,6 +62,7 @@ _EVERY_MODULE = frozenset(
         ),
     )
 )
+_texts = Texts()
 _GROUPS = (("class", "Classes"), ("function", "Functions"), ("variable", "Values"), ("module", "Modules"))
 
 
@@ -77,8 +89,11 @@ def apropos(session: Session, request: Request) -> Reply:
     # By the order alone: values may compare in their own way.
     found.sort(key=lambda match: match.order)
     page = Page()
+    rows = []
     for match in found[:limit]:
-        page.add(f"{match.name}  [{what_is(match.value, match.owner)}]")
+        word = what_is(match.value, match.owner)
+        page.add(f"{match.name}  [{word}]")
+        rows.append({"name": match.name, "kind": coarse(match.value, match.owner, word)})
     if not found:
         where = f"in {package}" if package is not None else f"in the {len(_modules)} modules that are loaded"
         page.add(f"No names contain '{pattern[:100]}' {where}.")
@@ -87,7 +102,6 @@ def apropos(session: Session, request: Request) -> Reply:
         rest[match.module] = rest.get(match.module, 0) + 1
     way = "narrow the pattern" if package is not None else "give package to see one of them"
     hint = f"in {len(rest)} module{'' if len(rest) == 1 else 's'} ({folded(rest)}): {way}"
-    rows = [{"name": match.name, "kind": coarse(match.value, match.owner)} for match in found[:limit]]
     answer = page.end(hint, more=max(len(found) - limit, 0))
     return {"ok": True, "text": answer, "data": {"matches": rows, "total": len(found)}}
 
@@ -95,23 +109,29 @@ def apropos(session: Session, request: Request) -> Reply:
 def _matches(session: Session, pattern: str, package: str | None) -> list[Match]:
     """Return each name once: a function or class that others import counts where it is at home."""
     found: list[Match] = []
-    best: dict[int, tuple[tuple[bool, bool, int], Match]] = {}
-    for module, space in _spaces(session, package):
-        tier = tier_of(module)
-        if package is None and pattern in module.rpartition(".")[2].lower() and module != "__main__":
-            found.append(_match(pattern, "", module, _modules.get(module), tier))
-        if tier == USERS:
-            found += _in_classes(pattern, module, space)
-        for name in [name for name in space if pattern in name.lower() and not _is_noise(name, pattern)]:
-            value = space[name]
+    best: dict[int, Match] = {}
+    modules = [_only(session, package)] if package is not None else shelf.modules(session)
+    named = _texts.holding(pattern, modules)
+    for module in modules:
+        if package is None and pattern in module.leaf and module.name != "__main__":
+            found.append(_match(pattern, "", module.name, _modules.get(module.name), module.tier))
+        if module.tier == USERS:
+            found += _in_classes(pattern, module.name, plain(module.space))
+        for name, value in named.get(module.name, ()):
+            if _is_noise(name, pattern):
+                continue
             if id(type(value)) in FUNCTIONS or is_class(value):
-                order = _distance(module, value)
                 known = best.get(id(value))
-                if known is None or order < known[0]:
-                    best[id(value)] = (order, _match(pattern, module, name, value, tier))
+                if known is None or _distance(module.name, value) < _distance(known.module, value):
+                    best[id(value)] = _match(pattern, module.name, name, value, module.tier)
             elif package is not None or not is_module(value):
-                found.append(_match(pattern, module, name, value, tier))
-    return [*found, *(match for _order, match in best.values())]
+                found.append(_match(pattern, module.name, name, value, module.tier))
+    return [*found, *best.values()]
+
+
+def _only(session: Session, package: str) -> Loaded:
+    module = find_module(session, package)
+    return Loaded(package, module, raw_space(module), tier_of(package), "")
 
 
 def _is_noise(name: str, pattern: str) -> bool:
@@ -126,12 +146,13 @@ def _distance(module: str, value: object) -> tuple[bool, bool, int]:
 
 
 def _match(pattern: str, module: str, name: str, value: object, tier: int) -> Match:
-    leaf = name.rpartition(".")[2].lower()
+    is_inner = "." in name
+    leaf = (name.rpartition(".")[2] if is_inner else name).lower()
     rank = 0 if leaf == pattern else 1 if leaf.startswith(pattern) else 2
     full = f"{module}.{name}" if module else name
     is_hidden = (full.startswith("_") and module != "__main__") or "._" in full
     # A function of a module comes before a method of the same name.
-    order = (tier != USERS, rank, tier, 2 * is_hidden + ("." in name and bool(module)), full)
+    order = (tier != USERS, rank, tier, 2 * is_hidden + (is_inner and bool(module)), full)
     return Match(order, module or name, value)
 
 
@@ -142,17 +163,6 @@ def _in_classes(pattern: str, module: str, space: dict[str, object]) -> Iterator
             for key, value in class_space(cls).items():  # type: ignore[arg-type]  # seen to be a class
                 if pattern in key.lower() and not key.startswith("__") and key not in MACHINERY:
                     yield _match(pattern, module, f"{name}.{key}", value, USERS)._replace(owner=cls)
-
-
-def _spaces(session: Session, package: str | None) -> list[tuple[str, dict[str, object]]]:
-    """Return the namespaces to search."""
-    if package is not None:
-        return [(package, module_space(find_module(session, package)))]
-    loaded = [("__main__", session.main), *list(_modules.items())]
-    named = {
-        key: module for key, module in loaded if type(key) is str and is_module(module) and not is_ours(key)
-    }
-    return [(key, module_space(module)) for key, module in named.items()]
 
 
 def package_symbols(session: Session, request: Request) -> Reply:

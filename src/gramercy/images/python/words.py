@@ -44,6 +44,7 @@ _SPECIAL: tuple[tuple[type, str], ...] = (
     (functools.cached_property, "cached property"),
     (property, "property"),
 )
+_HOLDING = kinds(*(cls for cls, _word in _SPECIAL))
 _EMPTY = kinds(types.FunctionType, staticmethod, classmethod)
 _is_kind_of_enum = enum.EnumMeta
 
@@ -98,33 +99,40 @@ def function_word(function: types.FunctionType, *, in_class: bool) -> str:
 def class_word(cls: type) -> str:  # noqa: PLR0911 - one for each kind
     """Return what sort of class it is."""
     space = class_space(cls)
-    above = mro_of(cls)
-    if any(base is type for base in above):
+    above = set(map(id, mro_of(cls)))
+    if id(type) in above:
         return "metaclass"
     if is_kind(cls, _is_kind_of_enum):
         return "enum"
     if type(space.get("__dataclass_fields__")) is dict:
         return "dataclass"
-    if any(base is tuple for base in above) and type(class_attribute(cls, "_fields")) is tuple:
+    if id(tuple) in above and type(class_attribute(cls, "_fields")) is tuple:
         return "named tuple"
     if short_name(type(cls)) == "_TypedDictMeta":
         return "typed dict"
     if space.get("_is_protocol") is True:
         return "protocol"
-    if any(base is BaseException for base in above):
+    if id(BaseException) in above:
         return "exception"
-    return "abstract class" if abstract_methods(cls) else "class"
+    return "abstract class" if _abstract(space) else "class"
 
 
 def abstract_methods(cls: type) -> list[str]:
     """Return the names of the methods that a subclass must define."""
-    found = class_space(cls).get("__abstractmethods__")
+    return _abstract(class_space(cls))
+
+
+def _abstract(space: dict[str, object]) -> list[str]:
+    found = space.get("__abstractmethods__")
     return sorted(name for name in found if type(name) is str) if type(found) is frozenset else []
 
 
-def coarse(value: object, owner: object = MISSING) -> str:
-    """Return the kind by which programs group names: function, class, module, method, property, variable."""
-    word = what_is(value, owner)
+def coarse(value: object, owner: object = MISSING, word: str = "") -> str:
+    """Return the kind by which programs group names: function, class, module, method, property, variable.
+
+    The word is what `what_is` says, where that is known already.
+    """
+    word = word or what_is(value, owner)
     if is_class(value):
         return "class"
     if word in ("package", "module"):
@@ -156,6 +164,8 @@ def _inner(value: object) -> object:  # noqa: PLR0911 - one for each kind
         return plain(value.__dict__).get("__wrapped__", MISSING)
     if kind is types.MethodType or id(kind) in _EMPTY:
         return value.__func__  # type: ignore[attr-defined]  # all have it
+    if all(id(base) not in _HOLDING for base in mro_of(kind)):
+        return MISSING
     if is_kind(value, property):
         getter = vars(property)["fget"].__get__(value)
         return MISSING if getter is None else getter
