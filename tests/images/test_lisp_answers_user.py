@@ -249,6 +249,128 @@ def test_callers_follow_redefinitions(live):
     assert "no known definition" in text(live, "who_calls", function="target")
 
 
+# Each defines one caller of TARGET where the core had no function, had another, or had no such name.
+CALLERS = {
+    "CALLER": "(defun caller () (target))",
+    "(SETF CALLER)": "(defun (setf caller) (new) (target) new)",
+    "CALLING-MACRO": "(defmacro calling-macro () (target))",
+    "SAME-CALLER": "(setf (symbol-function 'same-caller) #'caller)",
+    ":KEYED": "(defun :keyed () (target))",
+    "ELSEWHERE::CALLER": '(make-package "ELSEWHERE")'
+    ' (eval `(defun ,(intern "CALLER" "ELSEWHERE") () (target)))',
+    "(METHOD PRINT-OBJECT (SOME-CLASS T))": "(defclass some-class () ())"
+    " (defmethod print-object ((it some-class) stream) (target) stream)",
+    "(SETF ODDP)": "(sb-ext:with-unlocked-packages (:cl)"
+    " (eval '(defun (setf oddp) (new n) (target) (list new n))))",
+    "SB-IMPL::TARGET-CALLER": "(sb-ext:with-unlocked-packages (:sb-impl)"
+    ' (eval `(defun ,(intern "TARGET-CALLER" "SB-IMPL") () (target))))',
+    "SB-INT:PROPER-LIST-P": "(sb-ext:with-unlocked-packages (:sb-int)"
+    " (eval '(defun sb-int:proper-list-p (x) (target) (consp x))))",
+    "(SB-C:DEFTRANSFORM ODDP)": "(sb-c:deftransform oddp ((x) (string)) (target) 'x)",
+}
+
+
+def told_callers(live):
+    """Return the definitions that are told to call TARGET."""
+    lines = text(live, "who_calls", function="target").splitlines()[1:-1]
+    return {line.strip().removesuffix("  session") for line in lines}
+
+
+def test_callers_are_found_wherever_they_were_defined_after_the_core(live):
+    """Also under names that the core has; an evaluation that defines nothing changes nothing."""
+    live.eval("(defun target () 1)")
+    assert told_callers(live) == set()
+    for done, code in enumerate(CALLERS.values()):
+        assert live.eval(code)["ok"], code
+        assert told_callers(live) == set(list(CALLERS)[: done + 1])
+    live.eval("(+ 1 2 3)")
+    assert told_callers(live) == set(CALLERS)
+    live.eval("(fmakunbound 'caller) (unintern 'same-caller)")
+    assert told_callers(live) == set(CALLERS) - {"CALLER", "SAME-CALLER"}
+
+
+def test_what_came_after_the_core_is_what_a_walk_of_all_names_finds(live):
+    """The walk is SBCL's own, over every name there is."""
+    live.eval("(defun target () 1)")
+    for code in CALLERS.values():
+        live.eval(code)
+    found = live.eval(
+        """(flet ((later (walk)
+             (let ((found '()))
+               (funcall walk (lambda (name code)
+                               (unless (gramercy.image::core-code-p code)
+                                 (pushnew (cons name code) found :test #'equal))))
+               found)))
+      (list (not (null gramercy.image::*snapshot*))
+            (set-exclusive-or (later #'gramercy.image::map-functions)
+                              (later #'gramercy.image::map-later-functions)
+                              :test #'equal)
+            (<= 11 (length (later #'gramercy.image::map-later-functions)))
+            ;; SBCL copies records while it saves: were they taken for changed, questions would be slow.
+            (<= (length (gramercy.image::changed-names)) 60)))"""
+    )
+    assert found["forms"][0]["values"] == ["(T NIL T T)"], found
+
+
+# Of the core and of later packages, in both cases, with and without three characters, and in no name at all.
+PATTERNS = [
+    "area",
+    "String",
+    "with-",
+    "*print-",
+    "ab",
+    "%",
+    "",
+    "make-instance",
+    "größe",
+    "ße",
+    "a\\nb",
+    "xyzzy-no",
+]
+
+
+def test_a_search_finds_what_a_walk_of_all_packages_finds(live):
+    """The core has its names indexed; later names are found as well, in packages of any age."""
+    live.eval(
+        """(make-package "LATER" :use '()) (intern "MY-STRING-AREA" "LATER") (intern "größe" "LATER")
+           (intern (format nil "a~%b") "LATER")
+           (sb-ext:with-unlocked-packages (:sb-impl :sb-posix)
+             (intern "A-LATER-STRING" "SB-IMPL")
+             (unintern (find-symbol "MKFIFO" "SB-POSIX") "SB-POSIX"))"""
+    )
+    patterns = " ".join(f'"{pattern}"' for pattern in PATTERNS).replace("\\n", "\n")
+    found = live.eval(
+        f"""(flet ((found (pattern)
+                     (sort (mapcar (lambda (finding)
+                                     (let ((symbol (gramercy.image::finding-symbol finding)))
+                                       (list (symbol-name symbol) (package-name (symbol-package symbol))
+                                             (gramercy.image::finding-rank finding))))
+                                   (gramercy.image::find-symbols pattern nil))
+                           #'string< :key #'prin1-to-string)))
+              (let* ((index gramercy.image::*symbol-index*)
+                     (patterns (list {patterns} "mkfifo" "a-later-string"))
+                     (quick (mapcar #'found patterns)))
+                (setf gramercy.image::*symbol-index* nil)
+                (unwind-protect (list (hash-table-p index) (equal quick (mapcar #'found patterns))
+                                      (mapcar #'length (last quick 3)) (plusp (length (first quick))))
+                  (setf gramercy.image::*symbol-index* index))))"""
+    )
+    assert found["forms"][0]["values"] == ["(T T (0 0 1) T)"], found
+
+
+def test_a_search_follows_names_of_the_core_that_come_and_go(live):
+    """A name is told in a package of SBCL's where it was made later, and not where it was taken away."""
+    assert "SB-POSIX:MKFIFO (function)" in text(live, "apropos", pattern="mkfifo")
+    live.eval("(sb-ext:with-unlocked-packages (:sb-posix) (unintern 'sb-posix:mkfifo :sb-posix))")
+    assert "MKFIFO (" not in text(live, "apropos", pattern="mkfifo")
+    live.eval(
+        "(sb-ext:with-unlocked-packages (:sb-posix)"
+        ' (setf (symbol-value (intern "A-MKFIFO" :sb-posix)) 1)'
+        ' (export (find-symbol "A-MKFIFO" :sb-posix) :sb-posix))'
+    )
+    assert "SB-POSIX:A-MKFIFO (variable)" in text(live, "apropos", pattern="mkfifo")
+
+
 def test_an_object_with_long_parts_is_told_within_the_limit(live):
     """Answers: what was left out of an object is counted."""
     number = live.eval("(loop repeat 150 collect (make-string 500))")["objects"][0]

@@ -29,7 +29,7 @@
 (let ((here *load-truename*)
       (files '("package" "json" "frames" "requests" "streams" "printing" "places" "conditions" "definitions"
                "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "evaluation" "symbols"
-               "owners" "origins" "classes" "arglists" "describing" "references" "searching"
+               "owners" "origins" "classes" "arglists" "describing" "snapshot" "references" "searching"
                "reply" "listing" "inspection" "undo" "systems" "server")))
   ;; One unit, so that a function may be used before the file that defines it.
   (with-compilation-unit ()
@@ -44,6 +44,7 @@
 (gramercy.image::sharpen-dates)
 (gramercy.image::leave-mirror-in-copies)
 (gramercy.image::watch-libraries)
+(gramercy.image::watch-transforms)
 (gramercy.image::start-finalizers-late)
 (gramercy.image::note-system-packages)
 (gramercy.image::note-documentation-methods)

@@ -167,11 +167,16 @@ since a mere question can make SBCL define a class. Its global value counts for 
   (when (and name (fboundp name))
     (sb-int:encapsulate name 'gramercy wrapper)))
 
+(defglobal *later-functions* nil
+  "Conses of name and function, of all that came after the core, behind the number of the code object that was the
+latest then; NIL where a definer has run since.")
+
 (defmacro define-watch ((name &optional package) lambda-list &body body)
   "Run BODY, with the arguments bound by LAMBDA-LIST, before each tracked call of the function NAME.
 NAME is a function name, or with PACKAGE the name of a symbol that may be missing."
   `(wrap ,(if package `(internal-symbol ,name ,package) `',name)
          (lambda (original &rest arguments)
+           (setf *later-functions* nil)
            (unless *untracked*
              ;; To ask what a name means can make SBCL define a class, and that definer is wrapped too.
              (let ((*untracked* t))

@@ -66,9 +66,6 @@ Interruptions nest, and SBCL ends the process when they nest too deep."
 (defglobal *undisturbed* nil
   "True while no user code can have run, and nothing was forked, since these were last seen to.")
 
-(defglobal *later-functions* nil
-  "Conses of name and function, of all that came after the core, behind T; NIL where user code may have defined more.")
-
 (defun prepare-for-user-code ()
   "See to what user code may have changed, and now may change again: the handler of SIGINT, and the connection.
 After a fork there is no finalizer thread either."
@@ -76,8 +73,7 @@ After a fork there is no finalizer thread either."
     (start-finalizers)
     (install-interrupt-handler)
     (set-connection-flags +signal-me+))
-  (setf *undisturbed* nil
-        *later-functions* nil))
+  (setf *undisturbed* nil))
 
 (defun call-aborting (function)
   "Call FUNCTION with an ABORT restart that counts as a fault."

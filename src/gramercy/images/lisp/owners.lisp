@@ -191,10 +191,18 @@ the user's."
                      collect line)))
     (values shown (length shown))))
 
+(defvar *hidden* nil "Packages and whether they are hidden, as far as this question has asked, or NIL.")
+
 (defun hidden-package-p (package)
-  "Tell whether PACKAGE is one of those of SBCL that it calls private or internal itself, for all that they export."
-  (let ((text (and (gethash package *system-packages*) (plain-documentation package t))))
-    (and (stringp text) (or (starts-with-p "private" text) (starts-with-p "internal" text)))))
+  "Tell whether PACKAGE is one of those of SBCL that it calls private or internal itself, for all that they export.
+A question looks it up once."
+  (flet ((hidden-p ()
+           (let ((text (and (gethash package *system-packages*) (plain-documentation package t))))
+             (and (stringp text) (or (starts-with-p "private" text) (starts-with-p "internal" text))))))
+    (if *hidden*
+        (multiple-value-bind (known found) (gethash package *hidden*)
+          (if found known (setf (gethash package *hidden*) (hidden-p))))
+        (hidden-p))))
 
 (defun exported-p (symbol)
   "Tell whether SYMBOL is exported from its own package, for others to use."
@@ -212,5 +220,6 @@ the user's."
   `(define-operation ,name (,request)
      (let* ((,package (question-package ,request))
             (*view* (adjoin ,package (if (package-name *current-package*) (list *current-package*) '())))
-            (*owners* (make-hash-table :test 'eq)))
+            (*owners* (make-hash-table :test 'eq))
+            (*hidden* (make-hash-table :test 'eq)))
        ,@body)))

@@ -1,6 +1,6 @@
 ;;;; Who uses a name, from the cross references that the compiler keeps with every
-;;;; function. All functions of the image are walked once; those that came with the
-;;;; core are known beforehand, so a question costs what the user has loaded.
+;;;; function. Those of the functions that came with the core are known beforehand, so
+;;;; a question costs what the user has loaded.
 
 (in-package #:gramercy.image)
 
@@ -56,10 +56,7 @@
 
 (defun core-code-p (code)
   "Tell whether the function CODE was in the core that this process was started from."
-  (let ((generation (load-time-value (internal-function "GENERATION-OF" "SB-KERNEL"))))
-    (and generation
-         (plusp (length *core-functions*))
-         (eql (funcall (the function generation) code) sb-vm:+pseudo-static-generation+))))
+  (and (plusp (length *core-functions*)) (core-object-p code)))
 
 (defun current-p (name code)
   "Tell whether NAME, of a function of the core, still means CODE: the user may have defined it anew."
@@ -77,15 +74,22 @@
 
 ;;; What came later
 
+(defun latest-code ()
+  "Return the number of the code object that was made last, or NIL where this SBCL does not number them."
+  (let ((counter (load-time-value (internal-symbol "*CODE-SERIALNO*" "SB-C"))))
+    (and counter (boundp counter) (symbol-value counter))))
+
 (defun later-functions ()
-  "Return conses of name and function of all functions that came after the core. They are looked for once between
-two evaluations, unless threads of the user's may define some at any time."
-  (if (and (consp *later-functions*) (null (user-threads)))
-      (rest *later-functions*)
-      (let ((found '()))
-        (map-functions (lambda (name code) (unless (core-code-p code) (push (cons name code) found))))
-        (setf *later-functions* (cons t found))
-        found)))
+  "Return conses of name and function of all functions that came after the core. They are looked for again where code
+was made or a definer has run since, or where threads of the user's may define some at any time."
+  (let ((latest (latest-code)))
+    (if (and latest (eql latest (first *later-functions*)) (null (user-threads)))
+        (rest *later-functions*)
+        (let ((found '()))
+          (flet ((look (name code) (unless (core-code-p code) (push (cons name code) found))))
+            (if *snapshot* (map-later-functions #'look) (map-functions #'look)))
+          (setf *later-functions* (cons latest found))
+          found))))
 
 (defun collect-uses (name kinds)
   "Return the uses of NAME as KINDS say, ours left out; each definition once."

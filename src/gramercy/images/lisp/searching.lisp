@@ -55,11 +55,72 @@
      (if externalp 0 10)
      (if (eq match :inside) 1 0)))
 
+;;; The names of the core, by the runs of three characters in them
+
+(defglobal *indexed-symbols* #() "The symbols of the core that a search for a part of a name finds.")
+(defglobal *symbol-index* nil
+  "For each run of three characters, in upper case, the places in *INDEXED-SYMBOLS* of the names that hold it, or NIL.")
+
+(defun run-key (name start)
+  "Return the number under which the three characters of NAME from START are indexed. Others can share it."
+  (flet ((code (offset) (char-code (upper (schar name (+ start offset))))))
+    (logxor (ash (code 0) 32) (ash (code 1) 16) (code 2))))
+
+(defun searched-package-p (package)
+  "Tell whether names of PACKAGE are found: not ours, and no keywords."
+  (not (or (own-package-p package) (eq package (load-time-value (find-package :keyword))))))
+
+(defun index-names ()
+  "Note which names hold what. Done before a core is saved."
+  (let ((index (make-hash-table)) (symbols '()) (count 0))
+    (dolist (package (remove-if-not #'searched-package-p (list-all-packages)))
+      (map-home-symbols
+       (lambda (symbol)
+         (push symbol symbols)
+         (loop with name = (symbol-name symbol)
+               for start to (- (length name) 3)
+               for key = (run-key name start)
+               unless (eql count (first (gethash key index))) do (push count (gethash key index)))
+         (incf count))
+       package))
+    (let ((place (if (< count (expt 2 16)) '(unsigned-byte 16) '(unsigned-byte 32))))
+      (loop for key being the hash-keys of index using (hash-value places)
+            do (setf (gethash key index) (coerce places `(simple-array ,place (*))))))
+    (setf *indexed-symbols* (coerce (nreverse symbols) 'simple-vector)
+          *symbol-index* (and *snapshot* index))))
+
+(defun indexed-candidates (pattern)
+  "Return the places of the names of the core that may hold PATTERN: those with the rarest run of three in it."
+  (loop with fewest = nil
+        for start to (- (length pattern) 3)
+        for places = (gethash (run-key pattern start) *symbol-index* #())
+        when (or (null fewest) (< (length places) (length fewest))) do (setf fewest places)
+        finally (return fewest)))
+
+(defun map-home-symbols (function package)
+  "Call FUNCTION with each symbol that is at home in PACKAGE."
+  (with-package-iterator (next package :internal :external)
+    (loop (multiple-value-bind (more symbol) (next)
+            (unless more (return))
+            (when (eq (symbol-package symbol) package) (funcall function symbol))))))
+
+(defun map-candidates (function pattern)
+  "Call FUNCTION with all symbols whose names may hold PATTERN. Of the core's, most are left out; packages that have
+got symbols since are walked."
+  (let ((indexed (and *symbol-index* (>= (length pattern) 3))))
+    (when indexed
+      (loop for place across (indexed-candidates pattern)
+            for symbol = (svref *indexed-symbols* place)
+            ;; One that is at home nowhere was uninterned.
+            when (symbol-package symbol) do (funcall function symbol)))
+    (dolist (package (list-all-packages))
+      (when (and (searched-package-p package) (or (not indexed) (grown-p package)))
+        (map-home-symbols function package)))))
+
 (defun find-symbols (pattern package)
   "Return findings for PATTERN in all packages but ours, or among the symbols that PACKAGE sees; unsorted."
   (let ((pattern (coerce (string-upcase pattern) '(simple-array character (*))))
-        (seen (make-hash-table :test 'eq))
-        (keywords (find-package :keyword)))
+        (seen (make-hash-table :test 'eq)))
     (flet ((look (symbol)
              (let ((place (holds-p pattern (symbol-name symbol))))
                (when place
@@ -69,12 +130,7 @@
                              (t :beginning)))))))
       (if package
           (do-symbols (symbol package) (look symbol))
-          (dolist (each (list-all-packages))
-            (unless (or (own-package-p each) (eq each keywords))
-              (with-package-iterator (next each :internal :external)
-                (loop (multiple-value-bind (more symbol) (next)
-                        (unless more (return))
-                        (when (eq (symbol-package symbol) each) (look symbol)))))))))
+          (map-candidates #'look pattern)))
     (loop for symbol being the hash-keys of seen using (hash-value match)
           unless (own-package-p (symbol-package symbol))
             collect (make-symbol-finding symbol match))))

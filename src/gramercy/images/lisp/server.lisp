@@ -12,6 +12,8 @@
         *texts* '()
         *later-functions* nil)
   (index-core)
+  (take-snapshot)
+  (index-names)
   (forget-mirror)
   (sb-ext:save-lisp-and-die path :toplevel #'main :executable nil))
 
