@@ -41,7 +41,7 @@ CHANGES = {
     "a class of a module has another method": (
         "def wrap(self, text): return json.dumps(area(text))\ntextwrap.TextWrapper.wrap = wrap"
     ),
-    "a method of a frozen module is another one": (
+    "a class of a module of the import system has another method": (
         "def dumped(self): return json.dumps(self)\ndumped.__module__ = '_frozen_importlib'\n"
         "sys.modules['_frozen_importlib'].ModuleSpec.dumped = dumped"
     ),

@@ -7,7 +7,6 @@ whether anything has changed, and only those are read whose code has one of the 
 import os
 import sys
 import types
-from _imp import is_frozen as _is_frozen
 from collections.abc import Iterator
 from importlib.util import cache_from_source as _cache_from_source
 from itertools import chain
@@ -31,7 +30,7 @@ _DEEPEST = 3
 _MEMBERS = 1000
 # Types of what holds no function of Python code.
 _SIMPLE = ATOMS | kinds(types.BuiltinFunctionType, type)
-_NOTHING: tuple[None, frozenset[str], list[object]] = (None, frozenset(), [])
+_NOTHING: tuple[None, frozenset[str]] = (None, frozenset())
 
 
 class Loaded(NamedTuple):
@@ -163,7 +162,7 @@ class Corpus:
         # Of the modules that are not the user's: all they held, their names, and the names in their code.
         self._mark: tuple[list[object], list[object]] = ([], [])
         self._others: dict[str, Names] = {}
-        self._used: dict[str, tuple[Names | None, frozenset[str], list[object]]] = {}
+        self._used: dict[str, tuple[Names | None, frozenset[str]]] = {}
 
     def read(self, modules: list[Loaded]) -> list[tuple[str, object, Names]]:
         """Return the modules with their names; one look at all values tells whether any of them is new.
@@ -194,25 +193,13 @@ class Corpus:
 
     def is_without(self, name: str, known: Names, wanted: set[str]) -> bool:
         """Tell whether it is known that the code of a module that is not the user's has none of the names."""
-        noted, names, inside = self._used.get(name, _NOTHING)
-        if noted is not known or not wanted.isdisjoint(names):
-            return False
-        return not inside or _is_same(inside, _inside(name, known.space))
+        noted, names = self._used.get(name, _NOTHING)
+        return noted is known and wanted.isdisjoint(names)
 
-    def note(
-        self, name: str, known: Names, names: frozenset[str], inside: list[object] | None = None
-    ) -> None:
-        """Remember all names in the code of a module, and what its classes hold where that matters."""
+    def note(self, name: str, known: Names, names: frozenset[str]) -> None:
+        """Remember all names in the code of a module."""
         if name in self._others:
-            self._used[name] = (known, names, inside or [])
-
-    def evaluated(self, name: str, known: Names) -> list[Unit]:
-        """Return the functions that a module holds; those of one that is part of Python itself are noted."""
-        units = list(evaluated_units(name, known.space))
-        if _is_frozen(name):
-            names = frozenset().union(*(unit.names for unit in units))
-            self.note(name, known, names, _inside(name, known.space))
-        return units
+            self._used[name] = (known, names)
 
     def _read(self, name: str, module: object) -> Names:
         """Return the names of a module, those read before where they are still the same."""
@@ -253,15 +240,6 @@ class Corpus:
             units = list(units_of(code, name)) if code is not None else []
             known = self._known[name] = (mark, units, frozenset().union(*(unit.names for unit in units)))
         return known[1:]
-
-
-def _inside(module: str, space: dict[str, object]) -> list[object]:
-    """Return what the classes of a module hold."""
-    found: list[object] = []
-    for cls in space.values():
-        if is_class(cls) and module_of(cls) == module:
-            found += class_space(cls).values()  # type: ignore[arg-type]  # seen to be a class
-    return found
 
 
 def _is_same(one: list[object], other: list[object]) -> bool:

@@ -45,7 +45,7 @@ from .codes import (
     line_at,
     steps,
 )
-from .corpus import Corpus, Loaded, Names, shelf
+from .corpus import Corpus, Loaded, Names, evaluated_units, shelf
 from .names import Found, resolve
 from .places import USERS, shown_file, tier_of
 from .protocol import Request, RequestError, optional_text, text
@@ -424,7 +424,7 @@ def _units(session: Session, name: str, module: object, known: Names, wanted: se
     if is_compiled:
         _corpus.note(name, known, frozenset())
         return []
-    return _corpus.evaluated(name, known)
+    return evaluated_units(name, known.space)
 
 
 def _report(name: str, verb: str, found: list[Row]) -> Reply:
