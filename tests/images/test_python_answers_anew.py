@@ -41,7 +41,7 @@ CHANGES = {
     "a class of a module has another method": (
         "def wrap(self, text): return json.dumps(area(text))\ntextwrap.TextWrapper.wrap = wrap"
     ),
-    "a method of a frozen module is another one": (
+    "a class of a module of the import system has another method": (
         "def dumped(self): return json.dumps(self)\ndumped.__module__ = '_frozen_importlib'\n"
         "sys.modules['_frozen_importlib'].ModuleSpec.dumped = dumped"
     ),
@@ -115,3 +115,15 @@ def test_a_name_of_a_class_of_its_own_runs_no_code(family):
     answers(process)
     assert shown["text"].startswith("No names contain 'last_of'")
     assert process.eval("told")["forms"][-1]["values"] == ["[]"]
+
+
+@pytest.mark.contract("answers.python.callers")
+def test_a_class_that_a_registry_holds_is_gone_through_under_its_own_name(family):
+    """Answers of the tools: a decorator that registers a class does not hide its methods."""
+    process = family.live()
+    process.eval(
+        "registry = {}\ndef register(cls):\n    registry[cls.__name__] = cls\n    return cls\n"
+        "def area(): return 1\n@register\nclass Shape:\n    def size(self): return area()"
+    )
+    found = process.ask("who_calls", function="area")["data"]["found"]
+    assert [(row["name"], row["how"]) for row in found] == [("__main__.Shape.size", "calls")]

@@ -6,30 +6,16 @@ same in all versions of Python gets the same name; superinstructions are taken a
 
 import ast
 import dis
-import os
 import sys
 import types
 from collections.abc import Callable, Iterator
-from importlib.util import cache_from_source as _cache_from_source
-from marshal import loads as _loads
-from operator import is_
 from typing import NamedTuple
 
-from .anatomy import ATOMS, class_space, is_class, module_of, plain, raw_space
-from .origins import Origins
-from .places import USERS, lines_of, parsed, silently, tier_of
-from .words import unwrapped
-
-_open, _stat = open, os.stat
-# Bytes of a source that is read for its code: more is data.
-_LARGEST = 4 * 1024 * 1024
+from .places import lines_of, parsed
 
 # Lines of the longest assignment whose text is told, and characters of what it assigns.
 _STATEMENT = 12
 _LONGEST = 80
-# Levels into which registries and closures are followed for functions, and members of a registry.
-_DEEPEST = 3
-_MEMBERS = 1000
 # Methods whose stores are remembered: those of the classes that a person looks at.
 _REMEMBERED = 2000
 _EXTENDED = dis.EXTENDED_ARG
@@ -208,155 +194,6 @@ def _names_in(code: types.CodeType) -> frozenset[str]:
                 found.update(part.co_names)
                 waiting.append(part)
     return frozenset(found)
-
-
-class Names(NamedTuple):
-    """The names of a module, and under which it holds an object or the function inside of it, by id."""
-
-    mark: tuple[list[object], list[object]]
-    space: dict[str, object]
-    held: dict[int, list[str]]
-    renamed: dict[int, set[str]]
-
-
-class Corpus:
-    """The names and the code of the loaded modules; a module is read once, until something in it is new."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[object, list[Unit], frozenset[str]]] = {}
-        self._names: dict[str, Names] = {}
-
-    def names(self, name: str, module: object) -> Names:
-        """Return the names of a module."""
-        raw = raw_space(module)
-        mark: tuple[list[object], list[object]] = (list(raw), list(raw.values()))
-        known = self._names.get(name)
-        if known is None or tier_of(name) == USERS or not all(map(_is_same, known.mark, mark)):
-            space = plain(raw)
-            held: dict[int, list[str]] = {}
-            for key, value in space.items():
-                if id(type(value)) not in ATOMS:
-                    held.setdefault(id(value), []).append(key)
-                    inner = unwrapped(value)
-                    if inner is not value:
-                        held.setdefault(id(inner), []).append(key)
-            known = self._names[name] = Names(mark, space, held, _renamed(name, space))
-        return known
-
-    def units(
-        self, name: str, module: object, file: str, origins: Origins
-    ) -> tuple[list[Unit], frozenset[str]] | None:
-        """Return the units of a module as its file has them, and all names in them.
-
-        None where that is not what was loaded.
-        """
-        try:
-            status = _stat(file) if file.endswith(".py") else None
-        except OSError:
-            status = None
-        if status is None or status.st_size > _LARGEST:
-            return None
-        mark = (id(module), file, status.st_mtime_ns, status.st_size)
-        known = self._known.get(name)
-        if known is None or known[0] != mark:
-            if origins.is_changed(name):
-                return None
-            code = _code_of(file, status, trusts_compiled=tier_of(name) != USERS)
-            units = list(units_of(code, name)) if code is not None else []
-            known = self._known[name] = (mark, units, frozenset().union(*(unit.names for unit in units)))
-        return known[1:]
-
-
-def _is_same(one: list[object], other: list[object]) -> bool:
-    """Tell whether the lists hold the same objects; to compare these might run code of the user's."""
-    return len(one) == len(other) and all(map(is_, one, other))
-
-
-def _renamed(module: str, space: dict[str, object]) -> dict[int, set[str]]:
-    """Return the names, other than its own, under which classes of a module hold a function, by its id."""
-    found: dict[int, set[str]] = {}
-    for cls in space.values():
-        if is_class(cls) and module_of(cls) == module:
-            for name, value in class_space(cls).items():  # type: ignore[arg-type]  # seen to be a class
-                inner = unwrapped(value)
-                if type(inner) is types.FunctionType and inner.__name__ != name:
-                    found.setdefault(id(inner), set()).add(name)
-    return found
-
-
-def _code_of(file: str, status: os.stat_result, *, trusts_compiled: bool) -> types.CodeType | None:
-    """Return the code of a module: from what was compiled of this very source, else from the source.
-
-    What was compiled in a directory that evaluated code may write to is not trusted.
-    """
-    try:
-        if trusts_compiled:
-            with _open(_cache_from_source(file), "rb") as stream:
-                data = stream.read()
-            known = (0, int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF)
-            if tuple(int.from_bytes(data[place : place + 4], "little") for place in (4, 8, 12)) == known:
-                found = _loads(data[16:])  # noqa: S302 - of a library, which was imported in the same way
-                return found if type(found) is types.CodeType else None
-    except (OSError, NotImplementedError, ValueError, EOFError, TypeError):
-        pass
-    try:
-        with _open(file, "rb") as stream:
-            code = silently(stream.read(_LARGEST), file, 0)
-    except OSError:
-        return None
-    return code if type(code) is types.CodeType else None
-
-
-def evaluated_units(module: str, space: dict[str, object]) -> Iterator[Unit]:
-    """Give the functions that a module holds, also inside of its classes, closures and registries."""
-    seen: set[int] = set()
-    for name, value in space.items():
-        if is_class(value) and module_of(value) == module:
-            yield from _in_class(module, f"{module}.{name}", value, seen)
-        else:
-            yield from _functions(module, f"{module}.{name}", value, seen)
-
-
-def _in_class(module: str, label: str, cls: object, seen: set[int]) -> Iterator[Unit]:
-    if id(cls) in seen:
-        return
-    seen.add(id(cls))
-    for name, value in class_space(cls).items():  # type: ignore[arg-type]  # seen to be one
-        if is_class(value):
-            if module_of(value) == module:
-                yield from _in_class(module, f"{label}.{name}", value, seen)
-        else:
-            yield from _functions(module, f"{label}.{name}", value, seen)
-
-
-def _functions(module: str, label: str, value: object, seen: set[int], depth: int = 0) -> Iterator[Unit]:
-    """Give the functions of the module that a value is, wraps, or holds."""
-    if depth > _DEEPEST or id(value) in seen or id(type(value)) in ATOMS:
-        return
-    seen.add(id(value))
-    parts: list[object] = []
-    if type(value) is types.FunctionType:
-        if module_of(value) == module:
-            for unit in units_of(value.__code__, label):
-                yield unit._replace(label=label)
-        cells = value.__closure__ or ()
-        parts = [_content(cell) for cell in cells] + [plain(value.__dict__).get("__wrapped__")]
-    elif type(value) is property:
-        parts = [value.fget, value.fset, value.fdel]
-    elif type(value) is dict or type(value) is list or type(value) is tuple:
-        parts = list(value.values() if type(value) is dict else value)[:_MEMBERS]
-    else:
-        inner = unwrapped(value)
-        parts = [inner] if inner is not value else []
-    for part in parts:
-        yield from _functions(module, label, part, seen, depth + 1)
-
-
-def _content(cell: types.CellType) -> object:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 class Store(NamedTuple):

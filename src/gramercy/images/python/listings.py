@@ -22,7 +22,8 @@ from .anatomy import (
     raw_space,
 )
 from .classes import MACHINERY
-from .names import Loaded, Texts, find_module, shelf
+from .corpus import Loaded, Texts, shelf
+from .names import find_module
 from .places import USERS, tier_of
 from .printing import preview, shorten
 from .protocol import Request, RequestError, count, flag, optional_text, text

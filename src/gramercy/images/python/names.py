@@ -9,7 +9,6 @@ import difflib
 import keyword
 import sys
 from collections.abc import Iterable
-from itertools import chain
 from typing import NamedTuple
 
 from .anatomy import (
@@ -49,117 +48,6 @@ def unknown_module(name: str) -> RequestError:
     hint = " It is part of the standard library: load it first." if name in sys.stdlib_module_names else ""
     message = f"No module named '{name[:100]}' is loaded.{hint}"
     return RequestError("ModuleNotFoundError", message, near(name, known))
-
-
-class Loaded(NamedTuple):
-    """A loaded module: under which name, its own dictionary, whose it is, and the last part of the name."""
-
-    name: str
-    module: object
-    space: dict[str, object]
-    tier: int
-    leaf: str
-
-
-class Shelf:
-    """The loaded modules; whose each is gets found out once, until something else is loaded."""
-
-    def __init__(self) -> None:
-        self._mark: tuple[int, ...] = ()
-        # Keys and modules of others are held, so that their ids stay theirs; the user's modules are not.
-        self._keys: list[object] = []
-        self._modules: list[Loaded | str] = []
-
-    def modules(self, session: Session) -> list[Loaded]:
-        """Return the modules, but for ours, that of the session first; the user's are looked up anew."""
-        items = list(_modules.items())
-        mark = tuple(map(id, chain.from_iterable(items)))
-        if mark != self._mark:
-            self._keys = [key for key, _module in items]
-            names = ["__main__", *(key for key in self._keys if type(key) is str and not is_ours(key))]
-            self._modules = [_others(name) or name for name in dict.fromkeys(names)]
-            self._mark = mark
-        found = [_users(session, each) if type(each) is str else each for each in self._modules]
-        return [each for each in found if type(each) is Loaded]
-
-
-def _others(name: str) -> Loaded | None:
-    module, tier = _modules.get(name), tier_of(name)
-    return _entry(name, module, tier) if tier != USERS and is_module(module) else None
-
-
-def _users(session: Session, name: str) -> Loaded | None:
-    module = _modules.get(name)
-    if name == "__main__" and not is_module(module):
-        module = session.main
-    return _entry(name, module, tier_of(name)) if is_module(module) else None
-
-
-def _entry(name: str, module: object, tier: int) -> Loaded:
-    return Loaded(name, module, raw_space(module), tier, name.rpartition(".")[2].lower())
-
-
-shelf = Shelf()
-Held = list[tuple[str, object]]
-
-
-class Texts:
-    """The names of all modules in one text, which is searched at once: most modules have nothing to tell.
-
-    The text is made for each question, which shows whether a name has come or gone; only its small letters
-    are kept. Values are taken from the modules as they are.
-    """
-
-    def __init__(self) -> None:
-        self._text = ""
-        self._small = ""
-        self._breaks = 0
-
-    def holding(self, pattern: str, modules: list[Loaded]) -> dict[str, Held]:
-        """Return the names that contain the pattern, which is in small letters, and their values."""
-        names = [list(module.space) for module in modules]
-        lines = self._lines(pattern, list(chain.from_iterable(names)))
-        if lines is None:
-            return {module.name: _holding(pattern, module) for module in modules}
-        found: dict[str, Held] = {}
-        module, first, last = -1, 0, 0
-        values: list[object] = []
-        for line in lines:
-            if line >= last:
-                while line >= last:
-                    module += 1
-                    first, last = last, last + len(names[module])
-                values = list(modules[module].space.values())
-                held = found[modules[module].name] = []
-                if len(values) != last - first:  # a thread of the user's has changed it in between
-                    held += _holding(pattern, modules[module])
-            name = names[module][line - first]
-            if type(name) is str and len(values) == last - first:
-                held.append((name, values[line - first]))
-        return found
-
-    def _lines(self, pattern: str, names: list[str]) -> list[int] | None:
-        """Return which of the names contain the pattern; None where they are no texts of one line."""
-        try:
-            text = "\n".join(names)
-        except TypeError:
-            return None
-        if text != self._text:
-            self._text, self._small, self._breaks = text, text.lower(), text.count("\n")
-        if "\n" in pattern or self._breaks != len(names) - 1:
-            return None
-        if not pattern:
-            return list(range(len(names)))
-        found: list[int] = []
-        line = 0
-        for part in self._small.split(pattern)[:-1]:
-            line += part.count("\n")
-            found.append(line)
-        return list(dict.fromkeys(found))
-
-
-def _holding(pattern: str, module: Loaded) -> Held:
-    return [(name, value) for name, value in plain(module.space).items() if pattern in name.lower()]
 
 
 class Found(NamedTuple):

@@ -25,6 +25,7 @@ from .anatomy import (
     kinds,
     module_space,
     mro_of,
+    raw_space,
 )
 from .codes import (
     ATTRIBUTE,
@@ -39,16 +40,14 @@ from .codes import (
     SET_GLOBAL,
     SET_LOCAL,
     SUPER,
-    Corpus,
-    Names,
     Step,
     Unit,
-    evaluated_units,
     line_at,
     steps,
 )
+from .corpus import Corpus, Loaded, Names, evaluated_units, shelf
 from .names import Found, resolve
-from .places import USERS, is_ours, shown_file, tier_of
+from .places import USERS, shown_file, tier_of
 from .protocol import Request, RequestError, optional_text, text
 from .session import Reply, Session
 from .words import Page, folded, unwrapped, with_article
@@ -129,6 +128,10 @@ class Target:
         if id(type(thing)) in _WRAPPING or (type(thing) is types.FunctionType and thing.__dict__):
             return unwrapped(thing) is self.inner
         return False
+
+    def is_in(self, names: Names) -> bool:
+        """Tell whether a module may hold it."""
+        return id(self.value) in names.held or id(self.inner) in names.held
 
     def aliases(self, names: Names) -> set[str]:
         """Return the names under which a module holds it."""
@@ -350,20 +353,27 @@ def _search(session: Session, found: Found, ways: tuple[str, ...]) -> list[Row]:
     target = Target(found)
     rows: dict[tuple[str, str], tuple[Unit, list[Hit]]] = {}
     modules = list(_loaded(session))
-    aliases = {name: target.aliases(names) for name, _module, names in modules}
+    aliases = {
+        name: target.aliases(_corpus.sure(name, module, names))
+        for name, module, names in modules
+        if target.is_in(names)
+    }
     # A module may be asked for it by a name that another one gave it.
-    renamed = [names.renamed.get(id(target.inner), set()) for _name, _module, names in modules]
+    inner = id(target.inner)
+    renamed = [names.renamed[inner] for _name, _module, names in modules if inner in names.renamed]
     everywhere = target.names.union(*aliases.values(), *renamed)
-    for name, module, names in modules:
-        wanted = set(everywhere)
-        trace = Trace(target, module, names.space, aliases[name])
-        for unit in _units(session, name, module, names.space, wanted):
+    for name, module, known in modules:
+        if _corpus.is_without(name, known, everywhere):
+            continue
+        names, own, wanted = _corpus.sure(name, module, known), aliases.get(name, set()), set(everywhere)
+        trace = Trace(target, module, names.space, own)
+        for unit in _units(session, name, module, names, wanted):
             if not wanted.isdisjoint(unit.names):
                 hits = [hit for hit in trace.run(unit, _class_of(unit, name, names.space)) if hit.how in ways]
                 if hits:
                     # One name may be defined twice, in both branches of a condition.
                     rows.setdefault((unit.label, unit.code.co_filename), (unit, []))[1].extend(hits)
-                wanted |= aliases[name]
+                wanted |= own
     return [_row(unit, hits) for unit, hits in rows.values()]
 
 
@@ -390,25 +400,31 @@ def _class_of(unit: Unit, module: str, space: Space) -> object:
 def _loaded(session: Session) -> Iterator[tuple[str, object, Names]]:
     """Give every module with its names, once, though some are loaded under two names."""
     seen: set[int] = set()
-    for name, module in [("__main__", session.main), *list(_modules.items())]:
-        if type(name) is str and is_module(module) and not is_ours(name) and id(module) not in seen:
-            names = _corpus.names(name, module)
+    modules = shelf.modules(session)
+    if modules[0].module is not session.main:
+        modules.insert(0, Loaded("__main__", session.main, raw_space(session.main), USERS, ""))
+    for name, module, names in _corpus.read(modules):
+        if id(module) not in seen:
             own = names.space.get("__name__")
             if type(own) is not str or own == name or _modules.get(own) is not module:
                 seen.add(id(module))
                 yield name, module, names
 
 
-def _units(session: Session, name: str, module: object, space: Space, wanted: set[str]) -> Iterable[Unit]:
+def _units(session: Session, name: str, module: object, known: Names, wanted: set[str]) -> Iterable[Unit]:
     """Return the code of a module: from its file, else from the functions that it holds."""
-    file = space.get("__file__")
+    file = known.space.get("__file__")
     source = file if type(file) is str and name != "__main__" else ""
     found = _corpus.units(name, module, source, session.definitions.origins)
     if found is not None:
         units, names = found
+        _corpus.note(name, known, names)
         return [] if wanted.isdisjoint(names) else units
     is_compiled = source.endswith(".so") or name in sys.builtin_module_names
-    return [] if is_compiled else evaluated_units(name, space)
+    if is_compiled:
+        _corpus.note(name, known, frozenset())
+        return []
+    return evaluated_units(name, known.space)
 
 
 def _report(name: str, verb: str, found: list[Row]) -> Reply:
