@@ -147,7 +147,7 @@ read depends on features that are no plain words."
           ((null offset) (path-line octets source))
           (t (let* ((text (octets-text octets offset (min (length octets) (+ offset +longest-toplevel-form+))))
                     (start (first-read-place text)))
-               (+ (count 10 octets :end offset)
+               (+ (newlines-before octets offset)
                   (line-number text (if (typep number '(integer 0 100000))
                                         (numbered-place text start number)
                                         start))))))))

@@ -136,8 +136,16 @@ Looks at a bounded number of conses, since literal data can be large or circular
   (ignore-errors
    (with-open-file (stream file :element-type '(unsigned-byte 8))
      (when (<= (file-length stream) +largest-source+)
-       (let ((octets (make-array (file-length stream) :element-type '(unsigned-byte 8))))
-         (subseq octets 0 (read-sequence octets stream)))))))
+       (let* ((octets (make-array (file-length stream) :element-type '(unsigned-byte 8)))
+              (end (read-sequence octets stream)))
+         (if (= end (length octets)) octets (subseq octets 0 end)))))))
+
+(defun newlines-before (octets position)
+  "Return how many lines of OCTETS, as a file has them, end before POSITION."
+  (declare (type (simple-array (unsigned-byte 8) (*)) octets) (type fixnum position)
+           (optimize speed))
+  (loop for index of-type fixnum below (min position (length octets))
+        count (= 10 (aref octets index))))
 
 (defun octets-text (octets start end)
   "Return OCTETS from START to END as text, with marks for what is no UTF-8."
@@ -148,7 +156,7 @@ Looks at a bounded number of conses, since literal data can be large or circular
   (let ((octets (file-octets file)))
     (when (and octets (<= position (length octets)))
       (let ((text (octets-text octets position (length octets))))
-        (+ (count 10 octets :end position)
+        (+ (newlines-before octets position)
            (line-number text (subform-place text 0 path)))))))
 
 (defun file-line-text (file line)

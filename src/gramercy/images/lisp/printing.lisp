@@ -45,20 +45,33 @@
   "Return the name of SYMBOL, with bars where the reader would need them."
   (name-token (symbol-name symbol)))
 
+(defun plain-character-p (character)
+  "Tell whether the reader takes CHARACTER as it is, wherever it stands in a name."
+  (and (graphic-char-p character)
+       (char= character (char-upcase character))
+       (not (find character "()\"';`,|\\: "))))
+
+(defglobal *plain-codes*
+    (let ((codes (make-array 128 :element-type 'bit :initial-element 0)))
+      (dotimes (code 128 codes)
+        (when (plain-character-p (code-char code)) (setf (sbit codes code) 1))))
+  "Which of the ASCII characters are plain: nearly all names consist of them, and answers are full of names.")
+(declaim (type (simple-bit-vector 128) *plain-codes*))
+
 (defun plain-name-p (name)
   "Tell whether the reader finds NAME again without bars."
-  (and (plusp (length name))
-       (every (lambda (character)
-                (and (graphic-char-p character)
-                     (char= character (char-upcase character))
-                     (not (find character "()\"';`,|\\: "))))
-              name)
-       (char/= (char name 0) #\#)
-       (notevery (lambda (character) (char= character #\.)) name)
-       (not (number-like-p name))))
+  (let ((name (coerce name 'simple-string)))
+    (and (plusp (length name))
+         (loop for character across (the simple-string name)
+               for code = (char-code character)
+               always (if (< code 128) (= 1 (sbit *plain-codes* code)) (plain-character-p character)))
+         (char/= (char name 0) #\#)
+         (loop for character across (the simple-string name) thereis (char/= character #\.))
+         (not (number-like-p name)))))
 
 (defun number-like-p (name)
   "Tell whether the reader would see a number in NAME, an integer, a ratio or a float."
+  (when (alpha-char-p (char name 0)) (return-from number-like-p nil))
   (let* ((digits (string-left-trim "+-" name))
          (last (and (plusp (length digits)) (char digits (1- (length digits))))))
     (and last
