@@ -101,8 +101,12 @@ class Caller:
         code = COUNT[IMAGES[self.image]].format(self.client, self.number)
         result = await self.talk.call("eval_form", form=code, image=self.image)
         text = result["content"][0]["text"]
-        # After a death the first answers also say what has come back.
-        found = VALUE.match(text) if self.image == "killed" else VALUE.fullmatch(text)
+        found = VALUE.match(text)
+        # After a death the first answers also say what has come back. On a machine that is busy with other
+        # things a copy may come too late, and then a later answer says that.
+        if found is not None and self.image != "killed":
+            more = text[found.end() :].strip()
+            assert not more or more.startswith("No state was kept after"), text
         if found is None and self.image == "killed":
             self.load.losses.append(text)
             return

@@ -228,6 +228,10 @@ class Lifecycle:
             self._take(self.promised.popleft(), connection)
         return True
 
+    def give_up(self) -> None:
+        """Wait no longer for the checkpoint that was promised first."""
+        self._miss(self.promised.popleft())
+
     def is_ready_at_once(self) -> bool:
         """Tell whether a call can begin without waiting for a process to start or to connect."""
         if self.live is None:
@@ -241,7 +245,7 @@ class Lifecycle:
 
     def _miss(self, promised: Promised) -> None:
         """Say with the next reply that there is no checkpoint, although one was to be."""
-        reason = "its process made no copy"
+        reason = "no copy of its process came in time"
         is_last = promised.past is self.past
         if is_last:
             self.unkept_reason = reason

@@ -243,16 +243,19 @@ class Runner:
 
     def _settle(self) -> None:
         """Accept the checkpoints of the latest calls, unless a call runs: that sees to it when it ends."""
-        deadline = monotonic() + MEETING_SECONDS
+        awaited, deadline = None, 0.0
         while self.lock.acquire(blocking=False):
             try:
                 lifecycle = self._lifecycle
                 if lifecycle.collect():
                     return
                 family = lifecycle.family
+                # Each copy has its own time: other calls may have promised theirs meanwhile.
+                if lifecycle.promised[0] is not awaited:
+                    awaited, deadline = lifecycle.promised[0], monotonic() + MEETING_SECONDS
                 if family is None or monotonic() > deadline:
-                    lifecycle.settle(0.0)
-                    return
+                    lifecycle.give_up()
+                    continue
             finally:
                 self.lock.release()
             family.wait_for_child(TURN_SECONDS)
