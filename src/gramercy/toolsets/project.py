@@ -29,6 +29,7 @@ FAMILIES: tuple[Family, ...] = (
     # Files: list, search, edit.
     # Definitions in files: edit, check, load.
     # Definitions in the image: find, document, describe.
+    Family("looking", "looking_tools", "find_definition"),
     # Tests, packages and states.
     # The moment of an error.
     # Time and memory.

@@ -11,7 +11,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from . import classes, introspection, listings, objects, operations, places, references, systems
+from . import (
+    classes,
+    introspection,
+    listings,
+    objects,
+    operations,
+    places,
+    references,
+    sourcing,
+    systems,
+)
 from .anatomy import short_name
 from .confinement import NotConfinedError, Witness, confine, shield
 from .diagnostics import message_of
@@ -52,6 +62,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "macroexpand": operations.expand,
     "inspect": objects.inspect_object,
     "print_value": objects.print_value,
+    "find_definition": sourcing.find_definition,
 }
 _RUNNING = ("eval", "compile", "load_system", "undo_definitions")
 _UNSUPPORTED = "A Python process cannot be saved to a file; evaluate its definitions again in a new one."
