@@ -30,6 +30,7 @@ FAMILIES: tuple[Family, ...] = (
     # Definitions in files: edit, check, load.
     # Definitions in the image: find, document, describe.
     # Tests, packages and states.
+    Family("running_tests", "running_test_tools", "run_tests"),
     # The moment of an error.
     # Time and memory.
 )
