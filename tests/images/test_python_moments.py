@@ -77,6 +77,7 @@ def inside(keeper, code, frame=0):
     return reply["forms"][-1]["values"][0]
 
 
+@pytest.mark.contract("day.moment.python.frames")
 def test_frames_begin_where_it_failed_with_the_very_expression(moment):
     """The moment of an error: frames with source line and column."""
     reply = moment.ask("frames")
@@ -94,6 +95,7 @@ def test_frames_begin_where_it_failed_with_the_very_expression(moment):
     assert "inner(x=3, loud=<Loud object>)" in reply["text"]
 
 
+@pytest.mark.contract("day.moment.python.locals")
 def test_locals_are_told_by_their_structure(moment):
     """No code of the user's runs: a __repr__ that raises would be seen."""
     reply = moment.ask("locals", frame=0)
@@ -104,6 +106,7 @@ def test_locals_are_told_by_their_structure(moment):
     assert "ran" not in reply["text"]
 
 
+@pytest.mark.contract("day.moment.python.let-go")
 def test_the_exception_is_let_go_in_the_image_itself(world):
     """A weak reference to a local of the failed call dies, and the keeper has the object."""
     keeper = failed(world, "outer(2)")
@@ -123,6 +126,7 @@ def test_code_that_cannot_be_read_leaves_no_moment(world, code):
     assert not {"moment", "no_moment"} & set(error)
 
 
+@pytest.mark.contract("day.moment.python.code")
 @pytest.mark.parametrize(
     ("code", "value"),
     [
@@ -145,6 +149,7 @@ def test_code_in_a_frame_sees_and_changes_its_locals(world, code, value):
     assert inside(failed(world, "outer(2)"), code) == value
 
 
+@pytest.mark.contract("day.moment.python.stays")
 def test_what_is_assigned_stays_in_the_moment_only(world):
     """The kept copy is written, the image is not."""
     keeper = failed(world, "outer(2)")
@@ -177,6 +182,7 @@ def test_methods_have_super_and_private_names(world):
     assert inside(failed(world, "Deep.make()"), "cls.__secret, super().hello(None)") == "(5, 'base')"
 
 
+@pytest.mark.contract("day.moment.python.survives")
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
@@ -230,6 +236,7 @@ def test_there_are_no_restarts(moment):
     assert moment.ask("invoke", restart=0)["error"]["type"] == "NO-RESTARTS"
 
 
+@pytest.mark.contract("day.moment.python.behind")
 def test_causes_and_groups_have_frames_of_their_own(world):
     """Chained exceptions: numbered on, so that they can be looked into."""
     keeper = failed(
@@ -243,6 +250,7 @@ def test_causes_and_groups_have_frames_of_their_own(world):
     assert inside(keeper, "x", frame=1) == "3"
 
 
+@pytest.mark.contract("day.moment.python.bounded")
 def test_a_recursion_without_end_is_folded(world):
     """RecursionError: bounded, and every frame can be asked for."""
     keeper = failed(world, "def deep(n): return deep(n + 1) + 1\ndeep(0)")
@@ -325,6 +333,7 @@ def test_an_interrupted_loop_shows_where_it_was(world):
     assert inside(keeper, "step") == "41"
 
 
+@pytest.mark.contract("day.moment.python.none")
 def test_threads_forbid_the_copy_and_the_reason_is_told(live):
     """No moment: the reason."""
     live.eval(

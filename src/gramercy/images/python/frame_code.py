@@ -1,7 +1,7 @@
 """Code in a frame that has ended: it runs as the body of a function whose parameters are the frame's locals.
 
 Unlike code with two dictionaries, this lets lambdas and comprehensions see the locals, and `global` reach the
-module. It knows nothing of moments: it gets a frame and the dictionary that stands for its locals.
+module.
 """
 
 import ast
@@ -9,17 +9,39 @@ import dis
 import keyword
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from .anatomy import MISSING, class_space, is_class, mro_of, short_name
 from .evaluation import FUTURE, Run, at_top_level, belongs_in_loop
-from .session import Session
+from .moments import kept
+from .operations import add_objects
+from .protocol import Request, text
+from .session import Reply, Session
 from .words import unwrapped
 
 _GLOBALS = frozenset(("STORE_GLOBAL", "DELETE_GLOBAL"))
 _compile, _exec, _locals = compile, exec, locals
 _instructions = dis.get_instructions
+
+
+def evaluate_in_frame(session: Session, request: Request) -> Reply:
+    """Evaluate code with the locals of a frame; what it assigns is kept in this copy of the moment."""
+    code, moment = text(request, "code"), kept(session)
+    number: Any = request.get("frame", 0)
+    frame = moment.place(number).frame
+    home = frame.f_globals.get("__name__")
+    module: ModuleType = (session.module(home) if type(home) is str else None) or session.main
+
+    def work(run: Run) -> None:
+        if frame.f_locals is frame.f_globals:
+            session.evaluator.run(code, session.current, frame.f_globals, run)
+        else:
+            FrameCode(session, frame, moment.space(number)).run(code, run)
+
+    reply, run = session.perform(work, module, request)
+    add_objects(session, reply, run)
+    return reply
 
 
 class FrameCode:

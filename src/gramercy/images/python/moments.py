@@ -6,17 +6,14 @@ no going on, and no restart. Looks run no code of the user's; code in a frame ch
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from .anatomy import FUNCTIONS, class_name, is_class, is_kind, is_module, plain
 from .diagnostics import call_text, chain, message_of, user_frames
-from .evaluation import Run
-from .frame_code import FrameCode
-from .operations import add_objects
 from .places import USERS, lines_of, shown_file, tier_of
 from .printing import preview, shorten
-from .protocol import Request, RequestError, count, text
+from .protocol import Request, RequestError, count
 from .session import Reply, Session
 from .words import Page
 
@@ -144,7 +141,8 @@ def _in_order(found: dict[str, object], code: CodeType) -> dict[str, object]:
     return {name: found[name] for name in (*code.co_varnames[:size], *found) if name in found}
 
 
-def _kept(session: Session) -> Moment:
+def kept(session: Session) -> Moment:
+    """Return the moment that this process keeps, or say that it keeps none."""
     if session.moment is None:
         raise RequestError("NO-MOMENT", _NO_MOMENT)
     found: Moment = session.moment
@@ -163,7 +161,7 @@ def refuse_restart(_session: Session, _request: Request) -> Reply:
 
 def tell_frames(session: Session, request: Request) -> Reply:
     """List the frames, the one that failed first, then those of the exceptions behind it."""
-    moment = _kept(session)
+    moment = kept(session)
     start, most = count(request, "start", 0, moment.total), count(request, "limit", _FRAMES, _MOST_FRAMES)
     page, rows = Page(), []
     for part in moment.parts:
@@ -277,7 +275,7 @@ def _row_text(row: Reply) -> str:
 
 def tell_locals(session: Session, request: Request) -> Reply:
     """List the locals of a frame, printed by their structure."""
-    moment = _kept(session)
+    moment = kept(session)
     number: Any = request.get("frame", 0)
     place = moment.place(number)
     found = moment.names(number)
@@ -293,22 +291,3 @@ def tell_locals(session: Session, request: Request) -> Reply:
         page.add("It has no locals.")
     told = page.end("locals: evaluate a name in the frame to see it", more=max(len(found) - _LOCALS, 0))
     return {"ok": True, "text": told, "data": {"frame": number, "locals": rows, "total": len(found)}}
-
-
-def evaluate_in_frame(session: Session, request: Request) -> Reply:
-    """Evaluate code with the locals of a frame; what it assigns is kept in this copy of the moment."""
-    code, moment = text(request, "code"), _kept(session)
-    number: Any = request.get("frame", 0)
-    frame = moment.place(number).frame
-    home = frame.f_globals.get("__name__")
-    module: ModuleType = (session.module(home) if type(home) is str else None) or session.main
-
-    def work(run: Run) -> None:
-        if frame.f_locals is frame.f_globals:
-            session.evaluator.run(code, session.current, frame.f_globals, run)
-        else:
-            FrameCode(session, frame, moment.space(number)).run(code, run)
-
-    reply, run = session.perform(work, module, request)
-    add_objects(session, reply, run)
-    return reply

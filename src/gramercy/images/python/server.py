@@ -11,7 +11,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from . import classes, introspection, listings, moments, objects, operations, places, references, systems
+from . import (
+    classes,
+    frame_code,
+    introspection,
+    listings,
+    moments,
+    objects,
+    operations,
+    places,
+    references,
+    systems,
+)
 from .anatomy import short_name
 from .confinement import NotConfinedError, Witness, confine, shield
 from .diagnostics import message_of
@@ -54,7 +65,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "print_value": objects.print_value,
     "frames": moments.tell_frames,
     "locals": moments.tell_locals,
-    "eval_in_frame": moments.evaluate_in_frame,
+    "eval_in_frame": frame_code.evaluate_in_frame,
     "restarts": moments.tell_restarts,
     "invoke": moments.refuse_restart,
 }
