@@ -95,6 +95,20 @@ class Effect(msgspec.Struct, frozen=True):
     outcome: str = "refused"
 
 
+class Display(msgspec.Struct, frozen=True):
+    """What an evaluation shows beside its printed values.
+
+    A picture has its bytes (base64 on the wire), and its text says what it is; where it could not be made or
+    cannot be shown it has none, and the note says why. A table is text, with its shape and types.
+    """
+
+    kind: Literal["picture", "table"]
+    mime: str = ""
+    data: bytes = b""
+    text: str = ""
+    note: str = ""
+
+
 class ImageState(msgspec.Struct, frozen=True):
     """How an image is after a call."""
 
@@ -112,7 +126,8 @@ class Reply(msgspec.Struct, frozen=True):
     the streams of the evaluation, since the reply before; `reloaded` names the systems or modules that were
     loaded anew. `lengths` has, for each value of the last form that was cut, how many characters it has as a
     whole (0 where that is not known), and None for each that is whole; a value that was cut has its number in
-    `objects`, and the question `print_value` reads on in it. Images leave out what is empty.
+    `objects`, and the question `print_value` reads on in it. `displays` are the pictures and tables that it
+    shows. Images leave out what is empty.
     """
 
     ok: bool
@@ -129,6 +144,7 @@ class Reply(msgspec.Struct, frozen=True):
     objects: list[int | None] = []
     lengths: list[int | None] = []
     effects: list[Effect] = []
+    displays: list[Display] = []
     unkept: str | None = None
     lost: int = 0
     unchanged: bool = False

@@ -23,6 +23,7 @@ from gramercy.images.base import HistoryEntry, ImageFault, Reply
 from gramercy.images.connection import Wait, with_output
 from gramercy.images.lifecycle import MEETING_SECONDS
 from gramercy.images.output import Printed
+from gramercy.images.pictures import without_pictures
 from gramercy.images.processes import TURN_SECONDS
 
 if TYPE_CHECKING:
@@ -229,7 +230,8 @@ class Runner:
 
     def _remember(self, evaluation: Evaluation, reply: Reply) -> Reply:
         if evaluation.op != "load_system":
-            self.history.append(HistoryEntry(evaluation.code[:LONGEST_CODE], reply, time()))
+            kept = without_pictures(reply) if reply.displays else reply
+            self.history.append(HistoryEntry(evaluation.code[:LONGEST_CODE], kept, time()))
         return reply
 
     def _restored(self, family: Family, evaluation: Evaluation, *, has_died: bool) -> Reply:
