@@ -27,6 +27,7 @@ class Family(NamedTuple):
 # A tool is in its toolset from the moment that it has its name here.
 FAMILIES: tuple[Family, ...] = (
     # Files: list, search, edit.
+    Family("editing", "edit_tools", "edit_file"),
     # Definitions in files: edit, check, load.
     # Definitions in the image: find, document, describe.
     # Tests, packages and states.
