@@ -12,7 +12,6 @@ from gramercy.images.connection import Evaluation, Wait, with_output
 from gramercy.images.lifecycle import Lifecycle
 from gramercy.images.moments import ask, evaluate_in_frame, go_on
 from gramercy.images.runner import Runner, on_a_thread
-from gramercy.images.runner import Runner, on_a_thread
 from gramercy.images.states import (
     go_back,
     keep_state,
