@@ -82,7 +82,7 @@ def test_a_long_file_is_read_to_its_end_in_whole_lines(paper_desk, project, numb
         assert len(text) <= 8_000
         part, _, note = text.partition("\n… [")
         read += part
-        following = int(note.split("start=")[1].split()[0]) if "start=" in note else None
+        following = int(note.split("start=")[1].split()[0]) if "start=" in note else 0
         assert not note or note.startswith(f"lines {start} to {(following or 501) - 1} of 500 lines shown")
         start = following
     shown = [f"{n:>4}  {line}" for n, line in enumerate(lines, 1)] if numbers else lines
