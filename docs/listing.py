@@ -13,6 +13,7 @@ from gramercy.images.opening import open_image
 from gramercy.toolsets.core import core_tools
 from gramercy.toolsets.factory import Workshop
 from gramercy.toolsets.opened_images import OpenedImages, opened_image_tools
+from gramercy.toolsets.project import project_tools
 from gramercy.toolsets.session import session_tools
 from gramercy.toolsets.time_travel import time_travel_tools
 from gramercy.toolsets.workspace import Workspace
@@ -49,6 +50,8 @@ SETS = {
     "session": "The four tools of a session; `evaluate-lisp` is `evaluate-python` for a Python image. Also "
     "taken, and told in the answer: `system-name` for `system`, a singular word for `type`, `capture-time`.",
     "time-travel": "Preview, name and take back states; look into objects and long output.",
+    "project": "Files, definitions, tests and states of a project; `read_file` of the core belongs to it.",
+    "errors": "Look at the stack of an error, evaluate in it, and choose how it goes on.",
     "images": "Open images of your own; only with `--toolset images`.",
 }
 
@@ -79,9 +82,13 @@ def _sets() -> Iterator[tuple[str, list[Tool]]]:
     # Nothing is started for a description.
     image = open_image("sbcl", sandbox=False)
     workshop = Workshop(Gallery([image]))
-    yield "core", core_tools(workshop, Workspace("."))
+    workspace = Workspace(".")
+    yield "core", core_tools(workshop, workspace)
     yield "session", session_tools(workshop)
     yield "time-travel", time_travel_tools(workshop)
+    made = project_tools(workshop, workspace)
+    yield "project", [tool for tool in made if tool.name not in TOOLSETS["errors"]]
+    yield "errors", [tool for tool in made if tool.name in TOOLSETS["errors"]]
     yield (
         "images",
         opened_image_tools(

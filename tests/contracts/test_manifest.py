@@ -24,8 +24,9 @@ SOURCES = (
     "decisions: ",
     "clients: ",
     "answers: ",
+    "day: ",
 )
-ID = re.compile(r"(00[0-4]|decision\.\d\d|clients|answers)(\.[a-z0-9]+(-[a-z0-9]+)*)+")
+ID = re.compile(r"(00[0-4]|decision\.\d\d|clients|answers|day)(\.[a-z0-9]+(-[a-z0-9]+)*)+")
 
 Requirements = list[dict[str, str]]
 

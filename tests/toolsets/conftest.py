@@ -17,6 +17,7 @@ from gramercy.images.opening import open_image
 from gramercy.testing.image import MemoryImage
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.core import register_core_tools, register_session_tools
+from gramercy.toolsets.project import register_project_tools
 from gramercy.toolsets.workspace import Workspace
 from tests.support import saying
 
@@ -51,6 +52,7 @@ class Desk:
     def __post_init__(self) -> None:
         registry = Registry()
         register_core_tools(registry, self.image, project=self.workspace)
+        register_project_tools(registry, self.image, self.workspace)
         register_session_tools(registry, self.image, language=self.language)
         self.executor = Executor(registry, self.approver)
 

@@ -45,8 +45,10 @@ def test_a_long_file_is_shown_in_parts_that_can_be_continued(paper_desk, project
     assert len(text) < MOST_CHARACTERS + 200
     following = int(text.rsplit("start=", 1)[1].split()[0])
     assert text.startswith("".join(lines[: following - 1]))
-    assert f"lines 1 to {following - 1} of 2000 shown" in text
+    assert f"lines 1 to {following - 1} of 2000 lines shown; read_file with" in text
+    assert paper_desk.text("read_file", path="long", start=following).startswith(f"line {following} ")
     assert paper_desk.text("read_buffer", start=following).startswith(f"line {following} ")
+    assert "read_buffer with start=" in paper_desk.text("read_buffer", start=following)
     assert paper_desk.text("read_buffer", start=2000) == lines[-1]
 
 
@@ -54,7 +56,7 @@ def test_an_endless_line_is_shown_in_part(paper_desk, project):
     """Never an unbounded result."""
     (project / "wide").write_text("y" * 500_000)
     text = paper_desk.text("read_file", path="wide")
-    assert "a part of line 1 shown" in text
+    assert f"{MOST_CHARACTERS:,} of 500,000 characters of line 1 of 1 lines shown]" in text
     assert len(text) < MOST_CHARACTERS + 200
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.documents import Document
+    from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.workspace import Workspace
 
 # 200 lines of 500 characters are as much as the executor lets through (100,000 characters).
@@ -24,8 +25,8 @@ MOST_MATCHES = 200
 LONGEST_LINE = 500
 # The regular expression is bounded in steps for each line; this bounds all lines together.
 SEARCH_SECONDS = 5.0
-# A part of a file, below the executor's limit with room for the note on how to read on.
-MOST_CHARACTERS = 60_000
+# An answer has at most 8,000 characters, as of every tool here; the note on how to read on is one line of it.
+MOST_CHARACTERS = 7_900
 # Enough to see what changed since the file was read; the model is told to read it again.
 LONGEST_DIFFERENCE = 4_000
 
@@ -33,13 +34,17 @@ PATH = text("Path of the file, relative to the project directory")
 BUFFER = text("Name of the open document, as a path relative to the project; by default the one opened last")
 
 
-def file_tools(workspace: Workspace) -> list[Tool]:
+START = whole("First line to show, counted from 1; by default the first", minimum=1)
+END = whole("Last line to show, included; by default the last", minimum=1)
+
+
+def file_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
     """Make the five tools of a workspace."""
     return [
         _read_file(workspace),
         _read_buffer(workspace),
         _search_in_buffer(workspace),
-        _write_file(workspace),
+        _write_file(workshop, workspace),
         _propose_file_edit(workspace),
     ]
 
@@ -68,11 +73,15 @@ def _make(  # noqa: PLR0913 - a tool is described by this many things
 def _read_file(workspace: Workspace) -> Tool:
     return _make(
         "read_file",
-        "Read a text file of the project as it is on disk. Use it before you change a file, and again when "
-        "an edit was refused because the file had changed. Of a long file the beginning is shown; it stays "
-        "open, and read_buffer shows other lines of it.",
-        {"path": PATH},
-        lambda a: _part(workspace.read(a["path"]), None, None),
+        "Read a file of the project as it is on disk. Use it before you change a file, and again when an "
+        "edit was refused because it had changed. Of a long file a part is shown, with the way to read on.",
+        {
+            "path": PATH,
+            "start": START,
+            "end": END,
+            "numbers": flag("Whether to put its number before each line", default=False),
+        },
+        lambda a: _part(workspace.read(a["path"]), a, "read_file"),
         required=["path"],
         title="Read a file",
     )
@@ -85,28 +94,35 @@ def _read_buffer(workspace: Workspace) -> Tool:
         "to go through a long file in parts, or to see what a person has in the editor right now.",
         {
             "buffer": BUFFER,
-            "start": whole("First line to show, counted from 1; by default the first", minimum=1),
-            "end": whole("Last line to show, included; by default the last", minimum=1),
+            "start": START,
+            "end": END,
         },
-        lambda a: _part(workspace.document(a.get("buffer")), a.get("start"), a.get("end")),
+        lambda a: _part(workspace.document(a.get("buffer")), a, "read_buffer"),
         title="Read lines of an open document",
     )
 
 
-def _part(document: Document, start: int | None, end: int | None) -> str:
+def _part(document: Document, arguments: dict[str, Any], tool: str) -> str:
     """Return lines of a document; the text itself is never changed, and what is left out is announced."""
     every = lines(document.text)
-    first, last = start or 1, min(end or len(every), len(every))
+    first, end = arguments.get("start") or 1, arguments.get("end")
     if (end is not None and end < first) or (first > len(every) and first > 1):
         asked = f"{first} to {end}" if end is not None else f"from {first} on"
         raise WorkspaceError(f"there are no lines {asked}: {document.name} has {len(every)} lines")
-    part = "".join(every[first - 1 : last])
-    if len(part) <= MOST_CHARACTERS:
-        return part
-    shown, count = _fitting(every[first - 1 : last])
-    where = f"lines {first} to {first + count - 1} of {len(every)}" if count else f"a part of line {first}"
-    following = first + count if count else first + 1
-    return f"{shown}\n… [{where} shown; read_buffer with start={following} shows more]"
+    part = every[first - 1 : end]
+    if arguments.get("numbers"):
+        part = [f"{number:>4}  {line}" for number, line in enumerate(part, first)]
+    shown, count = _fitting(part)
+    if count == len(part):
+        return shown
+    last = first + count - 1
+    where = (
+        f"lines {first} to {last}"
+        if count
+        else f"{len(shown):,} of {len(part[0]):,} characters of line {first}"
+    )
+    more = f"; {tool} with start={max(last, first) + 1} shows more" if max(last, first) < len(every) else ""
+    return f"{shown}\n… [{where} of {len(every)} lines shown{more}]"
 
 
 def _fitting(part: list[str]) -> tuple[str, int]:
@@ -179,13 +195,16 @@ def _matcher(pattern: str, *, regex: bool) -> Callable[[str], bool]:
     return validator.is_valid
 
 
-def _write_file(workspace: Workspace) -> Tool:
+def _write_file(workshop: Workshop, workspace: Workspace) -> Tool:
+    other = "edit_file" if workshop.has("edit_file") else "propose_file_edit"
     return _make(
         "write_file",
-        "Write a file of the project as a whole: a new one, or in place of what is there. DESTRUCTIVE, a "
-        "person approves each call. To change some lines of a file use propose_file_edit, where the "
-        "person sees the difference. Encoding and line ends of an existing file are kept; missing "
-        "directories are made.",
+        workshop.told(
+            "Write a file of the project as a whole: a new one, or in place of what is there. DESTRUCTIVE, a "
+            "person approves each call. Encoding and line ends of an existing file are kept; missing "
+            "directories are made.",
+            (other, f"To change a part of a file use {other}."),
+        ),
         {"path": PATH, "content": text("The whole new text of the file")},
         lambda a: f"Wrote {workspace.write(a['path'], a['content'])} bytes to {a['path']}",
         required=["path", "content"],

@@ -117,7 +117,7 @@ class Workspace:
             self._refuse_unsaved(path)
             old = self._content(path)
             script = Script() if old is None else _script(old, path)
-            data = _encoded(script, text, path)
+            data = encoded(script, text, path)
             before = None if old is None else digest_of(old.data)
             self._replace(path, data, old, before if expected is None else expected)
             self._past.add(Write(self.name_of(path), old, digest_of(data)))
@@ -218,7 +218,8 @@ def _script(content: Content, path: str) -> Script:
     return _document(path, content, path).script
 
 
-def _encoded(script: Script, text: str, path: str) -> bytes:
+def encoded(script: Script, text: str, path: str) -> bytes:
+    """Return the bytes of a text as a file holds it; refuse what it cannot hold."""
     try:
         data = script.encode(text)
     except UnicodeEncodeError as error:

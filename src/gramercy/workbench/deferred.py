@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from gramercy.execution.executor import Executor
-    from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, Image, Reply, UndoWay, Watcher
+    from gramercy.images.base import (
+        Answer,
+        CheckpointInfo,
+        HistoryEntry,
+        Image,
+        MomentInfo,
+        MomentQuestion,
+        Reply,
+        UndoWay,
+        Watcher,
+    )
     from gramercy.mcp.catalogue import Catalog
 
 
@@ -130,6 +140,48 @@ class DeferredImage:
     def undo(self, by: UndoWay = "state") -> CheckpointInfo:
         """Take back the last call that may have changed something."""
         return self._image().undo(by)
+
+    def moments(self) -> list[MomentInfo]:
+        """List the errors whose stack is kept."""
+        return self._image().moments()
+
+    def ask_moment(self, question: MomentQuestion, moment: str | None = None, **details: Any) -> Answer:
+        """Look at the stack of an error."""
+        return self._image().ask_moment(question, moment, **details)
+
+    def evaluate_in_frame(
+        self, code: str, *, frame: int = 0, moment: str | None = None, timeout: float | None = None
+    ) -> Reply:
+        """Evaluate code with the variables of a frame."""
+        return self._image().evaluate_in_frame(code, frame=frame, moment=moment, timeout=timeout)
+
+    def aevaluate_in_frame(
+        self, code: str, *, frame: int = 0, moment: str | None = None, timeout: float | None = None
+    ) -> Coroutine[Any, Any, Reply]:
+        """Evaluate in a frame without holding up the event loop."""
+        return self._image().aevaluate_in_frame(code, frame=frame, moment=moment, timeout=timeout)
+
+    def invoke_restart(
+        self,
+        restart: int | str,
+        arguments: Sequence[str] = (),
+        *,
+        moment: str | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Go on from an error with a restart, in a copy."""
+        return self._image().invoke_restart(restart, arguments, moment=moment, timeout=timeout)
+
+    def ainvoke_restart(
+        self,
+        restart: int | str,
+        arguments: Sequence[str] = (),
+        *,
+        moment: str | None = None,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, Reply]:
+        """Go on from an error without holding up the event loop."""
+        return self._image().ainvoke_restart(restart, arguments, moment=moment, timeout=timeout)
 
     def reset(self) -> None:
         """Begin again with a fresh image."""

@@ -19,6 +19,7 @@ from gramercy.images.base import Gallery
 from gramercy.images.environment import LANGUAGES
 from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
+from gramercy.toolsets.project import offered, project_tools
 from gramercy.workbench.deferred import DeferredImage, close_within, offers_of
 from gramercy.workbench.settings import SPOKEN, read_image_names
 from gramercy.workbench.site import Site
@@ -42,22 +43,35 @@ if TYPE_CHECKING:
 
 NAME = "gramercy"
 # The tools of each set. The first one is served when no other is asked for. It has one tool for one job: a
-# model pays for each of them in every turn, so there are at most 26, for less than 4,500 tokens. What is left
-# of that is for tools on the files and tests of a project.
+# model pays for each of them in every turn, so there are at most 26, for less than 4,500 tokens.
 _SETS = {
     "default": "evaluate-lisp evaluate-python load-system reset-session preview_form read_output "
     "undo_last checkpoint_image rollback_image list-definitions get_repl_history "
     "describe_symbol apropos_search list_package_symbols who_calls inspect_object "
-    "read_file read_buffer propose_file_edit write_file",
+    "read_file write_file edit_file edit_definition search_files find_definition run_tests "
+    "error_frames eval_in_frame invoke_restart",
     "core": "describe_symbol apropos_search function_arglist who_calls who_references list_package_symbols "
     "class_slots class_hierarchy macroexpand_form eval_form compile_form get_last_error get_repl_history "
     "read_file read_buffer search_in_buffer write_file propose_file_edit",
     "session": "evaluate-lisp evaluate-python list-definitions reset-session load-system",
     "time-travel": "preview_form checkpoint_image list_checkpoints inspect_object read_output rollback_image "
     "undo_last",
+    "project": "list_files search_files read_file edit_file edit_definition check_syntax load_file "
+    "find_definition find_methods look_up_documentation run_tests install_packages profile_form "
+    "describe_system save_state restore_state",
+    "errors": "error_frames eval_in_frame invoke_restart",
     "images": "open_image list_images close_image",
 }
-TOOLSETS = {name: frozenset(tools.split()) for name, tools in _SETS.items()}
+
+
+def _sets() -> dict[str, frozenset[str]]:
+    """Return the sets without the names of tools that are not there."""
+    sets = {name: frozenset(tools.split()) for name, tools in _SETS.items()}
+    missing = (sets["project"] | sets["errors"]) - sets["core"] - offered()
+    return {name: tools - missing for name, tools in sets.items()}
+
+
+TOOLSETS = _sets()
 DEFAULT_TOOLSETS = ("default",)
 # A client puts them before every conversation, and some cut them off at about two thousand characters.
 LONGEST_INSTRUCTIONS = 2_000
@@ -227,9 +241,10 @@ def _image_tools(
             beside=chosen,
         )
 
-    shop = workshop(gallery)
+    shop, workspace = workshop(gallery), Workspace(site.path)
     tools = [
-        *core_tools(shop, Workspace(site.path)),
+        *core_tools(shop, workspace),
+        *project_tools(shop, workspace),
         *session_tools(shop, images[0].language)[1:],
         *time_travel_tools(shop),
     ]
@@ -373,20 +388,25 @@ EVALUATE = (
     "Evaluate in small steps with {tools}. Definitions and variables stay for later calls. An error is an "
     "answer: read its backtrace. Code that kills or blocks the process costs one evaluation, not the state."
 )
+ERRORS = "After an error its stack is kept. Look at its variables and try a way on before you guess: {tools}."
 UNDO = (
     "Undo instead of repairing. Every evaluation leaves a checkpoint: {tools} take back, name and return to "
     "states of the image. Files are not taken back."
 )
 FILES = (
-    "Change files with {tools}. A person sees the difference and decides; do not propose again what was "
-    "rejected."
+    "Change files with {tools}, a part at a time. A person sees the difference and decides; do not propose "
+    "again what was rejected."
 )
+TESTS = "Run the tests with {tools} after a change: it tells what fails, why and where."
 HABITS = {
-    LOOK: "describe_symbol apropos_search who_calls list-definitions read_file get_repl_history",
+    LOOK: "find_definition describe_symbol apropos_search who_calls list-definitions search_files read_file "
+    "get_repl_history",
     PREVIEW: "preview_form",
     EVALUATE: "evaluate-lisp evaluate-python eval_form compile_form",
+    ERRORS: "error_frames eval_in_frame invoke_restart",
+    FILES: "edit_definition edit_file propose_file_edit write_file",
+    TESTS: "run_tests",
     UNDO: "undo_last checkpoint_image rollback_image",
-    FILES: "propose_file_edit write_file",
 }
 CLOSING = "A text about an error or invalid arguments says what to try next."
 

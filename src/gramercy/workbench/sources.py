@@ -96,12 +96,15 @@ def assembled(origin: Origin, *, timeout: float = 60.0) -> Iterator[Registry]:
 
 
 def image_registry(image: LiveImage, language: str, project: str) -> Registry:
-    """Return the core, session and time-travel tools of an image; it need not be started for that."""
+    """Return the tools that one image has, of every set; it need not be started for that."""
     from gramercy.tools.registry import Registry
     from gramercy.toolsets.core import register_core_tools, register_session_tools
+    from gramercy.toolsets.project import register_project_tools
+    from gramercy.toolsets.workspace import Workspace
 
-    registry = Registry()
-    register_core_tools(registry, image, project=project)
+    registry, workspace = Registry(), Workspace(project)
+    register_core_tools(registry, image, project=workspace)
+    register_project_tools(registry, image, workspace)
     register_session_tools(registry, image, language=language)
     return registry
 

@@ -1,0 +1,58 @@
+"""The tools of a working day, family by family: which module makes which of them.
+
+A module is imported only when one of its tools is served, since a server must list its tools at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from gramercy.images.base import Image
+    from gramercy.tools.registry import Registry
+    from gramercy.tools.tool import Tool
+    from gramercy.toolsets.factory import ImageSource, Workshop
+    from gramercy.toolsets.workspace import Workspace
+
+
+class Family(NamedTuple):
+    """A module of this room, its function `(Workshop, Workspace) -> list[Tool]`, and the tools it makes."""
+
+    module: str
+    maker: str
+    tools: str
+
+
+# A tool is in its toolset from the moment that it has its name here.
+FAMILIES: tuple[Family, ...] = (
+    # Files: list, search, edit.
+    Family("editing", "edit_tools", "edit_file"),
+    # Definitions in files: edit, check, load.
+    # Definitions in the image: find, document, describe.
+    # Tests, packages and states.
+    # The moment of an error.
+    # Time and memory.
+)
+
+
+def offered() -> frozenset[str]:
+    """Return the names of the tools that are there."""
+    return frozenset(name for family in FAMILIES for name in family.tools.split())
+
+
+def project_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
+    """Make the tools of each family of which one is served."""
+    tools: list[Tool] = []
+    for module, maker, names in FAMILIES:
+        if any(map(workshop.has, names.split())):
+            make = getattr(import_module(f"gramercy.toolsets.{module}"), maker)
+            tools += make(workshop, workspace)
+    return tools
+
+
+def register_project_tools(registry: Registry, image: Image | ImageSource, workspace: Workspace) -> int:
+    """Register all of them and return their number."""
+    from gramercy.toolsets.factory import Workshop, source_of
+
+    return registry.register_all(project_tools(Workshop(source_of(image)), workspace))
