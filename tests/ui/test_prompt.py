@@ -174,3 +174,24 @@ def test_a_command_that_is_begun_or_mistyped_is_suggested(gramercy, typed, told)
     done = gramercy("repl", "--language", "python", stdin=typed)
     assert (done.returncode, done.stdout) == (1, "")
     assert told in done.stderr
+
+
+def test_an_evaluation_that_fails_can_open_the_prompt(terminal, language, tmp_path):
+    code = {"sbcl": "(defvar *x* 41) (car 1)", "python": "x = 41\n1 / 0"}[language]
+    words = ("eval", code, "--debug", "--language", language)
+    screen = terminal(*words, XDG_STATE_HOME=str(tmp_path / "state"))
+    screen.expect("[ERROR]")
+    screen.expect(PROMPT[language])
+    screen.settle()
+    screen.send({"sbcl": "*x*\n", "python": "x\n"}[language])
+    screen.expect("=> 41")
+    screen.expect(PROMPT[language])
+    screen.settle()
+    screen.send("\x04")
+    assert screen.end() == 1
+
+
+@pytest.mark.parametrize("words", [[], ["--json"], ["--preview"]])
+def test_there_is_no_prompt_where_nobody_types(gramercy, words):
+    done = gramercy("eval", "1/0", "--debug", "--language", "python", *words)
+    assert (done.returncode, "needs a terminal" in done.stderr) == (2, True)

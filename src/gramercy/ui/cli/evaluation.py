@@ -21,7 +21,7 @@ from gramercy.ui.cli.options import (
 from gramercy.ui.cli.terminal import json_text, show, start, tell, visible
 from gramercy.ui.cli.transcript import Transcript, other_language
 from gramercy.workbench.site import usable_project
-from gramercy.workbench.sources import live_image
+from gramercy.workbench.sources import image_registry, live_image
 
 if TYPE_CHECKING:
     from gramercy.images.base import Reply
@@ -42,6 +42,7 @@ LARGEST_CODE = 16 * 1024 * 1024
 @click.option("--preview", is_flag=True, help="Only show what would happen.")
 @restore_option
 @save_option
+@click.option("--debug", is_flag=True, help="Where it fails, open the prompt in the image.")
 @click.option("--json", "as_json", is_flag=True, help="Print all that is known about the evaluation as JSON.")
 def evaluate(  # noqa: PLR0913 - one parameter per option
     code: str,
@@ -55,11 +56,14 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     sandbox: bool,
     environment: Environment,
     preview: bool,
+    debug: bool,
     as_json: bool,
 ) -> int:
     """Evaluate code in a fresh live image; - is standard input."""
     if preview and save is not None:
         raise click.UsageError("a preview changes nothing that could be saved: leave out --preview or --save")
+    if debug and (preview or as_json or not sys.stdin.isatty()):
+        raise click.UsageError("--debug needs a terminal to talk at, without --preview and --json")
     text = _standard_input() if code == "-" else code
     with (
         usable_project(project, sandbox=sandbox, tell=tell) as place,
@@ -80,6 +84,8 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
             show(preview_text(reply))
         if hint := other_language(text, image.language, reply):
             tell(hint)
+        if debug and not reply.ok:
+            _debug(image, place)
         if save is not None:
             _save(image, save, reply)
     return 0 if reply.ok else FAILED
@@ -91,6 +97,14 @@ def _shown(image: LiveImage, code: str, package: str | None) -> Reply:
     reply = image.evaluate(code, package=package, watch=transcript.watch)
     transcript.close(reply)
     return reply
+
+
+def _debug(image: LiveImage, project: str) -> None:
+    # What the prompt needs would make every evaluation start later.
+    from gramercy.ui.cli.session import at_terminal
+
+    tell("the image is as the error left it: :help lists the commands, Ctrl-D leaves")
+    at_terminal(image, image_registry(image, image.language, project))
 
 
 def _save(image: LiveImage, path: str, reply: Reply) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +13,7 @@ from gramercy.execution.calls import ToolCall
 from gramercy.execution.executor import Executor
 from gramercy.gram.suggestion import suggest
 from gramercy.toolsets.rendering import preview_text
+from gramercy.ui.cli.reading import Completer, Entries, offer_names, piped_line, remembered, typed_line
 from gramercy.ui.cli.terminal import show, stoppable, summary_line, tell, visible
 from gramercy.ui.cli.transcript import Transcript, other_language
 
@@ -44,12 +46,45 @@ ENDING = {
 }
 
 
+def at_terminal(image: LiveImage, registry: Registry) -> None:
+    """Talk with a person until they leave; Ctrl-C only gives up what is being typed."""
+    session = Session(image, registry, interactive=True)
+    entries = Entries(image.language, typed_line, interactive=True)
+    offer_names(Completer(image, image.language, lambda: session.package), image.language)
+    with remembered(image.language):
+        while True:
+            try:
+                _converse(session, entries)
+            except KeyboardInterrupt:
+                entries.forget()
+                click.echo("", err=True)
+                continue
+            click.echo("", err=True)
+            return
+
+
+def from_pipe(image: LiveImage, registry: Registry) -> bool:
+    """Take the entries of standard input to their end; tell whether one of them failed."""
+    session = Session(image, registry, interactive=False)
+    _converse(session, Entries(image.language, piped_line, interactive=False))
+    return session.has_failed
+
+
+def _converse(session: Session, entries: Entries) -> None:
+    """Take entries to their end."""
+    with contextlib.suppress(EOFError):
+        while True:
+            entry = entries.read(session.prompt)
+            if entry.strip() and not session.handle(entry):
+                return
+
+
 class Session:
     """One image, its tools, and what went wrong so far."""
 
-    def __init__(self, image: LiveImage, language: str, registry: Registry, *, interactive: bool) -> None:
+    def __init__(self, image: LiveImage, registry: Registry, *, interactive: bool) -> None:
         self._image = image
-        self._language = language
+        self._language = image.language
         self._registry = registry
         self._executor = Executor(registry)
         self._interactive = interactive
