@@ -28,7 +28,7 @@ from .confinement import NotConfinedError, Witness, confine, shield
 from .diagnostics import message_of
 from .evaluation import Run
 from .landlock import prctl
-from .names import near
+from .names import complete, near
 from .processes import CannotForkError, Family, end_all, state
 from .protocol import (
     Address,
@@ -54,6 +54,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "describe": introspection.describe,
     "apropos": listings.apropos,
     "arglist": introspection.show_arglist,
+    "complete": complete,
     "package_symbols": listings.package_symbols,
     "definitions": listings.definitions,
     "who_calls": references.who_calls,
