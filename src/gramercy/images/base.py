@@ -126,7 +126,8 @@ class Reply(msgspec.Struct, frozen=True):
     passes over it. `unkept` tells why no state is kept after it; `lost` counts the calls before this one that
     were lost with the process that died in it; `log` is what threads, C code and other processes printed past
     the streams of the evaluation, since the reply before; `reloaded` names the systems or modules that were
-    loaded anew. `lengths` has, for each value of the last form that was cut, how many characters it has as a
+    loaded anew. `statement` means that the last form was a statement, which has no value at all in its
+    language. `lengths` has, for each value of the last form that was cut, how many characters it has as a
     whole (0 where that is not known), and None for each that is whole; a value that was cut has its number in
     `objects`, and the question `print_value` reads on in it. `displays` are the pictures and tables that it
     shows. Images leave out what is empty.
@@ -151,6 +152,7 @@ class Reply(msgspec.Struct, frozen=True):
     lost: int = 0
     unchanged: bool = False
     look: bool = False
+    statement: bool = False
     reloaded: list[str] = []
     log: str = ""
     system: str | None = msgspec.field(default=None, name="name")

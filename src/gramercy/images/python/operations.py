@@ -59,6 +59,8 @@ def evaluate(session: Session, request: Reply) -> Reply:
     if not reply["ok"]:
         hint_at_outside(reply)
     add_objects(session, reply, run)
+    if not run.last and reply["ok"]:
+        reply["statement"] = True
     if run.pure and reply["ok"]:
         reply["unchanged"] = True
     elif run.reads and reply["ok"]:
