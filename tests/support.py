@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import threading
+import zlib
 from collections import defaultdict
 from pathlib import Path
 from time import monotonic
@@ -105,3 +107,16 @@ def empty_home(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     return home
+
+
+def png(width: int = 3, height: int = 2, *, pixels: bytes | None = None) -> bytes:
+    """Write a grey PNG by hand."""
+
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    lines = b"".join(b"\0" + bytes(width) for _ in range(height)) if pixels is None else pixels
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        (chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(lines)), chunk(b"IEND", b""))
+    )

@@ -14,9 +14,11 @@ from gramercy.toolsets.rendering import (
     answered,
     fair_share,
     fault_text,
+    picture_blocks,
     sections_of,
     told,
     whole_values,
+    with_pictures,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ def _compiled(reply: Reply, *, can_read_on: bool) -> Any:
     """Return the verdict, which is the error if there is one, and what the compiler has to say."""
     rest = told(reply, can_read_on=can_read_on)
     if reply.error is not None or not reply.ok:
-        return ToolOutput(None, error=rest)
+        return ToolOutput(None, error=rest, blocks=picture_blocks(reply))
     counts = Counter(NOTICES.get(notice.kind, "warning") for notice in reply.warnings)
     counted = ", ".join(
         f"{counts[word]} {word}{'s' if counts[word] != 1 else ''}"
@@ -104,7 +106,7 @@ def _compiled(reply: Reply, *, can_read_on: bool) -> Any:
         if counts[word]
     )
     verdict = f"Compiled with {counted}." if counted else "Compiled without warnings."
-    return f"{verdict}\n\n{rest}" if rest else verdict
+    return with_pictures(f"{verdict}\n\n{rest}" if rest else verdict, reply)
 
 
 def _last_error(workshop: Workshop) -> Tool:

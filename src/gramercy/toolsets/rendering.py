@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gramercy.tools.content import ToolOutput
+from gramercy.images.pictures import SVG, settled
+from gramercy.tools.content import ImageBlock, ToolOutput
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Answer, ImageFault, Notice, Reply
+    from gramercy.images.base import Answer, Display, ImageFault, Notice, Reply
 
 # What one answer has for all its sections together, some 2,000 tokens; read_output gives the rest.
 LONGEST_ANSWER = 8_000
@@ -29,6 +30,10 @@ ROOM = 7_600
 # A note about a cut says what, how much of how much, and how to read on.
 LONGEST_NOTE = 150
 MOST_PRINTED = MOST_OUTPUT + LONGEST_NOTE
+# All tables of an evaluation, within the share of its values; those of one value are made to fit.
+MOST_TABLES = 3_000
+# An SVG that is shorter is given as the text that it is, since models are shown no SVG.
+LONGEST_SVG = 1_500
 # The innermost frames tell where it went wrong; recursion gives thousands.
 MOST_FRAMES = 20
 LONGEST_FRAME = 300
@@ -39,6 +44,8 @@ MOST_OBJECTS = 8
 # They share one descriptor: which of them wrote a line, and during which call, cannot be told.
 LOG_HEADING = "[output of threads, C code and other processes]"
 NO_VALUES = "=> ; No values"
+# Of a language in which statements are no expressions.
+NO_VALUE = "[ok, no value]"
 STREAMS = ("stdout", "stderr")
 # Each of the two lists of a preview: definitions that it would change, and effects.
 MOST_CHANGES = 1_200
@@ -113,7 +120,15 @@ def evaluation_text(reply: Reply, *, can_read_on: bool = False, room: int | None
     A failed one begins with its error. All sections share the room that there is; without, as for a person,
     each may be long. A reader who can read on is told how.
     """
-    if not (reply.error or reply.stdout or reply.stderr or reply.warnings or reply.log or reply.notes):
+    if not (
+        reply.error
+        or reply.stdout
+        or reply.stderr
+        or reply.warnings
+        or reply.log
+        or reply.notes
+        or reply.displays
+    ):
         # Most evaluations only have a value, and it is short.
         text = whole_values(reply)
         if len(text) <= (room or MOST_OUTPUT) and not reply.truncated and not reply.lengths:
@@ -128,16 +143,48 @@ def told(
     sections = sections_of(reply)
     sizes = {section.name: len(section.text) for section in sections}
     sizes["notes"] = sum(len(note) + 2 for note in reply.notes)
+    tables, pictures = displays_text(reply) if reply.displays else ("", "")
     if shows_values:
         cuts = sum(length is not None for length in reply.lengths)
-        sizes["values"] = len(whole_values(reply)) + cuts * LONGEST_NOTE
+        sizes["values"] = len(whole_values(reply)) + cuts * LONGEST_NOTE + len(tables)
     limits = dict.fromkeys(sizes, MOST_PRINTED) if room is None else allowances(sizes, room)
     texts = [section.shown(limits[section.name], hint(section.name, can_read_on)) for section in sections]
     if shows_values:
-        texts.append(values_text(reply, limits["values"], can_read_on=can_read_on))
+        texts.append(values_text(reply, limits["values"] - len(tables), can_read_on=can_read_on) + tables)
+    if pictures:
+        texts.append(pictures)
     notes = "\n\n".join(reply.notes)
     kept = max(limits["notes"], LONGEST_NOTE)
     return "\n\n".join([*texts, *filter(None, [notes if len(notes) <= kept else f"{notes[:kept]}…"])])
+
+
+def displays_text(reply: Reply) -> tuple[str, str]:
+    """Write the tables of a reply, which follow its values, and what its pictures are."""
+    lines = [line for each in reply.displays if each.kind == "table" for line in each.text.split("\n")]
+    tables = [f"\n{line}" for line in _fitting(lines, MOST_TABLES)]
+    pictures = [_picture_text(settled(each)) for each in reply.displays if each.kind == "picture"]
+    return "".join(tables), "\n".join(pictures)
+
+
+def _picture_text(display: Display) -> str:
+    note = f" ({display.note})" if display.note else ""
+    if display.mime == SVG and display.data:
+        if len(display.data) > LONGEST_SVG:
+            return f"[picture] {display.text}{note}; SVG is not shown to models: give it as PNG"
+        return f"[picture] {display.text}{note}; as text:\n{display.data.decode('utf-8', 'replace')}"
+    return f"[picture] {display.text}{note}"
+
+
+def picture_blocks(reply: Reply) -> tuple[ImageBlock, ...]:
+    """Return the pictures that a model can be shown: those that are whole, small enough and no SVG."""
+    shown = [settled(display) for display in reply.displays if display.kind == "picture"]
+    return tuple(ImageBlock(each.data, each.mime) for each in shown if each.data and each.mime != SVG)
+
+
+def with_pictures(text: str, reply: Reply) -> ToolOutput | str:
+    """Return a text as a handler's result, with the pictures of the reply that it tells of."""
+    blocks = picture_blocks(reply) if reply.displays else ()
+    return ToolOutput(text, blocks=blocks) if blocks else text
 
 
 def hint(name: str, can_read_on: bool) -> str:  # noqa: FBT001 - the one question that it answers
@@ -152,7 +199,9 @@ def hint(name: str, can_read_on: bool) -> str:  # noqa: FBT001 - the one questio
 def whole_values(reply: Reply) -> str:
     """Write the values of the last form, one line each, as far as the image has printed them."""
     values = reply.values
-    return "=> " + "\n=> ".join(values) if values else NO_VALUES
+    if not values:
+        return NO_VALUE if reply.statement else NO_VALUES
+    return "=> " + "\n=> ".join(values)
 
 
 def values_text(reply: Reply, most: int, *, can_read_on: bool) -> str:
@@ -169,12 +218,12 @@ def values_text(reply: Reply, most: int, *, can_read_on: bool) -> str:
             more = hint("values", can_read_on).format(offset=before)
             return "\n".join([*texts, f"… [{len(reply.values) - number} more values; {more}]"])
         before += len("=> ")
-        texts.append(f"=> {_value_text(reply, number, left, hint('values', can_read_on), before)}")
+        texts.append(f"=> {value_text(reply, number, left, hint('values', can_read_on), before)}")
         before += len(value) + 1
     return "\n".join(texts)
 
 
-def _value_text(reply: Reply, number: int, most: int, more: str, before: int) -> str:
+def value_text(reply: Reply, number: int, most: int, more: str, before: int) -> str:
     """Write one value within a limit; `before` is where it begins in the text of all."""
     value = reply.values[number]
     total = reply.lengths[number] if number < len(reply.lengths) else None
@@ -348,8 +397,10 @@ def evaluated(reply: Reply, *, can_read_on: bool = True, shows_objects: bool = F
     """
     rendered = evaluation_text(reply, can_read_on=can_read_on, room=ROOM)
     if not reply.ok:
-        return ToolOutput(None, error=rendered)
-    return f"{rendered}\n\n{_objects_text(reply)}" if shows_objects and any(reply.objects) else rendered
+        return ToolOutput(None, error=rendered, blocks=picture_blocks(reply))
+    if shows_objects and any(reply.objects):
+        rendered = f"{rendered}\n\n{_objects_text(reply)}"
+    return with_pictures(rendered, reply) if reply.displays else rendered
 
 
 def _objects_text(reply: Reply) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.errors import ImageError
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.factory import PACKAGE, Running, dry_run, text
-from gramercy.toolsets.rendering import HEADINGS, definitions_text, fault_text, told
+from gramercy.toolsets.rendering import HEADINGS, definitions_text, fault_text, told, with_pictures
 
 if TYPE_CHECKING:
     from gramercy.images.base import Image, Reply
@@ -181,7 +181,8 @@ def _loaded(workshop: Workshop, reply: Reply, arguments: dict[str, Any]) -> Any:
     loaded = f"Loading system: {system}\nLoaded: {reply.system or system}{version}"
     if reply.reloaded:
         loaded += f"\nReloaded: {', '.join(reply.reloaded)}"
-    return "\n\n".join(filter(None, [loaded, told(reply, can_read_on=workshop.has("read_output"))]))
+    rest = told(reply, can_read_on=workshop.has("read_output"))
+    return with_pictures("\n\n".join(filter(None, [loaded, rest])), reply)
 
 
 def _not_loaded(workshop: Workshop, reply: Reply) -> Any:

@@ -9,7 +9,7 @@ from gramercy.errors import ImageError
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.evaluation import output_tool
 from gramercy.toolsets.factory import PACKAGE, array_of, text, whole
-from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, preview_text
+from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, preview_text, with_pictures
 
 if TYPE_CHECKING:
     from gramercy.images.base import Answer, CheckpointInfo, Image
@@ -82,7 +82,7 @@ def _previewed(image: Image, arguments: dict[str, Any]) -> Any:
         reply = image.preview(arguments["code"], package=arguments.get("package"))
     except ImageError as error:
         return ToolOutput(None, error=f"No preview, and nothing was evaluated: {error}")
-    return preview_text(reply, is_answer=True)
+    return with_pictures(preview_text(reply, is_answer=True), reply)
 
 
 def _looking(workshop: Workshop) -> list[Tool]:
