@@ -104,7 +104,11 @@ def shown(image, symbol, **more):
             "singledispatch function at shapes.py:{}, 3 lines",
             "@area.register(int)\ndef _of_int(shape):",
         ),
-        ("shapes.double", "function at shapes.py:{}, 1 line", "double = lambda x: x * 2"),
+        (
+            "shapes.double",
+            "function defined as shapes.<lambda> at shapes.py:{}, 1 line",
+            "double = lambda x: x * 2",
+        ),
         (
             "shapes.Circle",
             "class at shapes.py:{}, 2 lines",
