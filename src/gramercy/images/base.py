@@ -13,7 +13,9 @@ from gramercy.errors import ImageError
 from gramercy.gram.suggestion import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from gramercy.images.suites import SuiteRun, WantedTests
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -42,11 +44,23 @@ class Cause(msgspec.Struct, frozen=True):
     relation: str = "cause"
 
 
+class Restart(msgspec.Struct, frozen=True):
+    """A way to go on from an error; `asks` means that it would ask a person for its parameters."""
+
+    number: int
+    name: str
+    report: str = ""
+    parameters: list[str] = []
+    asks: bool = False
+
+
 class ImageFault(msgspec.Struct, frozen=True):
     """What went wrong inside an image, told by the image itself or, when its process died, by this one.
 
     `file`, `line`, `column` and `text` (the line itself) are the place of what could not be read or compiled;
-    without a file the line counts in the code that was sent. `causes` are nearest first.
+    without a file the line counts in the code that was sent. `causes` are nearest first. `choices` are the
+    restarts inside of the evaluation. `moment` is the id of the moment that is kept of it; where none is,
+    `no_moment` may say why. `has_moment` is what the process of the image says about that.
     """
 
     type: str
@@ -61,6 +75,10 @@ class ImageFault(msgspec.Struct, frozen=True):
     line: int | None = None
     column: int | None = None
     text: str | None = None
+    choices: list[Restart] = []
+    has_moment: bool = msgspec.field(default=False, name="moment")
+    moment: str | None = msgspec.field(default=None, name="moment_id")
+    no_moment: str | None = None
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -108,7 +126,8 @@ class Reply(msgspec.Struct, frozen=True):
     passes over it. `unkept` tells why no state is kept after it; `lost` counts the calls before this one that
     were lost with the process that died in it; `log` is what threads, C code and other processes printed past
     the streams of the evaluation, since the reply before; `reloaded` names the systems or modules that were
-    loaded anew. `lengths` has, for each value of the last form that was cut, how many characters it has as a
+    loaded anew. `statement` means that the last form was a statement, which has no value at all in its
+    language. `lengths` has, for each value of the last form that was cut, how many characters it has as a
     whole (0 where that is not known), and None for each that is whole; a value that was cut has its number in
     `objects`, and the question `print_value` reads on in it. `displays` are the pictures and tables that it
     shows. Images leave out what is empty.
@@ -133,6 +152,7 @@ class Reply(msgspec.Struct, frozen=True):
     lost: int = 0
     unchanged: bool = False
     look: bool = False
+    statement: bool = False
     reloaded: list[str] = []
     log: str = ""
     system: str | None = msgspec.field(default=None, name="name")
@@ -192,6 +212,25 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
     names: list[str] = []
     taken_back: int = 0
     notes: list[str] = []
+
+
+class MomentInfo(msgspec.Struct, frozen=True):
+    """The kept stack of a failed evaluation: its code, what went wrong, and the copies that went on from it.
+
+    `private_bytes` is the memory of its processes, where that is known.
+    """
+
+    id: str
+    code: str
+    type: str
+    message: str
+    at: float
+    attempts: list[str] = []
+    private_bytes: int | None = None
+
+
+# What can be asked of a moment; `locals` takes the number of a frame.
+MomentQuestion = Literal["frames", "locals", "restarts"]
 
 
 class Image(Protocol):
@@ -281,6 +320,24 @@ class Image(Protocol):
     ) -> Reply:
         """Load without holding up the event loop."""
 
+    def run_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Run tests of the project in a process of their own; `watch` is told several times a second."""
+
+    async def arun_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Run tests without holding up the event loop; to cancel it is to interrupt them."""
+
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Keep the present state under a name, or raise CheckpointError where that is not possible."""
 
@@ -297,6 +354,54 @@ class Image(Protocol):
         are two lesser ways: by `replay` the calls between the last kept state and the last call are run
         again, with all their effects; by `definitions` what the last call defined is put back, and no more.
         """
+
+    def moments(self) -> list[MomentInfo]:
+        """List the errors whose stack is kept, oldest first; only the latest few are."""
+
+    def ask_moment(self, question: MomentQuestion, moment: str | None = None, **details: Any) -> Answer:
+        """Look at the stack of an error, the latest one by default, without running code of the user's.
+
+        `frames` may be given a `limit`; `data` of the answer has them numbered, 0 is where it failed.
+        """
+
+    def evaluate_in_frame(
+        self, code: str, *, frame: int = 0, moment: str | None = None, timeout: float | None = None
+    ) -> Reply:
+        """Evaluate code with the variables of a frame of a moment; what it changes, it changes there only."""
+
+    async def aevaluate_in_frame(
+        self,
+        code: str,
+        *,
+        frame: int = 0,
+        moment: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+    ) -> Reply:
+        """Evaluate in a frame without holding up the event loop."""
+
+    def invoke_restart(
+        self,
+        restart: int | str,
+        arguments: Sequence[str] = (),
+        *,
+        moment: str | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Go on from an error with a restart, by number or name, in a copy of the moment: an attempt.
+
+        The arguments are code. The reply is that of the whole evaluation; its notes name the attempt, and a
+        `rollback` to that name makes it the image. A language without restarts says so.
+        """
+
+    async def ainvoke_restart(
+        self,
+        restart: int | str,
+        arguments: Sequence[str] = (),
+        *,
+        moment: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+    ) -> Reply:
+        """Go on from an error without holding up the event loop."""
 
     def reset(self) -> None:
         """Begin again with a fresh image; checkpoints are gone."""

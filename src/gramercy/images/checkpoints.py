@@ -121,7 +121,8 @@ def differences(steps: list[Step], replies: list[Reply | None]) -> list[str]:
     told = []
     for number, (step, reply) in enumerate(zip(steps, replies, strict=True), 1):
         if reply is None:
-            told.append(f"step {number} ({step.shown()}) had been interrupted, and is left out")
+            why = "went on from an error" if step.op == "restart" else "had been interrupted"
+            told.append(f"step {number} ({step.shown()}) {why}, and is left out")
         elif step.ok != reply.ok:
             reason = f": {reply.error.type}, {reply.error.message}" if reply.error else ""
             now = "fails now" if step.ok else "does not fail now"

@@ -249,18 +249,19 @@ _KEYWORDS = _Keywords()
 
 def as_plist(request: dict[str, Any]) -> bytes:
     """Write a request as one property list, in standard syntax and without read-time evaluation."""
-    if len(request) == _MEMBERS and "code" in request and request.get("then_fork") is not None:
-        code, tag = request["code"], request["then_fork"]
+    if len(request) == _MEMBERS and "code" in request and "then_fork" in request and "keep_moment" in request:
+        code, tag, keep = request["code"], request["then_fork"], request["keep_moment"]
         if '"' in code or "\\" in code:
             code = _escaped(code)
-        return f'(:op "{request["op"]}" :code "{code}" :then-fork "{tag}" :id {request["id"]})'.encode()
+        tags = f':then-fork "{tag}" :keep-moment "{keep}"'
+        return f'(:op "{request["op"]}" :code "{code}" {tags} :id {request["id"]})'.encode()
     words = [f"{_KEYWORDS[name]} {_datum(value)}" for name, value in request.items() if value is not None]
     return f"({' '.join(words)})".encode()
 
 
-# `id`, `op`, `code` and `then_fork`: an evaluation, as nearly all requests are. A template writes it in a
-# third of the time.
-_MEMBERS = 4
+# `id`, `op`, `code`, `then_fork` and `keep_moment`: an evaluation, as nearly all requests are. A template
+# writes it in a third of the time.
+_MEMBERS = 5
 
 
 def _escaped(text: str) -> str:
@@ -291,7 +292,8 @@ WATCH_SECONDS = 0.25
 class Evaluation(msgspec.Struct, eq=False):
     """A request that runs the user's code: evaluate, compile, load a system, undo definitions.
 
-    `seconds` is its timeout; `tag` names the checkpoint that the process makes of itself after the reply.
+    `seconds` is its timeout; `tag` names the checkpoint that the process makes of itself after the reply,
+    `keep` the copy that it leaves behind where it fails.
     """
 
     op: str
@@ -300,6 +302,7 @@ class Evaluation(msgspec.Struct, eq=False):
     package: str | None = None
     watch: Watcher | None = None
     tag: str | None = None
+    keep: str | None = None
     wait: Wait | None = None
     is_cancelled: bool = False
     started: float = msgspec.field(default_factory=perf_counter)
@@ -309,6 +312,8 @@ class Evaluation(msgspec.Struct, eq=False):
         fields: dict[str, Any] = {"op": self.op, TEXT_FIELDS.get(self.op, "code"): self.code}
         if self.tag is not None:
             fields["then_fork"] = self.tag
+        if self.keep is not None:
+            fields["keep_moment"] = self.keep
         if self.package is not None:
             fields["package"] = self.package
         return fields

@@ -24,13 +24,16 @@ from gramercy.images.checkpoints import (
     first_words,
     steps_since,
 )
+from gramercy.images.moments import Moments
 from gramercy.images.processes import Family, Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gramercy.images.base import ImageFault
     from gramercy.images.checkpoints import Past
     from gramercy.images.connection import Connection, Evaluation
+    from gramercy.images.moments import Attempt
 
 # A checkpoint forks after the reply and connects within milliseconds; this is for a loaded machine.
 MEETING_SECONDS = 2.0
@@ -86,6 +89,9 @@ class Lifecycle:
         # In the order of their calls; the live process forks each before it reads the next request.
         self.promised: deque[Promised] = deque()
         self.timeline = Timeline()
+        self.moments = Moments()
+        # The name of the copy that the next call that fails leaves behind; used once.
+        self.moment_tag: str | None = None
         self.family: Family | None = None
         self.live: Connection | None = None
         self.past: Past | None = None
@@ -182,6 +188,29 @@ class Lifecycle:
         if heavy and monotonic() - self._kept_at < self.thrift.seconds:
             return None
         return family.new_tag()
+
+    def new_moment_tag(self, family: Family) -> str | None:
+        """Return a tag for the moment of the next error; None where the heap is too big to keep one."""
+        if self._heap_bytes >= self.thrift.heavy_bytes:
+            return None
+        self.moment_tag = family.new_tag()
+        return self.moment_tag
+
+    def with_moment(
+        self, family: Family, evaluation: Evaluation, fault: ImageFault, parent: Connection
+    ) -> ImageFault:
+        """Return the fault of a call with the id of the moment that its process has left, or why not."""
+        if fault.has_moment and evaluation.keep is not None:
+            self.moment_tag = None
+            moment = self.moments.add(family, evaluation, fault, parent)
+            return msgspec.structs.replace(fault, moment=moment.id)
+        if evaluation.keep is None and fault.no_moment is None and evaluation.tag is not None:
+            reason = f"the image has {self._heap_bytes >> 20} MB, and moments are kept below "
+            fault = msgspec.structs.replace(
+                fault, no_moment=f"{reason}{self.thrift.heavy_bytes >> 20} MB of heap"
+            )
+        self.moments.why_not = fault.no_moment or ""
+        return fault
 
     def looked(self, evaluation: Evaluation) -> None:
         """Note a call that changed nothing: the tag of its checkpoint was not used."""
@@ -327,7 +356,9 @@ class Lifecycle:
         self.promised.clear()
         self.unkept_reason = ""
         self._heap_bytes = 0
+        self.moment_tag = None
         self.timeline.clear()
+        self.moments.clear(self.family)
 
     def go_to(
         self, checkpoint: Checkpoint, looks: tuple[Step, ...] | None = None, *, waits: bool = False
@@ -347,10 +378,32 @@ class Lifecycle:
         checkpoint.looks = looks
         self._stand_on(checkpoint, live)
 
+    def take_up(self, attempt: Attempt) -> Checkpoint | None:
+        """Let an attempt to go on from an error be the live process; return its checkpoint if one is made.
+
+        It counts as one call after the present state, so that undo leads back here.
+        """
+        family, before = self.ready()
+        step = Step("restart", attempt.code, ok=attempt.reply.ok, told="")
+        live = self.moments.take(attempt)
+        family.kill(before)
+        self.live, self.past = live, extended(self.past, step)
+        self.unkept_reason = ""
+        try:
+            kept = self.timeline.add(family.fork(live, "checkpoint"), step.shown(), self.past)
+        except ImageGoneError as error:
+            raise CheckpointError(f"{attempt.id} is lost: {error}") from None
+        except ImageError as error:
+            self.unkept_reason = str(error)
+            return None
+        self._kept_at = monotonic()
+        return kept
+
     def start_over(self) -> None:
         """Go on with a fresh live process; the checkpoints stay."""
         family, before = self.surely_ready()
         family.kill(before)
+        self.moments.clear(family)
         self.live = self.past = self.timeline.standing = None
         self.ready()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,8 @@ from gramercy.errors import ImageError, ImageGoneError
 from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
 from gramercy.images.connection import Evaluation, Wait, with_output
 from gramercy.images.lifecycle import Lifecycle
-from gramercy.images.runner import Runner
+from gramercy.images.moments import ask, evaluate_in_frame, go_on
+from gramercy.images.runner import Runner, on_a_thread
 from gramercy.images.states import (
     go_back,
     keep_state,
@@ -22,12 +24,13 @@ from gramercy.images.states import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from gramercy.images.base import UndoWay, Watcher
+    from gramercy.images.base import MomentInfo, MomentQuestion, UndoWay, Watcher
     from gramercy.images.checkpoints import Step
     from gramercy.images.lifecycle import Thrift
     from gramercy.images.processes import Program
+    from gramercy.images.suites import SuiteCall, SuiteRun, WantedTests
 
 # Long enough for a test suite of a small project, short enough that a client has not given up before.
 DEFAULT_TIMEOUT = 60.0
@@ -184,6 +187,34 @@ class LiveImage:
             message = " ".join(["The image ended while it was asked.", *restored.notes])
             return Answer(ok=False, error=ImageFault("IMAGE-DIED", message))
 
+    def run_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Run tests of the project in a process that is thrown away."""
+        return self._suite_call(wanted, timeout, watch).run()
+
+    async def arun_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Run tests without holding up the event loop; `watch` is called from another thread."""
+        call = self._suite_call(wanted, timeout, watch)
+        return await on_a_thread(call.run, call.cancel)
+
+    def _suite_call(
+        self, wanted: WantedTests, timeout: float | None, watch: Callable[[SuiteRun], object] | None
+    ) -> SuiteCall:
+        from gramercy.images.suites import SuiteCall
+
+        return SuiteCall(self._lifecycle, self._runner, wanted, self._loading_seconds(timeout), watch)
+
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Keep the present state under a name, or say why it cannot be kept."""
         with self._lock:
@@ -214,6 +245,63 @@ class LiveImage:
         replies = self._repeated_all(replay.steps)
         with self._lock:
             return told_of_replay(self._lifecycle, replay, replies)
+
+    def moments(self) -> list[MomentInfo]:
+        """List the errors whose stack is kept, oldest first."""
+        with self._lock:
+            if self._lifecycle.family is not None:
+                self._lifecycle.moments.settle(self._lifecycle.family)
+            return self._lifecycle.moments.infos()
+
+    def ask_moment(self, question: MomentQuestion, moment: str | None = None, **details: Any) -> Answer:
+        """Look at the stack of an error."""
+        with self._lock:
+            return ask(self._runner, question, moment, details)
+
+    def evaluate_in_frame(
+        self, code: str, *, frame: int = 0, moment: str | None = None, timeout: float | None = None
+    ) -> Reply:
+        """Evaluate code with the variables of a frame."""
+        evaluation = Evaluation("eval_in_frame", code, self._seconds(timeout))
+        return self._runner.attend(evaluation, partial(evaluate_in_frame, self._runner, moment, frame))
+
+    async def aevaluate_in_frame(
+        self,
+        code: str,
+        *,
+        frame: int = 0,
+        moment: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+    ) -> Reply:
+        """Evaluate in a frame without holding up the event loop."""
+        evaluation = Evaluation("eval_in_frame", code, self._seconds(timeout))
+        work = partial(evaluate_in_frame, self._runner, moment, frame)
+        return await on_a_thread(partial(self._runner.attend, evaluation, work), evaluation.cancel)
+
+    def invoke_restart(
+        self,
+        restart: int | str,
+        arguments: Sequence[str] = (),
+        *,
+        moment: str | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Go on from an error with a restart, in a copy of its moment."""
+        evaluation = _restarting(restart, arguments, self._seconds(timeout))
+        return self._runner.attend(evaluation, partial(go_on, self._runner, moment, restart, arguments))
+
+    async def ainvoke_restart(
+        self,
+        restart: int | str,
+        arguments: Sequence[str] = (),
+        *,
+        moment: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+    ) -> Reply:
+        """Go on from an error without holding up the event loop."""
+        evaluation = _restarting(restart, arguments, self._seconds(timeout))
+        work = partial(go_on, self._runner, moment, restart, arguments)
+        return await on_a_thread(partial(self._runner.attend, evaluation, work), evaluation.cancel)
 
     def reset(self) -> None:
         """Begin again with a fresh image."""
@@ -260,17 +348,20 @@ class LiveImage:
         return self._repeated_all(steps)
 
     def _repeated_all(self, steps: list[Step]) -> list[Reply | None]:
-        return [None if step.interrupted else self._repeated(step) for step in steps]
+        # Which restart was chosen is a decision about one stack: it cannot be run again.
+        return [None if step.interrupted or step.op == "restart" else self._repeated(step) for step in steps]
 
     def _repeated(self, step: Step) -> Reply:
         return self._runner.run(Evaluation(step.op, step.code, self.timeout, step.package))
 
     def processes(self) -> dict[str, int]:
-        """Return the pids of the processes by what they are: zygote, live, and the ids of the checkpoints."""
+        """Return the pids of the processes by what they are: zygote, live, and the ids of what is kept."""
         with self._lock:
             family, live = self._lifecycle.surely_ready()
+            self._lifecycle.moments.settle(family)
             pids = {"zygote": family.zygote.pid, "live": live.pid}
-            return pids | {each.id: each.connection.pid for each in self._lifecycle.timeline.all()}
+            pids |= {each.id: each.connection.pid for each in self._lifecycle.timeline.all()}
+            return pids | self._lifecycle.moments.pids()
 
     def close(self) -> None:
         """End every process of the image."""
@@ -278,6 +369,12 @@ class LiveImage:
             # For good: a call that is still queued must not start processes that nothing would end.
             self._lifecycle.is_closed = True
             self._lifecycle.close()
+
+
+def _restarting(restart: int | str, arguments: Sequence[str], seconds: float) -> Evaluation:
+    """Return the call that goes on with a restart; its text is for the history."""
+    told = " ".join(["; restart", str(restart), *arguments])
+    return Evaluation("invoke", told, seconds)
 
 
 def _previewed(wait: Wait, seconds: float) -> Reply:

@@ -52,7 +52,7 @@ class Runner:
     """Runs evaluations in one image; `lock` is held during each of them."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
-        self._lifecycle = lifecycle
+        self.lifecycle = lifecycle
         # Not reentrant: `arun` acquires it on the event loop and may release it on another thread.
         self.lock = threading.Lock()
         # For `interrupt`: the wait for what runs now, in the live process or in the copy of a preview.
@@ -74,13 +74,13 @@ class Runner:
         reply = None
         try:
             # While other evaluations wait on threads, a blocked loop would delay their replies.
-            if not _waiting and self._lifecycle.is_ready_at_once():
+            if not _waiting and self.lifecycle.is_ready_at_once():
                 reply = self._begin(evaluation) or self._within_a_moment(evaluation)
         finally:
             if reply is not None or evaluation.wait is None:
                 self.lock.release()
         if reply is not None:
-            if self._lifecycle.promised:
+            if self.lifecycle.promised:
                 # A timer costs as much as the rest of this function: it is set when the reply is written.
                 asyncio.get_running_loop().call_soon(self._settle_later)
             return reply
@@ -97,7 +97,7 @@ class Runner:
             if evaluation.is_cancelled:
                 return Reply(ok=False, error=ImageFault("CANCELLED", "The call was taken back."))
             reply = self._begin(evaluation) or self._finish(evaluation)
-        if self._lifecycle.promised:
+        if self.lifecycle.promised:
             background.later(self._settle)
         return reply
 
@@ -106,7 +106,7 @@ class Runner:
         wait = evaluation.wait
         assert wait is not None, "a call is waited for that was never begun"  # noqa: S101
         try:
-            reply = wait.connection.receive_reply(Reply, FORK_MOMENT if self._lifecycle.promised else MOMENT)
+            reply = wait.connection.receive_reply(Reply, FORK_MOMENT if self.lifecycle.promised else MOMENT)
         except ImageError:
             return None  # restoring takes longer: `_finish`, on a thread, gets the same error again
         if reply is None:
@@ -119,17 +119,18 @@ class Runner:
             reply = self._finish(evaluation)
         finally:
             self.lock.release()
-        if self._lifecycle.promised:
+        if self.lifecycle.promised:
             background.later(self._settle)
         return reply
 
     def _begin(self, evaluation: Evaluation) -> Reply | None:
         """Send an evaluation; return a reply only where that is not possible."""
-        lifecycle = self._lifecycle
+        lifecycle = self.lifecycle
         for _attempt in range(2):
             try:
                 family, live = lifecycle.ready_to_run()
                 evaluation.tag = lifecycle.new_tag(family)
+                evaluation.keep = lifecycle.moment_tag or lifecycle.new_moment_tag(family)
                 live.post(evaluation.fields())
             except ImageGoneError:
                 # The process ended after its last reply, so this request has not run.
@@ -147,7 +148,7 @@ class Runner:
         return Reply(ok=False, error=ImageFault("IMAGE-NOT-STARTED", "the image ends whenever it starts"))
 
     def _finish(self, evaluation: Evaluation) -> Reply:
-        wait, family = evaluation.wait, self._lifecycle.family
+        wait, family = evaluation.wait, self.lifecycle.family
         assert wait is not None and family is not None, "a call is finished that was never begun"  # noqa: S101, PT018
         try:
             reply = wait.for_reply(Reply, evaluation.seconds)
@@ -161,7 +162,7 @@ class Runner:
         return self._finished(evaluation, reply)
 
     def _finished(self, evaluation: Evaluation, reply: Reply) -> Reply:
-        lifecycle = self._lifecycle
+        lifecycle = self.lifecycle
         self.wait = None
         if reply.unchanged and reply.error is None and not lifecycle.notes:
             # The short way for what only looks: nothing to keep and nothing to add.
@@ -182,7 +183,7 @@ class Runner:
                 more["notes"] = [*more.get("notes", reply.notes), self._untaken(unkept)]
             self._add_log(more, reply)
         if reply.error is not None:
-            more["error"] = self._explained(evaluation, reply.error)
+            more["error"] = self._with_moment(evaluation, self._explained(evaluation, reply.error))
         elif evaluation.wait is not None and evaluation.wait.is_late:
             more["notes"] = [*more.get("notes", reply.notes), deaths.caught(evaluation.seconds)]
         return self._remember(evaluation, msgspec.structs.replace(reply, **more) if more else reply)
@@ -191,12 +192,19 @@ class Runner:
         """Name the limit that a fault ran into, if it did: time or memory."""
         if evaluation.wait is not None and evaluation.wait.is_late and fault.interrupted:
             return deaths.late(fault, evaluation.seconds)
-        family = self._lifecycle.family
+        family = self.lifecycle.family
         return fault if family is None else deaths.with_memory_hint(fault, family.program)
+
+    def _with_moment(self, evaluation: Evaluation, fault: ImageFault) -> ImageFault:
+        """Name the moment that the failed call has left."""
+        family, live = self.lifecycle.family, self.lifecycle.live
+        if family is None or live is None:
+            return fault
+        return self.lifecycle.with_moment(family, evaluation, fault, live)
 
     def _untaken(self, reason: str) -> str:
         """Say that no state was kept, and which one an undo would go to."""
-        lifecycle = self._lifecycle
+        lifecycle = self.lifecycle
         standing = lifecycle.timeline.standing
         if standing is None:
             return f"No state was kept after this call: {reason}."
@@ -208,10 +216,17 @@ class Runner:
 
     def _add_log(self, more: dict[str, Any], reply: Reply) -> None:
         """Add what threads, C code and child processes have printed."""
-        family = self._lifecycle.family
+        family = self.lifecycle.family
         printed = family.log.news() if family is not None else ""
         if printed:
             more["log"] = reply.log + printed
+
+    def attend(self, evaluation: Evaluation, work: Callable[[Evaluation], Reply]) -> Reply:
+        """Run code beside the live process, in a moment; it can be read on like an evaluation."""
+        with self.lock:
+            if evaluation.is_cancelled:
+                return Reply(ok=False, error=ImageFault("CANCELLED", "The call was taken back."))
+            return self._remember(evaluation, work(evaluation))
 
     def _remember(self, evaluation: Evaluation, reply: Reply) -> Reply:
         if evaluation.op != "load_system":
@@ -221,13 +236,17 @@ class Runner:
 
     def _restored(self, family: Family, evaluation: Evaluation, *, has_died: bool) -> Reply:
         """Kill the process unless it has died, restore the newest checkpoint, and say what happened."""
-        lifecycle = self._lifecycle
+        lifecycle = self.lifecycle
         self.wait = None
         fate = deaths.Fate()
         if lifecycle.live is not None:
             if has_died:
                 fate = family.fate(lifecycle.live)
             family.kill(lifecycle.live)
+        if lifecycle.moment_tag is not None:
+            # It may have left a copy before it died, of which no reply tells.
+            lifecycle.moments.give_up(lifecycle.moment_tag)
+            lifecycle.moment_tag = None
         printed = evaluation.wait.printed() if evaluation.wait is not None else Printed()
         log = family.log.news(clean=False)
         restored = lifecycle.restore(family)
@@ -248,7 +267,7 @@ class Runner:
         awaited, deadline = None, 0.0
         while self.lock.acquire(blocking=False):
             try:
-                lifecycle = self._lifecycle
+                lifecycle = self.lifecycle
                 if lifecycle.collect():
                     return
                 family = lifecycle.family

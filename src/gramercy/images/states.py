@@ -7,24 +7,28 @@ state of SBCL is a core, which holds everything; of Python, the steps that led t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
+from time import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from gramercy.errors import CheckpointError, ImageError
+from gramercy.images.base import CheckpointInfo
 from gramercy.images.checkpoints import LARGEST_PAST, MOST_DIFFERENCES, Past, Step, depth, differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gramercy.images.base import CheckpointInfo, Reply
+    from gramercy.images.base import Reply
     from gramercy.images.checkpoints import Checkpoint
     from gramercy.images.connection import Connection
     from gramercy.images.lifecycle import Lifecycle
+    from gramercy.images.moments import Attempt
     from gramercy.images.processes import Family, Program
 
 
@@ -56,13 +60,33 @@ def _instead(lifecycle: Lifecycle) -> str:
 def go_back(lifecycle: Lifecycle, word: str) -> CheckpointInfo:
     """Go to a state by its id or name; keep the one that is left, or say that it is lost."""
     lifecycle.surely_ready()
+    attempt = lifecycle.moments.attempt(word)
+    if attempt is not None:
+        return _take_up(lifecycle, attempt)
     checkpoint = lifecycle.timeline.get(word)
     notes = _left_behind(lifecycle, checkpoint)
     lifecycle.go_to(checkpoint)
     return lifecycle.timeline.info(checkpoint, notes=notes)
 
 
-def _left_behind(lifecycle: Lifecycle, goal: Checkpoint) -> list[str]:
+def _take_up(lifecycle: Lifecycle, attempt: Attempt) -> CheckpointInfo:
+    """Let an attempt to go on from an error be the image; keep the state that is left, or say it is lost."""
+    notes = _left_behind(lifecycle, None)
+    left = lifecycle.timeline.standing
+    kept = lifecycle.take_up(attempt)
+    back = f"; undo goes back to {left.shown()}" if left is not None else ""
+    notes.insert(0, f"{attempt.id} is the image now{back}.")
+    if kept is None:
+        notes.append(f"No state of it was kept: {lifecycle.unkept_reason}.")
+        parent = left.id if left is not None else None
+        return CheckpointInfo(attempt.id, parent, attempt.code, time(), is_current=True, notes=notes)
+    # By this name one can come here again, also after an undo.
+    with contextlib.suppress(CheckpointError):
+        lifecycle.timeline.name(kept, attempt.id)
+    return lifecycle.timeline.info(kept, notes=notes)
+
+
+def _left_behind(lifecycle: Lifecycle, goal: Checkpoint | None) -> list[str]:
     """Keep the state that is about to be left for the goal, or say what is lost with it."""
     lost = lifecycle.unkept
     try:
@@ -73,7 +97,7 @@ def _left_behind(lifecycle: Lifecycle, goal: Checkpoint) -> list[str]:
         ]
 
 
-def _left_behind_or_raise(lifecycle: Lifecycle, goal: Checkpoint) -> list[str]:
+def _left_behind_or_raise(lifecycle: Lifecycle, goal: Checkpoint | None) -> list[str]:
     if not lifecycle.unkept:
         return []
     return [f"The state that was left is kept as {lifecycle.keep_now(goal).shown()}."]

@@ -22,9 +22,12 @@ from gramercy.images.base import Answer, CheckpointInfo, Form, HistoryEntry, Ima
 from gramercy.testing.namespace import copy_namespace, evaluated, fresh_namespace, imported
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from gramercy.images.base import UndoWay, Watcher
+    from gramercy.images.base import MomentInfo, MomentQuestion, UndoWay, Watcher
+    from gramercy.images.suites import SuiteRun, WantedTests
+
+NO_MOMENTS = ImageFault("NO-MOMENT", "An image in memory keeps no moment of an error.")
 
 
 class MemoryImage:
@@ -133,6 +136,27 @@ class MemoryImage:
         del timeout, watch
         return await asyncio.to_thread(self._run, _Step("load_system", system))
 
+    def run_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Raise ImageError: tests run in a process of their own, and this image has none."""
+        del wanted, timeout, watch
+        raise ImageError("an image in memory has no process in which tests could run")
+
+    async def arun_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Raise ImageError, as `run_tests` does."""
+        return self.run_tests(wanted, timeout=timeout, watch=watch)
+
     def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Evaluate and take it back; raise ImageError where the state cannot be copied."""
         del package, timeout
@@ -194,6 +218,60 @@ class MemoryImage:
             return imported(step.code)
         reply = evaluated(step.code, self.namespace)
         return msgspec.structs.replace(reply, forms=[]) if step.op == "compile" else reply
+
+    # Moments: none is kept, since the stack of an error is unwound in this process.
+
+    def moments(self) -> list[MomentInfo]:
+        """Return no moments."""
+        return []
+
+    def ask_moment(self, question: MomentQuestion, moment: str | None = None, **details: Any) -> Answer:
+        """Return the prepared answer to a question, or one that says that no moment is kept."""
+        del moment
+        if question in self.answers:
+            return self.ask(question, **details)
+        return Answer(ok=False, error=NO_MOMENTS)
+
+    def evaluate_in_frame(
+        self, code: str, *, frame: int = 0, moment: str | None = None, timeout: float | None = None
+    ) -> Reply:
+        """Say that no moment is kept."""
+        del code, frame, moment, timeout
+        return Reply(ok=False, error=NO_MOMENTS)
+
+    async def aevaluate_in_frame(
+        self,
+        code: str,
+        *,
+        frame: int = 0,
+        moment: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
+    ) -> Reply:
+        """Say that no moment is kept."""
+        return self.evaluate_in_frame(code, frame=frame, moment=moment, timeout=timeout)
+
+    def invoke_restart(
+        self,
+        restart: int | str,
+        arguments: Sequence[str] = (),
+        *,
+        moment: str | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Say that no moment is kept."""
+        del restart, arguments, moment, timeout
+        return Reply(ok=False, error=NO_MOMENTS)
+
+    async def ainvoke_restart(
+        self,
+        restart: int | str,
+        arguments: Sequence[str] = (),
+        *,
+        moment: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
+    ) -> Reply:
+        """Say that no moment is kept."""
+        return self.invoke_restart(restart, arguments, moment=moment, timeout=timeout)
 
     # States
 

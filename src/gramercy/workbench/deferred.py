@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from gramercy.execution.executor import Executor
-    from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, Image, Reply, UndoWay, Watcher
+    from gramercy.images.base import (
+        Answer,
+        CheckpointInfo,
+        HistoryEntry,
+        Image,
+        MomentInfo,
+        MomentQuestion,
+        Reply,
+        UndoWay,
+        Watcher,
+    )
+    from gramercy.images.suites import SuiteRun, WantedTests
     from gramercy.mcp.catalogue import Catalog
 
 
@@ -115,6 +126,26 @@ class DeferredImage:
         """Load without holding up the event loop."""
         return self._image().aload_system(system, timeout=timeout, watch=watch)
 
+    def run_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Run tests of the project."""
+        return self._image().run_tests(wanted, timeout=timeout, watch=watch)
+
+    def arun_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> Coroutine[Any, Any, SuiteRun]:
+        """Run tests without holding up the event loop."""
+        return self._image().arun_tests(wanted, timeout=timeout, watch=watch)
+
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Keep the present state under a name."""
         return self._image().checkpoint(label)
@@ -130,6 +161,48 @@ class DeferredImage:
     def undo(self, by: UndoWay = "state") -> CheckpointInfo:
         """Take back the last call that may have changed something."""
         return self._image().undo(by)
+
+    def moments(self) -> list[MomentInfo]:
+        """List the errors whose stack is kept."""
+        return self._image().moments()
+
+    def ask_moment(self, question: MomentQuestion, moment: str | None = None, **details: Any) -> Answer:
+        """Look at the stack of an error."""
+        return self._image().ask_moment(question, moment, **details)
+
+    def evaluate_in_frame(
+        self, code: str, *, frame: int = 0, moment: str | None = None, timeout: float | None = None
+    ) -> Reply:
+        """Evaluate code with the variables of a frame."""
+        return self._image().evaluate_in_frame(code, frame=frame, moment=moment, timeout=timeout)
+
+    def aevaluate_in_frame(
+        self, code: str, *, frame: int = 0, moment: str | None = None, timeout: float | None = None
+    ) -> Coroutine[Any, Any, Reply]:
+        """Evaluate in a frame without holding up the event loop."""
+        return self._image().aevaluate_in_frame(code, frame=frame, moment=moment, timeout=timeout)
+
+    def invoke_restart(
+        self,
+        restart: int | str,
+        arguments: Sequence[str] = (),
+        *,
+        moment: str | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Go on from an error with a restart, in a copy."""
+        return self._image().invoke_restart(restart, arguments, moment=moment, timeout=timeout)
+
+    def ainvoke_restart(
+        self,
+        restart: int | str,
+        arguments: Sequence[str] = (),
+        *,
+        moment: str | None = None,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, Reply]:
+        """Go on from an error without holding up the event loop."""
+        return self._image().ainvoke_restart(restart, arguments, moment=moment, timeout=timeout)
 
     def reset(self) -> None:
         """Begin again with a fresh image."""
