@@ -15,6 +15,8 @@ from gramercy.gram.suggestion import suggest
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from gramercy.images.suites import SuiteRun, WantedTests
+
 
 class Form(msgspec.Struct, frozen=True):
     """The printed values of one evaluated form; none at all is not the same as NIL."""
@@ -317,6 +319,24 @@ class Image(Protocol):
         watch: Watcher | None = None,
     ) -> Reply:
         """Load without holding up the event loop."""
+
+    def run_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Run tests of the project in a process of their own; `watch` is told several times a second."""
+
+    async def arun_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Run tests without holding up the event loop; to cancel it is to interrupt them."""
 
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Keep the present state under a name, or raise CheckpointError where that is not possible."""
