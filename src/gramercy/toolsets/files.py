@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import InvalidSchemaError, WorkspaceError
 from gramercy.gram.json_schema import compile_cached
+from gramercy.images.pictures import examine, is_picture
+from gramercy.tools.content import ImageBlock, ToolOutput
 from gramercy.tools.definition import create_tool
 from gramercy.toolsets import hunks
 from gramercy.toolsets.documents import lines
@@ -27,6 +29,9 @@ LONGEST_LINE = 500
 SEARCH_SECONDS = 5.0
 # An answer has at most 8,000 characters, as of every tool here; the note on how to read on is one line of it.
 MOST_CHARACTERS = 7_900
+# The services of models take pictures of 5 MB as base64 and of 8,000 px.
+LARGEST_PICTURE = 3_750_000
+LONGEST_SIDE = 8_000
 # Enough to see what changed since the file was read; the model is told to read it again.
 LONGEST_DIFFERENCE = 4_000
 
@@ -73,18 +78,41 @@ def _make(  # noqa: PLR0913 - a tool is described by this many things
 def _read_file(workspace: Workspace) -> Tool:
     return _make(
         "read_file",
-        "Read a file of the project as it is on disk. Use it before you change a file, and again when an "
-        "edit was refused because it had changed. Of a long file a part is shown, with the way to read on.",
+        "Read a file of the project as it is on disk; a picture is shown. Use it before you change a file, "
+        "and again when an edit was refused. Of a long file a part is shown, with the way to read on.",
         {
             "path": PATH,
             "start": START,
             "end": END,
             "numbers": flag("Whether to put its number before each line", default=False),
         },
-        lambda a: _part(workspace.read(a["path"]), a, "read_file"),
+        lambda a: _read(workspace, a),
         required=["path"],
         title="Read a file",
     )
+
+
+def _read(workspace: Workspace, arguments: dict[str, Any]) -> Any:
+    path = arguments["path"]
+    data = workspace.data(path)
+    if is_picture(data):
+        return _picture(path, data)
+    return _part(workspace.opened(path, data), arguments, "read_file")
+
+
+def _picture(path: str, data: bytes) -> ToolOutput:
+    """Show a picture, or refuse one that a client or the service of a model would choke on."""
+    try:
+        picture = examine(data)
+    except ValueError as error:
+        raise WorkspaceError(f"{path} cannot be shown: {error}") from None
+    told = f"{path}: {picture.told(len(data))}"
+    if len(data) > LARGEST_PICTURE or max(picture.width, picture.height) > LONGEST_SIDE:
+        raise WorkspaceError(
+            f"{told}, is too large to be shown: {LARGEST_PICTURE:,} bytes and {LONGEST_SIDE:,} px on a side "
+            "are the most. Write a smaller copy by evaluating code, or read its pixels there"
+        )
+    return ToolOutput(told, blocks=(ImageBlock(data, picture.mime),))
 
 
 def _read_buffer(workspace: Workspace) -> Tool:
