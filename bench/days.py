@@ -125,7 +125,8 @@ def lisp_project(directory: Path) -> None:
 
 
 LISP_DAY = [
-    Step("run the tests", "run_tests", {"what": "rotations"}, r"1 failed.*TO-THE-LEFT", fails=True),
+    Step("load the system", "load-system", {"system": "alexandria"}, "Loaded"),
+    Step("run the tests", "run_tests", {"what": "rotations"}, r"1 failed.*to-the-left", fails=True),
     Step(
         "see the failure",
         "evaluate-lisp",
@@ -436,7 +437,13 @@ def python_day(environment: Path) -> Day:
         ours, theirs = Path(directory, "ours"), Path(directory, "theirs")
         python_project(ours, environment)
         python_project(theirs, environment)
-        return _day("Python", Image("python", ours), PYTHON_DAY, Desk(theirs), PYTHON_SHELL)
+        return _day(
+            "Python",
+            Image("python", ours, "--python", str(environment)),
+            PYTHON_DAY,
+            Desk(theirs),
+            PYTHON_SHELL,
+        )
 
 
 def _day(language: str, image: Image, ours: list[Step], desk: Desk, theirs: list[Step]) -> Day:
