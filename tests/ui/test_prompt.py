@@ -2,6 +2,8 @@
 
 import pytest
 
+from gramercy.ui.cli.reading import files_from, string_start
+
 pytestmark = pytest.mark.usefixtures("no_orphans")
 
 PROMPT = {"sbcl": "CL-USER> ", "python": ">>> "}
@@ -195,3 +197,91 @@ def test_an_evaluation_that_fails_can_open_the_prompt(terminal, language, tmp_pa
 def test_there_is_no_prompt_where_nobody_types(gramercy, words):
     done = gramercy("eval", "1/0", "--debug", "--language", "python", *words)
     assert (done.returncode, "needs a terminal" in done.stderr) == (2, True)
+
+
+COMPLETED = {
+    "sbcl": [
+        ("(defpackage :bed (:use :cl)) (in-package :bed) (defvar *rose-tree* 5)", "(1+ *rose-t\t)", "=> 6"),
+        ("(defstruct plant height)", "(plant-hei\t (make-plant :hei\t 7))", "=> 7"),
+        ("1", '(probe-file "gar\t")', 'garden/beds.txt"'),
+        ("1", "(list 1\n *rose-t\t)", "=> (1 5)"),
+        ("1", "'*rose-t\t", "=> *ROSE-TREE*"),
+    ],
+    "python": [
+        ("Plant = type('Plant', (), {'height': 7})", "Plant.hei\t + 1", "=> 8"),
+        ("plant = Plant()", "plant.hei\t * 2", "=> 14"),
+        ("beds = {'a': 'rose'}", "beds.ge\t('a')", "=> 'rose'"),
+        ("import os", "os.path.exists('gar\t')", "=> True"),
+        ("1", "[1,\nplant.hei\t]", "=> [1, 7]"),
+    ],
+}
+
+
+@pytest.mark.contract("day.prompt.completion")
+def test_tab_completes_attributes_and_files(prompt, language, tmp_path):
+    """The prompt: attribute and path completion."""
+    (tmp_path / "garden").mkdir()
+    (tmp_path / "garden" / "beds.txt").touch()
+    screen = prompt()
+    for before, typed, shown in COMPLETED[language]:
+        for line in (before, typed):
+            screen.send(f"{line}\n")
+            if line == typed:
+                screen.expect(shown)
+            screen.expect("> ")
+            screen.settle()
+
+
+@pytest.mark.contract("day.prompt.completion")
+def test_tab_completes_commands_and_their_files(prompt, language, tmp_path):
+    (tmp_path / "my garden.state").touch()
+    screen = prompt()
+    screen.send(":checkpoints\n")
+    screen.expect(PROMPT[language])
+    screen.settle()
+    screen.send(":hel\t\n")
+    screen.expect("take back the last evaluation")
+    screen.expect(PROMPT[language])
+    screen.settle()
+    screen.send(":restore my\t\n")
+    screen.expect("my garden.state")
+    screen.expect(PROMPT[language])
+
+
+@pytest.mark.parametrize(
+    ("code", "language", "start"),
+    [
+        ("open('a", "python", 6),
+        ("open('a'", "python", None),
+        ("f('it\\'s", "python", 3),
+        ("x # it's", "python", None),
+        ("x # it's\n'b", "python", 10),
+        ("don't", "python", 4),
+        ('(f "a', "sbcl", 4),
+        ('(f "a")', "sbcl", None),
+        ("(f 'a", "sbcl", None),
+        ('(f #\\" ', "sbcl", None),
+        ('; "', "sbcl", None),
+        ("", "python", None),
+        ("\\", "python", None),
+    ],
+)
+def test_the_beginning_of_an_open_string_is_found(code, language, start):
+    assert string_start(code, language) == start
+
+
+def test_files_go_on_from_what_was_typed(tmp_path):
+    """A directory that is the only way to go on is gone into; hidden files are not shown unasked."""
+    (tmp_path / "my-beds").mkdir()
+    (tmp_path / "my-beds" / "rose.txt").touch()
+    (tmp_path / ".hidden").touch()
+    (tmp_path / "bell\a").touch()
+    (tmp_path / "my-empty").mkdir()
+    assert files_from(tmp_path, "my-b") == ["my-beds/rose.txt"]
+    assert files_from(tmp_path, "my-beds/") == ["my-beds/rose.txt"]
+    assert files_from(tmp_path, f"{tmp_path}/my-beds/ro") == [f"{tmp_path}/my-beds/rose.txt"]
+    assert sorted(files_from(tmp_path, "")) == ["my-beds/", "my-empty/"]
+    assert files_from(tmp_path, "my-e") == ["my-empty/"]
+    assert files_from(tmp_path, ".h") == [".hidden"]
+    assert files_from(tmp_path, "nowhere/x") == []
+    assert files_from(tmp_path, "\0/") == []

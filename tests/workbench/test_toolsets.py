@@ -131,6 +131,7 @@ CONFINED = {
     "write_file": (False, True, True, False),
     "propose_file_edit": (False, True, True, False),
     "edit_file": (False, True, False, False),
+    "edit_definition": (False, True, False, False),
     "open_image": (False, False, False, False),
     "close_image": (False, True, True, False),
 }

@@ -55,5 +55,5 @@ def repl(  # noqa: PLR0913 - one parameter per option
         if not is_interactive:
             return FAILED if from_pipe(image, registry) else 0
         click.echo(f"{image.language} image; :help lists the commands, Ctrl-D leaves", err=True)
-        at_terminal(image, registry)
+        at_terminal(image, registry, place)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -46,11 +47,13 @@ ENDING = {
 }
 
 
-def at_terminal(image: LiveImage, registry: Registry) -> None:
+def at_terminal(image: LiveImage, registry: Registry, project: str) -> None:
     """Talk with a person until they leave; Ctrl-C only gives up what is being typed."""
     session = Session(image, registry, interactive=True)
     entries = Entries(image.language, typed_line, interactive=True)
-    offer_names(Completer(image, image.language, lambda: session.package), image.language)
+    completer = Completer(image, Path(project), session.commands)
+    completer.begun = lambda: entries.begun
+    offer_names(completer, image.language)
     with remembered(image.language):
         while True:
             try:
