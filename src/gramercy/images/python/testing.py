@@ -43,7 +43,7 @@ class Wanted:
         for name in self.names:
             file = name.partition("::")[0]
             if (file.endswith(".py") or "/" in file) and not _exists(file):
-                raise RequestError("UNKNOWN-TEST", f"There is no file {file[:200]} in {os.getcwd()}.")
+                raise RequestError("UNKNOWN-TEST", f"There is no file {file[:200]} in the project.")
 
 
 class Outcome:
