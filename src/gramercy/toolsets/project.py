@@ -35,6 +35,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("looking", "looking_tools", "find_definition"),
     # Tests, packages and states.
     Family("running_tests", "running_test_tools", "run_tests"),
+    Family("installing", "installing_tools", "install_packages"),
     # The moment of an error.
     # Time and memory.
 )
