@@ -25,6 +25,7 @@ from .anatomy import (
     raw_space,
 )
 from .definitions import is_users
+from .origins import loaded
 
 _modules = sys.modules
 _open, _stat = open, os.stat
@@ -102,9 +103,15 @@ def lines_of(file: str) -> list[str]:
     return lines
 
 
+def loaded_lines(file: str) -> list[str]:
+    """Return the lines that run: those that were loaded, where they are known, or else those of the file."""
+    data = loaded.get(file)
+    return lines_of(file) if data is None else data.decode("utf-8", "replace").splitlines(keepends=True)
+
+
 def line_text(file: str, number: int | None) -> str:
-    """Return one line without its margins; nothing where it is not known."""
-    lines = lines_of(file)
+    """Return one line that runs, without its margins; nothing where it is not known."""
+    lines = loaded_lines(file)
     return lines[number - 1].strip() if number is not None and 0 < number <= len(lines) else ""
 
 
