@@ -12,6 +12,7 @@ import zipfile
 import pytest
 
 from gramercy.errors import ImageError
+from gramercy.images.connection import as_json
 from gramercy.images.environment import Environment
 from gramercy.images.installing import installation_for
 from gramercy.images.opening import open_image
@@ -150,7 +151,7 @@ def test_what_is_not_the_name_of_a_package_is_refused(package, tmp_path):
         ("python", [str(tmp_path / ".venv/bin/python")]),
         ("sbcl", ["sbcl", "--quicklisp", str(tmp_path / "setup.lisp")]),
     ):
-        program = Program(language, command, str)
+        program = Program(language, command, as_json)
         with pytest.raises(ImageError, match="is not the name of a package"):
             installation_for(program, tmp_path, [package])
 
@@ -164,7 +165,7 @@ def test_names_with_extras_and_versions_are_taken(package, tmp_path):
     (environment / "lib/python3.12/site-packages/pip").mkdir(parents=True)
     (environment / "lib/python3.12/site-packages/pip/__main__.py").touch()
     (environment / "pyvenv.cfg").touch()
-    program = Program("python", [str(environment / "bin/python")], str)
+    program = Program("python", [str(environment / "bin/python")], as_json)
     assert installation_for(program, tmp_path, [package]).command[-1] == package
 
 
@@ -173,7 +174,7 @@ def test_an_environment_without_pip_is_uvs(tmp_path, monkeypatch):
     environment = tmp_path / ".venv"
     environment.mkdir()
     (environment / "pyvenv.cfg").touch()
-    program = Program("python", [str(environment / "bin/python")], str)
+    program = Program("python", [str(environment / "bin/python")], as_json)
     programs = tmp_path / "bin"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
@@ -195,12 +196,12 @@ def test_quicklisp_loads_systems_in_a_process_of_its_own(tmp_path):
         pytest.skip("sbcl is not installed")
     setup = tmp_path / "setup.lisp"
     setup.write_text("(defpackage :ql (:use :cl) (:export #:quickload)) (defun ql:quickload (x) (print x))")
-    program = Program("sbcl", ["sbcl", "--core", "x", "--quicklisp", str(setup)], str)
+    program = Program("sbcl", ["sbcl", "--core", "x", "--quicklisp", str(setup)], as_json)
     done = installation_for(program, tmp_path, ["Alexandria", "cl-ppcre"]).run(60)
     assert done.status == 0
     assert '("alexandria" "cl-ppcre")' in "\n".join(done.lines)
     with pytest.raises(ImageError, match="there is no Quicklisp here"):
-        installation_for(Program("sbcl", ["sbcl"], str), tmp_path, ["alexandria"])
+        installation_for(Program("sbcl", ["sbcl"], as_json), tmp_path, ["alexandria"])
 
 
 def test_a_command_that_takes_too_long_or_is_cancelled_is_ended(tmp_path):
@@ -213,12 +214,17 @@ def test_a_command_that_takes_too_long_or_is_cancelled_is_ended(tmp_path):
     program = environment / "bin" / "python"
     program.write_text("#!/bin/sh\nseq 1 100000\nsleep 60 & sleep 60\n")
     program.chmod(0o755)
-    installation = installation_for(Program("python", [str(program)], str), tmp_path, ["plums"])
+    installation = installation_for(Program("python", [str(program)], as_json), tmp_path, ["plums"])
     done = installation.run(1.0)
     assert done.status is None
     assert done.lines[-1] == "100000"
     assert len(done.lines) == 200
-    seen = []
-    done = installation.run(60, lambda _, line: (seen.append(line), installation.cancel()))
+    seen: list[tuple[float, str]] = []
+
+    def watch(seconds, line):
+        seen.append((seconds, line))
+        installation.cancel()
+
+    done = installation.run(60, watch)
     assert done.status is None
     assert seen
