@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 from time import localtime, strftime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageError
 from gramercy.toolsets.factory import text
@@ -41,7 +41,7 @@ def saved_state_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
         workshop.make(
             "save_state",
             workshop.told(
-                "Write the state of the image to disk under a name, to take it up after the server has ended.",
+                "Write the state of the image to disk under a name, to take it up after the server ended.",
                 ("checkpoint_image", "Within a session checkpoint_image is enough."),
             ),
             name,
