@@ -123,6 +123,9 @@ CONFINED = {
     "compile_form": (False, True, False, False),
     "load-system": (False, True, False, False),
     "run_tests": (False, True, False, False),
+    "install_packages": (False, True, False, True),
+    "save_state": (False, False, False, False),
+    "restore_state": (False, True, False, False),
     "macroexpand_form": (False, False, True, False),
     "preview_form": (False, False, True, False),
     "checkpoint_image": (False, False, True, False),
@@ -168,7 +171,8 @@ def test_evaluated_code_that_can_reach_others_is_an_open_world(options):
     """Derived from the confinement of the image."""
     tools = listed(*TOOLSETS, **options)
     reaching = {name for name, tool in tools.items() if tool["annotations"]["openWorldHint"]}
-    assert reaching == EVALUATING | {"macroexpand_form", "undo_last", "edit_definition"}
+    more = {"macroexpand_form", "undo_last", "edit_definition", "install_packages", "restore_state"}
+    assert reaching == EVALUATING | more
 
 
 def test_where_only_landlock_works_the_sockets_of_local_servers_are_in_reach(monkeypatch):

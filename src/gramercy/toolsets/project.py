@@ -35,6 +35,8 @@ FAMILIES: tuple[Family, ...] = (
     Family("looking", "looking_tools", "find_definition find_methods look_up_documentation"),
     # Tests, packages and states.
     Family("running_tests", "running_test_tools", "run_tests"),
+    Family("installing", "installing_tools", "install_packages"),
+    Family("saved_states", "saved_state_tools", "save_state restore_state"),
     # The moment of an error.
     # Time and memory.
 )
