@@ -50,7 +50,16 @@ def port(project, key, tmp_path_factory):
     keys.write_text(json.dumps({"keys": [{**public, "kid": "one", "alg": "ES256", "use": "sig"}]}))
     about = ("--oauth-issuer", ISSUER, "--oauth-resource", RESOURCE, "--oauth-keys", str(keys))
     server = start_server(
-        "--http", "127.0.0.1:0", *about, "--image", "python", "--toolset", "core", cwd=project
+        "--http",
+        "127.0.0.1:0",
+        *about,
+        "--image",
+        "python",
+        "--toolset",
+        "core",
+        "--toolset",
+        "project",
+        cwd=project,
     )
     yield port_of(server)
     said = server.errors()
@@ -92,7 +101,9 @@ def over_pipes(project):
     servers = []
 
     def begin(era, reply=None, **options):
-        servers.append(start_server("--image", "python", "--toolset", "core", cwd=project))
+        servers.append(
+            start_server("--image", "python", "--toolset", "core", "--toolset", "project", cwd=project)
+        )
         return StdioConversation(servers[-1], era, reply=reply, **options)
 
     yield begin
@@ -119,6 +130,9 @@ def file(project):
 def arguments_for(tool, file):
     if tool == "write_file":
         return {"path": file.name, "content": AFTER}
+    if tool == "edit_file":
+        same = "line 1\n"
+        return {"path": file.name, "old": BEFORE.removeprefix(same), "new": AFTER.removeprefix(same)}
     return {"path": file.name, "original": BEFORE, "modified": AFTER, "description": "make it better"}
 
 

@@ -17,8 +17,14 @@ key, token, project, port = desk.key, desk.token, desk.project, desk.port
 era, run, file = desk.era, desk.run, desk.file
 over_http, over_pipes, meet = desk.over_http, desk.over_pipes, desk.meet
 
-TOOLS = ("write_file", "propose_file_edit")
+EDITS = ("propose_file_edit", "edit_file")
+TOOLS = ("write_file", *EDITS)
 UNABLE = {"nothing": {}, "links only": {"elicitation": {"url": {}}}, "models only": {"sampling": {}}}
+WORDS = {
+    "write_file": "Wrote",
+    "propose_file_edit": "Applied 3 hunks",
+    "edit_file": "Edited 3 places in",
+}
 ANSWERS = {
     "approve": (YES, None),
     "deny": (desk.NO, "User denied tool execution: not today"),
@@ -42,7 +48,7 @@ def test_a_file_is_changed_only_after_a_clear_yes(meet, run, era, file, case):
     client = meet(era, lambda _: reply)
     result = calling(run, client, tool, file)
     assert result["isError"] is (refusal is not None)
-    assert text_of(result).startswith(refusal or ("Wrote" if tool == "write_file" else "Applied 3 hunks"))
+    assert text_of(result).startswith(refusal or WORDS[tool])
     assert file.read_text() == (BEFORE if refusal else AFTER)
     (question,) = client.questions
     assert tool in question["message"]
@@ -80,7 +86,7 @@ def test_claude_code_gets_a_bare_form_and_after_a_no_a_second_one(meet, run, era
         return {"action": "accept", "content": {"hunk_2": True, "reason": "only that"}}
 
     client = meet(era, reply, name="claude-code")
-    result = calling(run, client, "propose_file_edit", file)
+    result = calling(run, client, "edit_file", file)
     assert file.read_text() == BEFORE.replace("line 15\n", "")
     assert "accepted hunk 2 of 3 and rejected hunks 1 and 3 (only that)" in text_of(result)
     first, second = client.questions
@@ -98,11 +104,12 @@ def test_a_client_that_cannot_ask_changes_nothing(meet, run, era, file, case):
     assert (client.questions, file.read_text()) == ([], BEFORE)
 
 
-def test_a_person_at_the_client_accepts_some_hunks_of_an_edit(meet, run, era, file):
+@pytest.mark.parametrize("tool", EDITS)
+def test_a_person_at_the_client_accepts_some_hunks_of_an_edit(meet, run, era, file, tool):
     """Guard, Approval: pick hunks; the model is told which, and not to propose the others again."""
     chosen = {"decision": "approve", "hunk_1": True, "hunk_2": False, "hunk_3": True, "reason": "15 stays"}
     client = meet(era, lambda _: {"action": "accept", "content": chosen})
-    result = calling(run, client, "propose_file_edit", file)
+    result = calling(run, client, tool, file)
     assert file.read_text() == AFTER.replace("line 16\n", "line 15\nline 16\n")
     assert result["isError"] is False
     assert "accepted hunks 1 and 3 of 3 and rejected hunk 2 (15 stays)" in text_of(result)
@@ -138,7 +145,7 @@ def test_a_file_that_changes_while_the_person_looks_is_not_overwritten(meet, run
     result = calling(run, client, tool, file)
     assert result["isError"] is True
     assert file.read_text() == changed
-    if tool == "write_file":
+    if tool != "propose_file_edit":
         assert "Asked again" in client.questions[1]["message"]
     else:
         assert "somebody was faster" in text_of(result)

@@ -118,5 +118,5 @@ def test_a_tool_that_proposes_edits_says_in_which_arguments():
     tool = make(edits=("old", "new"))
     assert tool.proposed_edit({"old": "a", "new": "b", "path": "f"}) == ("a", "b")
     assert tool.proposed_edit({"old": "a"}) is None
-    assert tool.with_edit({"old": "a", "new": "b"}, "c") == {"old": "a", "new": "c"}
+    assert tool.with_edit({"old": "a", "new": "b"}, "a", "c") == {"old": "a", "new": "c"}
     assert make().proposed_edit({"old": "a", "new": "b"}) is None

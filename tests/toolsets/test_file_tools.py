@@ -10,6 +10,7 @@ import pytest
 from gramercy.execution.approval import Approved, Denied, Modified
 from gramercy.toolsets import files, hunks
 from gramercy.toolsets.files import MOST_CHARACTERS
+from tests.support import png
 
 ORIGINAL = "one\ntwo\nthree\nfour\nfive\n"
 MODIFIED = "one\nTWO\nthree\nfour\nfive\nsix\n"
@@ -45,8 +46,10 @@ def test_a_long_file_is_shown_in_parts_that_can_be_continued(paper_desk, project
     assert len(text) < MOST_CHARACTERS + 200
     following = int(text.rsplit("start=", 1)[1].split()[0])
     assert text.startswith("".join(lines[: following - 1]))
-    assert f"lines 1 to {following - 1} of 2000 shown" in text
+    assert f"lines 1 to {following - 1} of 2000 lines shown; read_file with" in text
+    assert paper_desk.text("read_file", path="long", start=following).startswith(f"line {following} ")
     assert paper_desk.text("read_buffer", start=following).startswith(f"line {following} ")
+    assert "read_buffer with start=" in paper_desk.text("read_buffer", start=following)
     assert paper_desk.text("read_buffer", start=2000) == lines[-1]
 
 
@@ -54,8 +57,99 @@ def test_an_endless_line_is_shown_in_part(paper_desk, project):
     """Never an unbounded result."""
     (project / "wide").write_text("y" * 500_000)
     text = paper_desk.text("read_file", path="wide")
-    assert "a part of line 1 shown" in text
+    assert f"{MOST_CHARACTERS:,} of 500,000 characters of line 1 of 1 lines shown]" in text
     assert len(text) < MOST_CHARACTERS + 200
+
+
+@pytest.mark.contract("day.files.read-lines")
+@pytest.mark.usefixtures("file")
+def test_lines_of_a_file_are_read_with_their_numbers(paper_desk):
+    """read_file with line numbers on request."""
+    assert paper_desk.text("read_file", path="f.txt", start=2, end=3) == "two\nthree\n"
+    assert paper_desk.text("read_file", path="f.txt", start=4, numbers=True) == "   4  four\n   5  five\n"
+    assert "f.txt has 5 lines" in paper_desk.failure("read_file", path="f.txt", start=6)
+
+
+@pytest.mark.contract("day.files.read-lines")
+@pytest.mark.parametrize("numbers", [False, True])
+def test_a_long_file_is_read_to_its_end_in_whole_lines(paper_desk, project, numbers):
+    """read_file: at most 8,000 characters, whole lines, true counts, and the way to read on."""
+    lines = [f"{n} {'x' * (n % 300)}\n" for n in range(1, 501)]
+    (project / "long").write_text("".join(lines))
+    start, read = 1, ""
+    while start:
+        text = paper_desk.text("read_file", path="long", start=start, numbers=numbers)
+        assert len(text) <= 8_000
+        part, _, note = text.partition("\n… [")
+        read += part
+        following = int(note.split("start=")[1].split()[0]) if "start=" in note else 0
+        assert not note or note.startswith(f"lines {start} to {(following or 501) - 1} of 500 lines shown")
+        start = following
+    shown = [f"{n:>4}  {line}" for n, line in enumerate(lines, 1)] if numbers else lines
+    assert read == "".join(shown)
+
+
+@pytest.mark.contract("day.files.read-pictures")
+def test_a_picture_is_shown(paper_desk, project):
+    """read_file: images shown."""
+    pictures = {
+        "a.png": (png(6, 4), "image/png"),
+        "b": (b"GIF89a\x03\0\x02\0\0\0\0\x2c\0;", "image/gif"),
+        "c.txt": (png(2, 2), "image/png"),
+    }
+    for name, (data, mime) in pictures.items():
+        (project / name).write_bytes(data)
+        result = paper_desk.call("read_file", path=name)
+        assert result.success, result.content
+        (block,) = result.metadata["blocks"]
+        assert (block.data, block.mime_type) == (data, mime)
+    assert paper_desk.text("read_file", path="a.png") == f"a.png: 6x4 px, PNG {len(png(6, 4))} bytes"
+
+
+@pytest.mark.contract("day.files.read-pictures")
+def test_a_drawing_in_svg_is_read_as_text(paper_desk, project):
+    """read_file: svg as text."""
+    (project / "a.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    assert paper_desk.text("read_file", path="a.svg").startswith("<svg")
+
+
+@pytest.mark.contract("day.files.read-pictures")
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (png(6, 4)[:-20], "cannot be shown: the PNG is broken or cut"),
+        (
+            png(10_000, 10_000, pixels=b""),
+            "10000x10000 px, PNG 65 bytes, is too large to be shown: 3,750,000 bytes",
+        ),
+        (png(6, 4) + b"\0" * 5_000_000, "is too large to be shown"),
+        (b"\xff\xd8\xff\xe0\0\x10JFIF", "cannot be shown: the JPEG is cut"),
+    ],
+)
+def test_a_picture_that_no_client_could_show_is_refused(paper_desk, project, data, told):
+    """Bad input: a picture of 100 megapixels, of many bytes, and a broken one."""
+    (project / "a.png").write_bytes(data)
+    text = paper_desk.failure("read_file", path="a.png")
+    assert told in text
+    assert len(text) < 300
+
+
+@pytest.mark.contract("day.files.read-binary")
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"\0\1\2", "binary data, 3 bytes"),
+        (b"SQLite format 3\0" + b"\0" * 84, "an SQLite database, 100 bytes"),
+        (b"PK\x03\x04\0\0", "a ZIP archive, 6 bytes"),
+        (b"\xa7\x0d\x0d\x0a\0\0", "compiled Python (pyc), 6 bytes"),
+        (b"x" * 257 + b"ustar\0", "a tar archive, 263 bytes"),
+    ],
+)
+def test_of_a_file_that_is_no_text_it_is_told_what_it_is(paper_desk, project, data, told):
+    """Bad input: binary files; what, how big, what to try."""
+    (project / "data").write_bytes(data)
+    text = paper_desk.failure("read_file", path="data")
+    assert f"data is not a text file but {told}: look into it by evaluating code" in text
 
 
 @pytest.mark.usefixtures("file")

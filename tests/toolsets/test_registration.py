@@ -42,7 +42,12 @@ CORE = {
     "compile_form": ({"form": STRING, "package": STRING}, ["form"], "cautious", ["execution"]),
     "get_last_error": ({}, [], "safe", ["execution"]),
     "get_repl_history": ({"limit": INTEGER}, [], "safe", ["execution"]),
-    "read_file": ({"path": STRING}, ["path"], "safe", ["buffer"]),
+    "read_file": (
+        {"path": STRING, "start": INTEGER, "end": INTEGER, "numbers": BOOLEAN},
+        ["path"],
+        "safe",
+        ["buffer"],
+    ),
     "read_buffer": ({"buffer": STRING, "start": INTEGER, "end": INTEGER}, [], "safe", ["buffer"]),
     "write_file": (
         {"path": STRING, "content": STRING},

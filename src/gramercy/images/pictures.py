@@ -49,6 +49,13 @@ def _amount(count: int) -> str:
     return f"{count} bytes" if count < 1_000 else f"{count / 1_000:.0f} KB"  # noqa: PLR2004 - a kilobyte
 
 
+def is_picture(data: bytes) -> bool:
+    """Tell whether bytes begin as a picture does that a model can be shown."""
+    return data.startswith((_PNG, b"\xff\xd8\xff", b"GIF87a", b"GIF89a")) or (
+        data[:4] == b"RIFF" and data[8:12] == b"WEBP"
+    )
+
+
 def examine(data: bytes) -> Picture:
     """Tell what a picture is by its bytes; raise ValueError where they are no whole picture that is known."""
     if data.startswith(_PNG):

@@ -242,7 +242,9 @@ class ApprovalQuestion:
 
     def __init__(self, request: ApprovalRequest, manner: Manner = Manner.FULL) -> None:
         self._request = request
-        self._hunks = _hunks(request)
+        # Asked once: a file may change while the person looks, and the numbers are those of what was shown.
+        self._texts = request.tool.proposed_edit(request.arguments)
+        self._hunks = _hunks(self._texts)
         self._unseen = _unseen(self._hunks)
         # Hunks that were not shown are approved one by one or not at all.
         self._manner = Manner.FULL if self._unseen and manner is not Manner.MORE else manner
@@ -318,17 +320,16 @@ class ApprovalQuestion:
         from gramercy.toolsets.hunks import accepted, applied_note
 
         tool, arguments = self._request.tool, self._request.arguments
-        texts = tool.proposed_edit(arguments)
-        assert texts is not None  # noqa: S101 - there are hunks to choose from
-        note = applied_note(*texts, chosen, reason)
+        assert self._texts is not None  # noqa: S101 - there are hunks to choose from
+        note = applied_note(*self._texts, chosen, reason)
         if not chosen:
             return Denied(note)
-        return Modified(tool.with_edit(arguments, accepted(*texts, chosen)), by=by, note=note)
+        taken = accepted(*self._texts, chosen)
+        return Modified(tool.with_edit(arguments, self._texts[0], taken), by=by, note=note)
 
 
-def _hunks(request: ApprovalRequest) -> list[Hunk]:
+def _hunks(texts: tuple[str, str] | None) -> list[Hunk]:
     """Return the hunks to be asked about one by one; none when there is nothing to choose from."""
-    texts = request.tool.proposed_edit(request.arguments)
     if texts is None:
         return []
     # Imported here: a server lists its tools long before it asks, and difflib takes time to import.
@@ -358,7 +359,7 @@ def question_text(request: ApprovalRequest, chosen_from: list[Hunk]) -> str:
     """Show a person the call as it would run, and what it would do: in short first, then all of it."""
     tool = request.tool
     # Of an edit the difference is shown, which says the same in fewer words.
-    hidden = tool.edits if tool.edits and request.effect else ()
+    hidden = tool.edit_arguments if request.effect else ()
     given = {name: value for name, value in request.arguments.items() if name not in hidden}
     in_short, is_whole = _in_short(given)
     effect = "\n".join(map(str, chosen_from)) or request.effect

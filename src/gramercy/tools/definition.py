@@ -15,7 +15,7 @@ from gramercy.errors import GramercyError, InvalidToolError
 from gramercy.gram.suggestion import suggest
 from gramercy.tools.arguments import check_definition
 from gramercy.tools.safety import Safety
-from gramercy.tools.tool import Handler, Tool
+from gramercy.tools.tool import Edits, Handler, Tool
 from gramercy.tools.values import copy_plain, is_duration, is_unicode
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ def check_options(options: Mapping[str, Any], problems: Problems) -> None:
         problems.append("output_schema must be a JSON Schema of an object, or None")
     edits = options.get("edits")
     names = edits if isinstance(edits, tuple) else ()
-    if edits is not None and [type(name) for name in names] != [str, str]:
+    if edits is not None and type(edits) is not Edits and [type(name) for name in names] != [str, str]:
         problems.append(f"edits is {edits!r:.50}: expected the names of two parameters, before and after")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from gramercy.errors import InvalidToolError
+from gramercy.errors import GramercyError, InvalidToolError
 from gramercy.tools.arguments import ArgumentChecker
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
@@ -32,6 +33,20 @@ class Parameter(msgspec.Struct, frozen=True):
     required: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """How calls change a text, where their arguments do not hold it whole.
+
+    `texts` returns the text before and after a call. `narrowed` returns the arguments of a call that makes
+    of the text before another text after: the one with the hunks that a person took. `arguments` names those
+    that a person need not see beside the difference.
+    """
+
+    texts: Callable[[Mapping[str, Any]], tuple[str, str]]
+    narrowed: Callable[[Mapping[str, Any], str, str], dict[str, Any]]
+    arguments: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Tool:
     """A named operation with a schema, a safety level and the function that does it.
@@ -41,7 +56,8 @@ class Tool:
     `deadline` is in seconds. `target_state` tells what state the call acts on (a file's hash, say):
     an approval is void when that state has changed since the person looked. `effect` tells, without doing
     it, what the call would do: a difference, say, for the person who decides. `edits` names the arguments
-    with a text before and after a proposed change, of which the person may take some hunks and leave others.
+    with a text before and after a proposed change, of which the person may take some hunks and leave others;
+    where no arguments hold these texts, it is an `Edits` that works them out.
     `aliases` takes the arguments of a call that do not fit and returns them under the names and words that
     the tool knows, with a note for the answer; `{ms}` in the note stands for the time of the call.
 
@@ -63,7 +79,7 @@ class Tool:
     effect: Callable[[dict[str, Any]], str] | None = None
     function: Callable[..., Any] | None = None
     async_handler: Callable[[dict[str, Any]], Awaitable[Any]] | None = None
-    edits: tuple[str, str] | None = None
+    edits: tuple[str, str] | Edits | None = None
     aliases: Callable[[dict[str, Any]], tuple[dict[str, Any], str]] | None = None
     title: str = ""
     read_only: bool | None = None
@@ -104,13 +120,25 @@ class Tool:
         """Return the text before and after the change that a call proposes; None where it proposes none."""
         if self.edits is None:
             return None
+        if isinstance(self.edits, Edits):
+            # What cannot be changed any more is refused by the tool itself, in its own words.
+            with suppress(GramercyError):
+                return self.edits.texts(arguments)
+            return None
         before, after = map(arguments.get, self.edits)
         return (before, after) if isinstance(before, str) and isinstance(after, str) else None
 
-    def with_edit(self, arguments: Mapping[str, Any], text: str) -> dict[str, Any]:
+    def with_edit(self, arguments: Mapping[str, Any], before: str, after: str) -> dict[str, Any]:
         """Return the arguments of a proposal with another text after the change."""
         assert self.edits is not None  # noqa: S101 - only for a call that proposes an edit
-        return {**arguments, self.edits[1]: text}
+        if isinstance(self.edits, Edits):
+            return self.edits.narrowed(arguments, before, after)
+        return {**arguments, self.edits[1]: after}
+
+    @property
+    def edit_arguments(self) -> tuple[str, ...]:
+        """The arguments that a person need not see beside the difference."""
+        return self.edits.arguments if isinstance(self.edits, Edits) else self.edits or ()
 
     def to_schema(self, style: SchemaStyle = "openai") -> dict[str, Any]:
         """Describe the tool for a model provider."""

@@ -172,7 +172,7 @@ def _macroexpand(workshop: Workshop) -> Tool:
 
 def core_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
     """Make the eighteen tools."""
-    return [*introspection_tools(workshop), *evaluation_tools(workshop), *file_tools(workspace)]
+    return [*introspection_tools(workshop), *evaluation_tools(workshop), *file_tools(workshop, workspace)]
 
 
 def register_core_tools(

@@ -18,6 +18,33 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+# Files that are no text, by the bytes at their beginning, in words that tell what could read them.
+_FORMATS = (
+    (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
+    (b"\xff\xd8\xff", "a JPEG picture"),
+    (b"GIF8", "a GIF picture"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    (b"\x1f\x8b", "gzip data"),
+    (b"BZh", "bzip2 data"),
+    (b"\xfd7zXZ\0", "xz data"),
+    (b"\x28\xb5\x2f\xfd", "zstd data"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"%PDF-", "a PDF document"),
+    (b"SQLite format 3\0", "an SQLite database"),
+    (b"# FASL", "a compiled Lisp file (fasl)"),
+    (b"\x7fELF", "an ELF program or library"),
+    (b"MZ", "a Windows program or library"),
+    (b"\0asm", "a WebAssembly module"),
+    (b"\xca\xfe\xba\xbe", "a Java class or a macOS program"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"PAR1", "a Parquet table"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"OggS", "Ogg sound or video"),
+    (b"ID3", "MP3 sound"),
+    (b"RIFF", "RIFF data (WebP, WAV or AVI)"),
+)
+# A compiled Python file begins with two bytes for the version and these.
+_PYC = b"\r\n"
 CRLF = "\r\n"
 # Only names are kept of files, so this bounds what read_buffer can list, not memory.
 MOST_OPEN = 500
@@ -61,6 +88,15 @@ def decode(data: bytes) -> tuple[str, Script] | None:
         newline = CRLF if _is_all_crlf(text) else "\n"
         return (plain(text) if newline == CRLF else text), Script(encoding, mark, newline)
     return None
+
+
+def format_of(data: bytes) -> str:
+    """Say what bytes are that are no text."""
+    if data[2:4] == _PYC:
+        return "compiled Python (pyc)"
+    if data[257:262] == b"ustar":
+        return "a tar archive"
+    return next((name for start, name in _FORMATS if data.startswith(start)), "binary data")
 
 
 def _is_all_crlf(text: str) -> bool:

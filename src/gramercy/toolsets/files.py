@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import InvalidSchemaError, WorkspaceError
 from gramercy.gram.json_schema import compile_cached
+from gramercy.images.pictures import examine, is_picture
+from gramercy.tools.content import ImageBlock, ToolOutput
 from gramercy.tools.definition import create_tool
 from gramercy.toolsets import hunks
 from gramercy.toolsets.documents import lines
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.documents import Document
+    from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.workspace import Workspace
 
 # 200 lines of 500 characters are as much as the executor lets through (100,000 characters).
@@ -24,8 +27,11 @@ MOST_MATCHES = 200
 LONGEST_LINE = 500
 # The regular expression is bounded in steps for each line; this bounds all lines together.
 SEARCH_SECONDS = 5.0
-# A part of a file, below the executor's limit with room for the note on how to read on.
-MOST_CHARACTERS = 60_000
+# An answer has at most 8,000 characters, as of every tool here; the note on how to read on is one line of it.
+MOST_CHARACTERS = 7_900
+# The services of models take pictures of 5 MB as base64 and of 8,000 px.
+LARGEST_PICTURE = 3_750_000
+LONGEST_SIDE = 8_000
 # Enough to see what changed since the file was read; the model is told to read it again.
 LONGEST_DIFFERENCE = 4_000
 
@@ -33,13 +39,17 @@ PATH = text("Path of the file, relative to the project directory")
 BUFFER = text("Name of the open document, as a path relative to the project; by default the one opened last")
 
 
-def file_tools(workspace: Workspace) -> list[Tool]:
+START = whole("First line to show, counted from 1; by default the first", minimum=1)
+END = whole("Last line to show, included; by default the last", minimum=1)
+
+
+def file_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
     """Make the five tools of a workspace."""
     return [
         _read_file(workspace),
         _read_buffer(workspace),
         _search_in_buffer(workspace),
-        _write_file(workspace),
+        _write_file(workshop, workspace),
         _propose_file_edit(workspace),
     ]
 
@@ -68,14 +78,41 @@ def _make(  # noqa: PLR0913 - a tool is described by this many things
 def _read_file(workspace: Workspace) -> Tool:
     return _make(
         "read_file",
-        "Read a text file of the project as it is on disk. Use it before you change a file, and again when "
-        "an edit was refused because the file had changed. Of a long file the beginning is shown; it stays "
-        "open, and read_buffer shows other lines of it.",
-        {"path": PATH},
-        lambda a: _part(workspace.read(a["path"]), None, None),
+        "Read a file of the project as it is on disk; a picture is shown. Use it before you change a file, "
+        "and again when an edit was refused. Of a long file a part is shown, with the way to read on.",
+        {
+            "path": PATH,
+            "start": START,
+            "end": END,
+            "numbers": flag("Whether to put its number before each line", default=False),
+        },
+        lambda a: _read(workspace, a),
         required=["path"],
         title="Read a file",
     )
+
+
+def _read(workspace: Workspace, arguments: dict[str, Any]) -> Any:
+    path = arguments["path"]
+    data = workspace.data(path)
+    if is_picture(data):
+        return _picture(path, data)
+    return _part(workspace.opened(path, data), arguments, "read_file")
+
+
+def _picture(path: str, data: bytes) -> ToolOutput:
+    """Show a picture, or refuse one that a client or the service of a model would choke on."""
+    try:
+        picture = examine(data)
+    except ValueError as error:
+        raise WorkspaceError(f"{path} cannot be shown: {error}") from None
+    told = f"{path}: {picture.told(len(data))}"
+    if len(data) > LARGEST_PICTURE or max(picture.width, picture.height) > LONGEST_SIDE:
+        raise WorkspaceError(
+            f"{told}, is too large to be shown: {LARGEST_PICTURE:,} bytes and {LONGEST_SIDE:,} px on a side "
+            "are the most. Write a smaller copy by evaluating code, or read its pixels there"
+        )
+    return ToolOutput(told, blocks=(ImageBlock(data, picture.mime),))
 
 
 def _read_buffer(workspace: Workspace) -> Tool:
@@ -85,28 +122,35 @@ def _read_buffer(workspace: Workspace) -> Tool:
         "to go through a long file in parts, or to see what a person has in the editor right now.",
         {
             "buffer": BUFFER,
-            "start": whole("First line to show, counted from 1; by default the first", minimum=1),
-            "end": whole("Last line to show, included; by default the last", minimum=1),
+            "start": START,
+            "end": END,
         },
-        lambda a: _part(workspace.document(a.get("buffer")), a.get("start"), a.get("end")),
+        lambda a: _part(workspace.document(a.get("buffer")), a, "read_buffer"),
         title="Read lines of an open document",
     )
 
 
-def _part(document: Document, start: int | None, end: int | None) -> str:
+def _part(document: Document, arguments: dict[str, Any], tool: str) -> str:
     """Return lines of a document; the text itself is never changed, and what is left out is announced."""
     every = lines(document.text)
-    first, last = start or 1, min(end or len(every), len(every))
+    first, end = arguments.get("start") or 1, arguments.get("end")
     if (end is not None and end < first) or (first > len(every) and first > 1):
         asked = f"{first} to {end}" if end is not None else f"from {first} on"
         raise WorkspaceError(f"there are no lines {asked}: {document.name} has {len(every)} lines")
-    part = "".join(every[first - 1 : last])
-    if len(part) <= MOST_CHARACTERS:
-        return part
-    shown, count = _fitting(every[first - 1 : last])
-    where = f"lines {first} to {first + count - 1} of {len(every)}" if count else f"a part of line {first}"
-    following = first + count if count else first + 1
-    return f"{shown}\n… [{where} shown; read_buffer with start={following} shows more]"
+    part = every[first - 1 : end]
+    if arguments.get("numbers"):
+        part = [f"{number:>4}  {line}" for number, line in enumerate(part, first)]
+    shown, count = _fitting(part)
+    if count == len(part):
+        return shown
+    last = first + count - 1
+    where = (
+        f"lines {first} to {last}"
+        if count
+        else f"{len(shown):,} of {len(part[0]):,} characters of line {first}"
+    )
+    more = f"; {tool} with start={max(last, first) + 1} shows more" if max(last, first) < len(every) else ""
+    return f"{shown}\n… [{where} of {len(every)} lines shown{more}]"
 
 
 def _fitting(part: list[str]) -> tuple[str, int]:
@@ -179,13 +223,16 @@ def _matcher(pattern: str, *, regex: bool) -> Callable[[str], bool]:
     return validator.is_valid
 
 
-def _write_file(workspace: Workspace) -> Tool:
+def _write_file(workshop: Workshop, workspace: Workspace) -> Tool:
+    other = "edit_file" if workshop.has("edit_file") else "propose_file_edit"
     return _make(
         "write_file",
-        "Write a file of the project as a whole: a new one, or in place of what is there. DESTRUCTIVE, a "
-        "person approves each call. To change some lines of a file use propose_file_edit, where the "
-        "person sees the difference. Encoding and line ends of an existing file are kept; missing "
-        "directories are made.",
+        workshop.told(
+            "Write a file of the project as a whole: a new one, or in place of what is there. DESTRUCTIVE, a "
+            "person approves each call. Encoding and line ends of an existing file are kept; missing "
+            "directories are made.",
+            (other, f"To change a part of a file use {other}."),
+        ),
         {"path": PATH, "content": text("The whole new text of the file")},
         lambda a: f"Wrote {workspace.write(a['path'], a['content'])} bytes to {a['path']}",
         required=["path", "content"],

@@ -27,10 +27,13 @@ class Family(NamedTuple):
 # A tool is in its toolset from the moment that it has its name here.
 FAMILIES: tuple[Family, ...] = (
     # Files: list, search, edit.
+    Family("editing", "edit_tools", "edit_file"),
     # Definitions in files: edit, check, load.
     # Definitions in the image: find, document, describe.
     # Tests, packages and states.
+    Family("running_tests", "running_test_tools", "run_tests"),
     # The moment of an error.
+    Family("errors", "error_tools", "error_frames eval_in_frame invoke_restart"),
     # Time and memory.
 )
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from gramercy.errors import FileTooLargeError, NotAFileError, WorkspaceError
 from gramercy.gram.suggestion import suggest
 from gramercy.toolsets import storage
-from gramercy.toolsets.documents import Document, Documents, Script, decode, unwritable
+from gramercy.toolsets.documents import Document, Documents, Script, decode, format_of, unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,11 +76,19 @@ class Workspace:
 
     def read(self, path: str) -> Document:
         """Read a file and keep it open."""
-        name = self.name_of(path)
+        return self.opened(path, self.data(path))
+
+    def data(self, path: str) -> bytes:
+        """Return the bytes of a file, whatever they mean."""
         content = self._content(path)
         if content is None:
             raise self._missing(path)
-        document = _document(name, content, path)
+        return content.data
+
+    def opened(self, path: str, data: bytes) -> Document:
+        """Keep a file open whose bytes were just read, and return it as a text."""
+        name = self.name_of(path)
+        document = _document(name, data, path)
         self.documents.opened(name)
         return document
 
@@ -117,7 +125,7 @@ class Workspace:
             self._refuse_unsaved(path)
             old = self._content(path)
             script = Script() if old is None else _script(old, path)
-            data = _encoded(script, text, path)
+            data = encoded(script, text, path)
             before = None if old is None else digest_of(old.data)
             self._replace(path, data, old, before if expected is None else expected)
             self._past.add(Write(self.name_of(path), old, digest_of(data)))
@@ -195,7 +203,7 @@ class Workspace:
         if document is None:
             return
         content = self._content(path)
-        if content is None or _document(document.name, content, path).text != document.text:
+        if content is None or _document(document.name, content.data, path).text != document.text:
             raise WorkspaceError(
                 f"{path} has unsaved changes in {document.owner}: have them saved or discarded first"
             )
@@ -206,19 +214,23 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _document(name: str, content: Content, path: str) -> Document:
-    decoded = decode(content.data)
+def _document(name: str, data: bytes, path: str) -> Document:
+    decoded = decode(data)
     if decoded is None:
-        raise WorkspaceError(f"{path} is not a text file")
+        raise WorkspaceError(
+            f"{path} is not a text file but {format_of(data)}, {len(data):,} bytes: look into it by "
+            "evaluating code"
+        )
     text, script = decoded
-    return Document(name, text, script, digest_of(content.data))
+    return Document(name, text, script, digest_of(data))
 
 
 def _script(content: Content, path: str) -> Script:
-    return _document(path, content, path).script
+    return _document(path, content.data, path).script
 
 
-def _encoded(script: Script, text: str, path: str) -> bytes:
+def encoded(script: Script, text: str, path: str) -> bytes:
+    """Return the bytes of a text as a file holds it; refuse what it cannot hold."""
     try:
         data = script.encode(text)
     except UnicodeEncodeError as error:

@@ -68,10 +68,6 @@ def _sets() -> dict[str, frozenset[str]]:
     """Return the sets without the names of tools that are not there."""
     sets = {name: frozenset(tools.split()) for name, tools in _SETS.items()}
     missing = (sets["project"] | sets["errors"]) - sets["core"] - offered()
-    if "edit_file" in missing:
-        # The text of read_file names read_buffer then.
-        sets["default"] |= {"read_buffer", "propose_file_edit"}
-        sets["project"] -= {"read_file"}
     return {name: tools - missing for name, tools in sets.items()}
 
 

@@ -226,7 +226,7 @@ class Opencode(Program):
             settings["mcp"]["gramercy"]["command"] += options
             settings["provider"] = {"stand": _opencode_provider(place.model)}
             settings["model"] = settings["small_model"] = "stand/in"
-            settings["permission"] = {"gramercy_propose_file_edit": "ask"}
+            settings["permission"] = {"gramercy_edit_file": "ask"}
 
         _change(place.home / ".config" / "opencode" / "opencode.json", finish)
 

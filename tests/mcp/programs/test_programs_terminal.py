@@ -11,7 +11,7 @@ from tests.mcp.programs.edits import AFTER, BEFORE, EDIT, FILE, RULES
 
 pytestmark = [pytest.mark.slow, pytest.mark.programs]
 
-BACK = replace(EDIT, arguments={**EDIT.arguments, "original": AFTER, "modified": BEFORE})
+BACK = replace(EDIT, arguments={**EDIT.arguments, "old": "x + 2", "new": "x + 1"})
 # Long enough that no test waits for its end, and it tells when it is interrupted.
 LONG = """\
 import pathlib, time

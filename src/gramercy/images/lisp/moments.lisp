@@ -327,13 +327,24 @@ The compiler wraps what it compiles: of the subforms on the way the last one cou
       (unwind-protect
            (progn (call-with-room (lambda () (run-evaluation evaluation evaluate)))
                   (setf left nil))
-        (setf *floor-restarts* restarts *floor-handlers* handlers *choices* choices *evaluating* nil)
+        (setf *floor-restarts* restarts *floor-handlers* handlers *choices* choices *evaluating* nil
+              (evaluation-fault evaluation) (fault-beside (evaluation-fault evaluation)))
         (when left
           (setf (evaluation-fault evaluation)
                 (list "type" "LEFT-MOMENT"
                       "message" "The code tried to leave the stack of the error, by THROW, GO or RETURN-FROM."
                       "restarts" #() "backtrace" #() "interrupted" :false))
           (return-from stay))))))
+
+(defun fault-beside (fault)
+  "Return FAULT, of code that ran beside the stack that stands: it leaves no moment, so there is no going on from it,
+and the frames that lead from here to the code tell nothing."
+  (loop for (key value) on fault by #'cddr
+        unless (string= key "choices")
+          collect key
+          and collect (if (and (string= key "backtrace") (consp value))
+                          (remove-if (lambda (text) (and (stringp text) (search "COMPILED-FRAME>" text))) value)
+                          value)))
 
 (define-operation "eval_in_frame" (request)
   (need-moment)

@@ -10,6 +10,8 @@ import linecache
 import traceback as _traceback  # noqa: F401 - loaded before the fork, for user code that prints tracebacks
 import types
 import warnings
+from collections.abc import Iterator
+from itertools import islice
 
 from .anatomy import (
     class_name,
@@ -245,36 +247,48 @@ def _first_line(text: str) -> str:
 def _causes(error: BaseException, sources: Sources) -> list[dict[str, object]]:
     """Return the exceptions that led to this one, nearest first."""
     found: list[dict[str, object]] = []
+    for cause, relation in islice(chain(error), _CAUSES):
+        frames = backtrace(cause.__traceback__, sources, _CAUSE_FRAMES)
+        record = {"type": class_name(type(cause)), "message": message_of(cause)}
+        found.append({**record, "backtrace": frames, "relation": relation})
+    return found
+
+
+def chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
+    """Give the exceptions that led to this one, nearest first, each with what it is to the one before."""
     seen = {id(error)}
-    while len(found) < _CAUSES:
+    while True:
         cause, relation = error.__cause__, "cause"
         if cause is None and not error.__suppress_context__:
             cause, relation = error.__context__, "context"
         if cause is None or id(cause) in seen:
-            break
+            return
         seen.add(id(cause))
-        frames = backtrace(cause.__traceback__, sources, _CAUSE_FRAMES)
-        record = {"type": class_name(type(cause)), "message": message_of(cause)}
-        found.append({**record, "backtrace": frames, "relation": relation})
+        yield cause, relation
         error = cause
-    return found
+
+
+def user_frames(trace: types.TracebackType | None) -> list[tuple[types.FrameType, int, int]]:
+    """Return the user's frames, innermost first, with the line and the instruction of each."""
+    frames: list[tuple[types.FrameType, int, int]] = []
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not (file.startswith(_NO_INTEREST) or (not frames and file.startswith(_ASYNCIO))):
+            frames.append((trace.tb_frame, trace.tb_lineno, trace.tb_lasti))
+        trace = trace.tb_next
+    frames.reverse()
+    return frames
 
 
 def backtrace(trace: types.TracebackType | None, sources: Sources, most: int = _FRAMES) -> list[str]:
     """Return the user's frames, innermost first; of a deep stack the two ends."""
-    frames: list[tuple[types.FrameType, int]] = []
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not (file.startswith(_NO_INTEREST) or (not frames and file.startswith(_ASYNCIO))):
-            frames.append((trace.tb_frame, trace.tb_lineno))
-        trace = trace.tb_next
-    frames.reverse()
+    frames = user_frames(trace)
     shown = list(enumerate(frames))
     half = most // 2
     cut = len(frames) - 2 * half if len(frames) > most else 0
     if cut:
         shown = shown[:half] + shown[-half:]
-    lines = [shorten(f"{index}: {_frame(*place, sources)}", _FRAME) for index, place in shown]
+    lines = [shorten(f"{index}: {_frame(*place[:2], sources)}", _FRAME) for index, place in shown]
     if cut:
         lines.insert(half, f"… {cut} frames left out")
     return lines
@@ -282,10 +296,15 @@ def backtrace(trace: types.TracebackType | None, sources: Sources, most: int = _
 
 def _frame(frame: types.FrameType, number: int, sources: Sources) -> str:
     code = frame.f_code
-    name = getattr(code, "co_qualname", code.co_name)
-    call = name if name == "<module>" else f"{name}({_arguments(frame)})"
     line = sources.line(code.co_filename, number) or line_text(code.co_filename, number)
-    return f"{call} at {shown_file(code.co_filename)}:{number}" + (f": {line}" if line else "")
+    return f"{call_text(frame)} at {shown_file(code.co_filename)}:{number}" + (f": {line}" if line else "")
+
+
+def call_text(frame: types.FrameType) -> str:
+    """Return the call that the frame belongs to, with its arguments as they are now; no user code runs."""
+    code = frame.f_code
+    name = getattr(code, "co_qualname", code.co_name)
+    return name if name == "<module>" else f"{name}({_arguments(frame)})"
 
 
 def _arguments(frame: types.FrameType) -> str:

@@ -35,9 +35,9 @@ _find = re.compile("|".join(("await", "async", *sorted(NEEDS_LOOP)))).search
 _PATIENCE = 0.2
 _compile, _exec, _eval = compile, exec, eval
 _references = sys.getrefcount
-_FUTURE = 0
+FUTURE = 0
 for _name in __future__.all_feature_names:
-    _FUTURE |= getattr(__future__, _name).compiler_flag
+    FUTURE |= getattr(__future__, _name).compiler_flag
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _TREE = ast.PyCF_ONLY_AST
 _COROUTINE = 0x80
@@ -107,7 +107,7 @@ def belongs_in_loop(code: str, statements: list[ast.stmt]) -> bool:
     if _find(code) is None:
         return False
     names: set[str] = set()
-    for node in _at_top_level(statements):
+    for node in at_top_level(statements):
         if isinstance(node, _AWAITS) or (isinstance(node, ast.comprehension) and node.is_async):
             return True
         if isinstance(node, ast.Attribute):
@@ -122,7 +122,7 @@ def wants_loop(names: Iterable[str]) -> bool:
     return not NEEDS_LOOP.isdisjoint(names) and _STARTS_LOOP.isdisjoint(names)
 
 
-def _at_top_level(statements: list[ast.stmt]) -> Iterable[ast.AST]:
+def at_top_level(statements: list[ast.stmt]) -> Iterable[ast.AST]:
     """Walk what runs when the statements do: not the bodies of functions."""
     waiting: list[ast.AST] = list(statements)
     while waiting:
@@ -273,8 +273,8 @@ class Evaluator:
                 tree = ast.Module([statement], [])
                 compiled = _compile(tree, name, "exec", flags, dont_inherit=True)
             yield statement, compiled
-            if compiled.co_flags & _FUTURE:
-                self._futures[module] = self._futures.get(module, 0) | (compiled.co_flags & _FUTURE)
+            if compiled.co_flags & FUTURE:
+                self._futures[module] = self._futures.get(module, 0) | (compiled.co_flags & FUTURE)
 
     def _evaluate(self, form: Form, space: dict[str, object], run: Run) -> None:
         compiled = form.compiled

@@ -58,7 +58,9 @@ def evaluate(session: Session, request: Reply) -> Reply:
     reply, run = session.perform(work, module, request)
     if not reply["ok"]:
         hint_at_outside(reply)
-    _add_objects(session, reply, run)
+    add_objects(session, reply, run)
+    if not run.last and reply["ok"]:
+        reply["statement"] = True
     if run.pure and reply["ok"]:
         reply["unchanged"] = True
     elif run.reads and reply["ok"]:
@@ -67,7 +69,7 @@ def evaluate(session: Session, request: Reply) -> Reply:
     return reply
 
 
-def _add_objects(session: Session, reply: Reply, run: Run) -> None:
+def add_objects(session: Session, reply: Reply, run: Run) -> None:
     """Add the numbers of the values, and the lengths of those that were cut, which can be read on."""
     lengths = [one.length for one in run.printed]
     objects = [

@@ -11,13 +11,25 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from . import classes, introspection, listings, objects, operations, places, references, systems
+from . import (
+    classes,
+    frame_code,
+    introspection,
+    listings,
+    moments,
+    objects,
+    operations,
+    places,
+    references,
+    systems,
+    testing,
+)
 from .anatomy import short_name
 from .confinement import NotConfinedError, Witness, confine, shield
 from .diagnostics import message_of
 from .evaluation import Run
 from .landlock import prctl
-from .names import near
+from .names import complete, near
 from .processes import CannotForkError, Family, end_all, state
 from .protocol import (
     Address,
@@ -30,7 +42,7 @@ from .protocol import (
     greet,
     optional_text,
 )
-from .session import Reply, Session, ignore_interrupts
+from .session import Reply, Session, hold, ignore_interrupts
 from .streams import open_mirror
 
 _exit, _yield, _gettrace, _getprofile = os._exit, os.sched_yield, sys.gettrace, sys.getprofile
@@ -43,6 +55,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "describe": introspection.describe,
     "apropos": listings.apropos,
     "arglist": introspection.show_arglist,
+    "complete": complete,
     "package_symbols": listings.package_symbols,
     "definitions": listings.definitions,
     "who_calls": references.who_calls,
@@ -52,10 +65,16 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "macroexpand": operations.expand,
     "inspect": objects.inspect_object,
     "print_value": objects.print_value,
+    "frames": moments.tell_frames,
+    "locals": moments.tell_locals,
+    "eval_in_frame": frame_code.evaluate_in_frame,
+    "restarts": moments.tell_restarts,
+    "invoke": moments.refuse_restart,
 }
 _RUNNING = ("eval", "compile", "load_system", "undo_definitions")
 _UNSUPPORTED = "A Python process cannot be saved to a file; evaluate its definitions again in a new one."
 _signal, _timer = signal.signal, signal.setitimer
+_mask, _EVERY = signal.pthread_sigmask, signal.valid_signals()
 _ALARM, _REAL, _DEFAULT = signal.SIGALRM, signal.ITIMER_REAL, signal.SIG_DFL
 # Seconds for .pth files and sitecustomize, and for the init file; the parent waits twice as long.
 _PATIENCE = 5
@@ -74,6 +93,8 @@ class Server:
         self._role = "zygote"
         self._mirror = open_mirror(options.mirror)
         self._session = Session(self._mirror)
+        self._session.keep = self._keep_moment
+        self._kept_under: str | None = None
         self.family = Family()
         self._own: dict[str, Callable[[Request], Reply | None]] = {
             "fork": self._fork,
@@ -83,6 +104,7 @@ class Server:
             "exit": self._exit,
             "confine": self._confine,
             "fate": self._fate,
+            "run_tests": self._run_tests,
         }
 
     def serve(self) -> None:
@@ -110,6 +132,10 @@ class Server:
         except BaseException as error:  # noqa: BLE001 - a fault of ours, or of the stdlib under user patches
             self._session.drop_ballast()
             reply = {"ok": False, "error": _internal(error)}
+        if self._kept_under is not None:
+            self._become("moment", self._kept_under)
+            self._kept_under = None
+            return
         if reply is None:
             return
         tag = request.get("then_fork")
@@ -171,10 +197,25 @@ class Server:
             raise RequestError("INVALID-REQUEST", '"pid" must be the number of a process.')
         return {"ok": True, "status": self.family.fate(pid)}
 
+    def _run_tests(self, request: Request) -> Reply:
+        if self._role == "zygote":
+            raise RequestError("ZYGOTE", "The zygote never evaluates; fork a live process and ask that.")
+        return testing.run_tests(self._session, request, self._tell)
+
+    def _tell(self, event: Reply) -> None:
+        """Send an event of the request that is under way; a signal must not cut its frame in two."""
+        held = _mask(signal.SIG_BLOCK, _EVERY)
+        try:
+            # No request has this number, so that a parent which waits for the reply alone passes it over.
+            self._connection.send({"id": 0, "ok": True, "event": event})
+        finally:
+            _mask(signal.SIG_SETMASK, held)
+
     def _fork(self, request: Request) -> Reply | None:
         role, tag = request.get("role"), optional_text(request, "tag")
-        if role not in _ROLES:
-            raise RequestError("INVALID-REQUEST", f'"role" must be one of {", ".join(_ROLES)}.')
+        roles = _ROLES if self._session.moment is None else ("moment",)
+        if role not in roles:
+            raise RequestError("INVALID-REQUEST", f'"role" must be one of {", ".join(roles)}.')
         try:
             pid = self.family.fork()
         except CannotForkError as error:
@@ -183,6 +224,32 @@ class Server:
             self._become(str(role), tag, plain=request.get("plain") is True)
             return None
         return {"ok": True, "pid": pid}
+
+    def _keep_moment(self, error: BaseException, tag: str) -> Reply:
+        """Keep an exception in a copy, and tell whether there is one; this process lets the exception go.
+
+        Here, where the exception still is: to hold it until after the reply would let the finalizers of what
+        its frames hold run outside of the guard. The copy goes on to the end of the request, then connects.
+        """
+        reason = moments.why_none(error)
+        if reason is None:
+            reason = self.family.why_not()
+        if reason is not None:
+            return {"no_moment": reason} if reason else {}
+        gate = self._session.gate
+        gate.open = False
+        hold()
+        try:
+            pid = self.family.fork(is_asked=True)
+        except CannotForkError as problem:
+            return {"no_moment": str(problem)}
+        finally:
+            gate.reopen()
+        if pid == 0:
+            gate.leave()
+            self._connection.close()
+            self._session.moment, self._kept_under = moments.Moment(error), tag
+        return {"moment": True}
 
     def _fork_afterwards(self, tag: str) -> None:
         # The parent should read the reply before this processor is busy with the fork.

@@ -64,6 +64,9 @@ class Session:
         self._settled: Reply | None = None
         self.is_undisturbed = False
         self.effects: Callable[[], list[dict[str, object]]] | None = None
+        # What keeps the moment of an error under a tag, and in the copy that it makes the moment itself.
+        self.keep: Callable[[BaseException, str], Reply] | None = None
+        self.moment: Any = None
 
     def begin(self) -> None:
         """Make this process one that evaluates."""
@@ -93,7 +96,7 @@ class Session:
         self.console.begin(_size(request, "limit", 100_000), request.get("id"))
         self.definitions.origins.since = _time()
         started = _clock()
-        error = self._guarded(work, run)
+        error = self._guarded(work, run, request)
         elapsed = (_clock() - started) * 1000
         reply: Reply = {"ok": error is None, "forms": run.forms}
         truncated: Reply = {"values": run.cut} if run.cut else {}
@@ -137,7 +140,7 @@ class Session:
         """Free the reserved memory."""
         self._ballast = None
 
-    def _guarded(self, work: Work, run: Run) -> Reply | None:
+    def _guarded(self, work: Work, run: Run, request: Reply) -> Reply | None:
         """Run the work; handlers of signals may raise at every call and backward jump until they are held.
 
         Python looks for signals nowhere else, so each handler below is sure to close the gate, and `hold`
@@ -145,7 +148,7 @@ class Session:
         """
         gate = self.gate
         try:
-            error = self._reported(work, run)
+            error = self._reported(work, run, request)
             gate.open = False
         except BaseException:  # noqa: BLE001 - interrupted while the failure was being described
             gate.open = False
@@ -167,7 +170,7 @@ class Session:
         gate.leave()
         return _cut_short(run) if run.is_cut_short else error
 
-    def _reported(self, work: Work, run: Run) -> Reply | None:
+    def _reported(self, work: Work, run: Run, request: Reply) -> Reply | None:
         try:
             self.gate.enter()
             work(run)
@@ -175,7 +178,11 @@ class Session:
             if type(error) is MemoryError:
                 self.drop_ballast()
                 self.definitions.let_go()
-            return failure(error, len(run.forms), self.sources)
+            record = failure(error, len(run.forms), self.sources)
+            tag = request.get("keep_moment")
+            if type(tag) is str and self.keep is not None:
+                record.update(self.keep(error, tag))
+            return record
         return None
 
 
@@ -213,6 +220,11 @@ class Gate:
         _signal(_INT, self._on_interrupt)
         if self._depth < _SERVER_DEPTH:
             _setdepth(self._depth)
+        _mask(_SETMASK, ())
+        self.open = True
+
+    def reopen(self) -> None:
+        """Let signals through once more, after a step that they must not break off."""
         _mask(_SETMASK, ())
         self.open = True
 

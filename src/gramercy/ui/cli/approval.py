@@ -49,7 +49,8 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
             Refuser.NOBODY,
         )
     if tool.edits and tool.proposed_edit(arguments):
-        _show_call(tool, {key: arguments[key] for key in arguments if key not in tool.edits}, request)
+        hidden = tool.edit_arguments
+        _show_call(tool, {key: arguments[key] for key in arguments if key not in hidden}, request)
         decision = review_edit(tool, arguments, BY)
         if decision is not None:
             return decision
@@ -183,7 +184,8 @@ def review_edit(tool: Tool, arguments: dict[str, Any], by: str) -> Decision | No
     note = hunks.applied_note(*texts, chosen, reason)
     if not chosen:
         return Denied(note)
-    return Modified(tool.with_edit(arguments, hunks.accepted(*texts, chosen)), by=by, note=note)
+    taken = hunks.accepted(*texts, chosen)
+    return Modified(tool.with_edit(arguments, texts[0], taken), by=by, note=note)
 
 
 def _go_through(review: Review) -> bool:

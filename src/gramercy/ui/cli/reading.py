@@ -1,21 +1,24 @@
 """Read at the prompt or from a pipe: commands, code form by form, names that Tab completes.
 
-The image reads the code and knows the names; this only decides when a form is whole and can be sent.
+The image reads the code and knows the names; `forms` decides when a form is whole and can be sent.
 """
 
 from __future__ import annotations
 
-import codeop
 import contextlib
 import os
 import re
+import select
 import sys
+from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gramercy.errors import GramercyError, SourceError
+from gramercy.ui.cli.forms import new_form
+from gramercy.ui.cli.main import may_color
 from gramercy.ui.cli.terminal import in_background
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
     from gramercy.images.base import Answer
     from gramercy.images.live import LiveImage
+    from gramercy.ui.cli.forms import Form
 
 # More than a person types; a pipe without line breaks must not fill the memory.
 LONGEST_ENTRY = 4_000_000
@@ -31,10 +35,6 @@ LONGEST_ENTRY = 4_000_000
 MOST_HISTORY = 1_000
 # The one command whose argument may go on over several lines.
 PREVIEW = ":preview"
-TERMINATING = "\"'(),;`"
-CLAUSES = ("else", "elif", "except", "finally")
-# What reading can end with when the text is complete but wrong: the image will say what is.
-_WRONG = (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError)
 # A Tab key that does nothing for longer seems broken.
 COMPLETION_SECONDS = 0.5
 # When there are more, a part of them would be completed to what only that part has in common.
@@ -44,34 +44,45 @@ _LISP_NAME = re.compile(r"(?:([^:]+)(::?))?([^:]+)")
 
 
 class Entries:
-    """Entries one after the other. EOFError says that there are no more."""
+    """Entries one after the other. EOFError says that there are no more.
+
+    A paste comes as one text with line breaks where the terminal brackets it, else as lines that wait
+    already. Either is read as a file is: blocks may have empty lines, and each statement is an entry.
+    """
 
     def __init__(self, language: str, line: Callable[[str], str], *, interactive: bool) -> None:
         self._language = language
         self._line = line
         self._interactive = interactive
-        self._held: str | None = None
+        # Lines that were read and belong to the next entries.
+        self._waiting: deque[str] = deque()
+        self._is_pasted = False
+        self._is_over = False
 
     def read(self, prompt: str = "") -> str:
         """Return the next command or whole form."""
         first = self._next(prompt)
         if not first.strip() or (first.startswith(":") and not first.startswith(f"{PREVIEW} ")):
             return first
-        return "\n".join(self._whole(first, " " * (len(prompt) - 1)))
+        return "\n".join(self._whole(first, prompt))
+
+    def forget(self) -> None:
+        """Give up what was pasted and not yet evaluated."""
+        self._waiting.clear()
 
     def _whole(self, first: str, prompt: str) -> list[str]:
-        form = new_form(self._language, interactive=self._interactive)
+        form, lines, size = new_form(self._language), [first], len(first)
         form.feed(first.removeprefix(f"{PREVIEW} "))
-        lines, size = [first], len(first)
-        while not form.is_complete:
+        while not self._is_whole(form):
             try:
-                line = self._next(f"{prompt} ")
+                line = self._next(" " * len(prompt))
             except EOFError:
-                if self._interactive:
+                if self._interactive and not form.may_end:
                     raise
+                self._is_over = True
                 break
             if form.ends_before(line):
-                self._held = line
+                self._waiting.appendleft(line)
                 break
             form.feed(line)
             lines.append(line)
@@ -79,9 +90,23 @@ class Entries:
             _check(size)
         return lines
 
+    def _is_whole(self, form: Form) -> bool:
+        if not self._interactive or self._waiting or _input_waits():
+            return form.is_complete
+        return form.is_entered or (self._is_pasted and form.may_end)
+
     def _next(self, prompt: str) -> str:
-        held, self._held = self._held, None
-        return self._line(prompt) if held is None else held
+        if self._is_over:
+            raise EOFError
+        if not self._waiting:
+            self._waiting.extend(self._line(prompt).split("\n"))
+            self._is_pasted = len(self._waiting) > 1
+        return self._waiting.popleft()
+
+
+def _input_waits() -> bool:
+    """Tell whether a line can be read at once, as when a text was pasted."""
+    return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def _check(size: int) -> None:
@@ -92,9 +117,14 @@ def _check(size: int) -> None:
 def typed_line(prompt: str) -> str:
     """Read a line at the terminal, with line editing where it is available."""
     if sys.stdout.isatty():
-        return input(prompt)
+        return input(_colored(prompt) if "readline" in sys.modules and may_color() else prompt)
     click.echo(prompt, nl=False, err=True)
     return input()
+
+
+def _colored(prompt: str) -> str:
+    """Write a prompt in colour; the line editor must not count what does not move the cursor."""
+    return f"\1\x1b[1;36m\2{prompt}\1\x1b[0m\2" if prompt.strip() else prompt
 
 
 def piped_line(prompt: str) -> str:
@@ -135,139 +165,6 @@ def _history_file(language: str) -> Path:
     state = os.environ.get("XDG_STATE_HOME", "")
     home = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
     return home / "gramercy" / f"{language}-history"
-
-
-class Form(Protocol):
-    """Code that grows line by line."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the code can be sent without looking at what follows."""
-
-    def feed(self, line: str) -> None:
-        """Add a line, without its line break."""
-
-    def ends_before(self, line: str) -> bool:
-        """Tell whether this line belongs to what follows."""
-
-
-class LispForm:
-    """Counts parentheses outside of strings, comments, |symbols| and characters."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._mode = ""
-        self._nesting = 0
-        self._is_dangling = False
-        self._is_in_token = False
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether everything opened is closed."""
-        return not self._mode and self._depth <= 0 and not self._is_dangling
-
-    def ends_before(self, line: str) -> bool:
-        """Lisp shows its own end."""
-        del line
-        return False
-
-    def feed(self, line: str) -> None:
-        """Read a line."""
-        line, place = f"{line}\n", 0
-        while place < len(line):
-            if self._mode == "#|":
-                place += self._comment(line[place : place + 2])
-            elif self._mode:
-                place += self._quoted(line[place])
-            else:
-                place = self._code(line, place)
-
-    def _code(self, line: str, place: int) -> int:
-        """Read one thing of code and return where the next begins."""
-        here, pair = line[place], line[place : place + 2]
-        # Inside a token # is a letter like others.
-        is_dispatch = here == "#" and not self._is_in_token
-        if here == ";":
-            self._is_in_token = False
-            return len(line)
-        if is_dispatch and pair == "#|":
-            self._mode, self._nesting = pair, 1
-            return place + 2
-        self._notice(here, is_dispatch=is_dispatch and pair != "#\\")
-        if is_dispatch and pair == "#\\":
-            return place + 3
-        return place + (2 if here == "\\" else 1)
-
-    def _notice(self, here: str, *, is_dispatch: bool) -> None:
-        if not here.isspace():
-            self._is_dangling = here in "'`,"
-        self._is_in_token = not (is_dispatch or here.isspace() or here in TERMINATING)
-        if here in '"|':
-            self._mode = here
-        self._depth += (here == "(") - (here == ")")
-
-    def _quoted(self, here: str) -> int:
-        if here == self._mode:
-            self._mode = ""
-        return 2 if here == "\\" else 1
-
-    def _comment(self, pair: str) -> int:
-        if pair not in {"#|", "|#"}:
-            return 1
-        self._nesting += 1 if pair == "#|" else -1
-        if not self._nesting:
-            self._mode = ""
-        return 2
-
-
-class TypedPython:
-    """Python at a prompt: a block ends with an empty line."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether an interactive Python would run it now."""
-        return _compiles("\n".join(self._lines), "single")
-
-    def feed(self, line: str) -> None:
-        """Add a line."""
-        self._lines.append(line)
-
-    def ends_before(self, line: str) -> bool:
-        """Whether it ends has been seen by then."""
-        del line
-        return False
-
-
-class PipedPython(TypedPython):
-    """Python from a file: a statement ends where the next begins."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Only what follows shows whether a block has ended."""
-        return False
-
-    def ends_before(self, line: str) -> bool:
-        """Tell whether a new statement begins with this line."""
-        if not line.strip() or line[0] in " \t#)]}" or line.startswith(CLAUSES):
-            return False
-        return _compiles("\n".join([*self._lines, ""]), "exec")
-
-
-def _compiles(text: str, symbol: str) -> bool:
-    try:
-        return codeop.compile_command(text, "<input>", symbol) is not None
-    except _WRONG:
-        return True
-
-
-def new_form(language: str, *, interactive: bool) -> Form:
-    """Return an empty form of a language."""
-    if language == "sbcl":
-        return LispForm()
-    return TypedPython() if interactive else PipedPython()
 
 
 class Completer:

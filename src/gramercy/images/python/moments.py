@@ -1,0 +1,293 @@
+"""The moment of an error, kept in a copy of the process: its frames, their locals, and code in one of them.
+
+A traceback is what unwinding leaves: `finally` and `with` have run by the time anyone can look. So there is
+no going on, and no restart. Looks run no code of the user's; code in a frame changes this copy only.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from .anatomy import FUNCTIONS, class_name, is_class, is_kind, is_module, plain
+from .diagnostics import call_text, chain, message_of, user_frames
+from .places import USERS, lines_of, shown_file, tier_of
+from .printing import preview, shorten
+from .protocol import Request, RequestError, count
+from .session import Reply, Session
+from .words import Page
+
+# Frames in one answer, from both ends of a deep stack: a reader looks at the first few.
+_FRAMES, _MOST_FRAMES = 30, 1000
+# Frames in a row that are at the same line of the same function: in a recursion without end, nearly all.
+_SAME = 3
+# Exceptions behind the one that failed, and parts of a group: as many as the error itself tells.
+_CAUSES, _PARTS = 5, 10
+# Names of locals in a list of frames, and locals in one answer, with the characters of each value.
+_NAMES, _LOCALS, _VALUE = 20, 100, 400
+_LINE, _MESSAGE = 200, 1000
+_RELATIONS = {"cause": "raised from", "context": "raised while handling", "part": "part of the group"}
+NO_RESTARTS = (
+    "Python has no restarts: an exception is told after its stack has been unwound. Look at the frames and "
+    "try code in them, then change the code and evaluate it again."
+)
+_NO_MOMENT = (
+    "This process keeps no moment of an error; ask the copy that was made when the evaluation failed."
+)
+_OUT_OF_MEMORY = "memory had run out, and a copy would keep all of it"
+
+
+class Place(NamedTuple):
+    """One frame of a traceback: where it was, and at which instruction."""
+
+    frame: FrameType
+    line: int
+    last: int
+
+
+class Part(NamedTuple):
+    """An exception of the moment, how it belongs to the one before, and the number of its first frame."""
+
+    error: BaseException
+    relation: str
+    message: str
+    first: int
+    places: list[Place]
+
+
+def why_none(error: BaseException) -> str | None:
+    """Return why no moment is kept of this exception: a reason, nothing to tell, or None where one is."""
+    if type(error) is MemoryError:
+        return _OUT_OF_MEMORY
+    return None if next(iter(user_frames(error.__traceback__)), None) is not None else ""
+
+
+class Moment:
+    """The frames of one exception and of those behind it, and what code in them has assigned."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.parts: list[Part] = []
+        self._add(error, "")
+        for cause, relation in islice(chain(error), _CAUSES):
+            self._add(cause, relation)
+        for part in islice(_grouped(error), _PARTS):
+            self._add(part, "part")
+        self._spaces: dict[int, dict[str, object]] = {}
+
+    def _add(self, error: BaseException, relation: str) -> None:
+        if any(part.error is error for part in self.parts):
+            return
+        places = [Place(*found) for found in user_frames(error.__traceback__)]
+        # Here, before anyone looks, since the `__str__` of an exception may be the user's.
+        self.parts.append(Part(error, relation, shorten(message_of(error), _MESSAGE), self.total, places))
+
+    @property
+    def total(self) -> int:
+        """How many frames there are in all."""
+        return self.parts[-1].first + len(self.parts[-1].places) if self.parts else 0
+
+    def place(self, number: object) -> Place:
+        """Return a frame by its number, or say which there are."""
+        if type(number) is not int or not 0 <= number < self.total:
+            there = f"the frames are 0 to {self.total - 1}" if self.total else "there is none"
+            raise RequestError("NO-SUCH-FRAME", f"There is no frame {str(number)[:40]}: {there}.")
+        part = next(part for part in reversed(self.parts) if part.first <= number and part.places)
+        return part.places[number - part.first]
+
+    def space(self, number: int) -> dict[str, object]:
+        """Return the locals of a frame, which code in the frame reads and writes.
+
+        They are copied once: until 3.12 `f_locals` of a function is made anew at each look.
+        """
+        if number not in self._spaces:
+            frame = self.place(number).frame
+            self._spaces[number] = _in_order(_raw_locals(frame), frame.f_code)
+        return self._spaces[number]
+
+    def names(self, number: int) -> dict[str, object]:
+        """Return what to show as the locals of a frame: of a module's, the names that its code mentions."""
+        frame = self.place(number).frame
+        if frame.f_locals is not frame.f_globals:
+            return {name: value for name, value in self.space(number).items() if name[:1] != "."}
+        known = plain(frame.f_globals)
+        found = {name: known[name] for name in frame.f_code.co_names if name in known}
+        return {name: value for name, value in found.items() if not _is_definition(value)}
+
+
+def _is_definition(value: object) -> bool:
+    return id(type(value)) in FUNCTIONS or is_class(value) or is_module(value)
+
+
+def _grouped(error: BaseException) -> Iterator[BaseException]:
+    """Give the exceptions of a group, and of the groups in it."""
+    if is_kind(error, BaseExceptionGroup):
+        for part in BaseExceptionGroup.exceptions.__get__(error):
+            yield part
+            yield from _grouped(part)
+
+
+def _raw_locals(frame: FrameType) -> dict[str, object]:
+    """Return the locals; not those of a class body whose metaclass keeps them in a mapping of its own."""
+    found = frame.f_locals
+    if is_kind(found, dict):
+        return plain(found)
+    is_proxy = type(found).__module__ == "builtins" and type(found).__name__ == "FrameLocalsProxy"
+    return {name: found[name] for name in list(found)} if is_proxy else {}
+
+
+def _in_order(found: dict[str, object], code: CodeType) -> dict[str, object]:
+    """Put the parameters first: `super()` without arguments takes the first one for the instance."""
+    size = code.co_argcount + code.co_kwonlyargcount
+    return {name: found[name] for name in (*code.co_varnames[:size], *found) if name in found}
+
+
+def kept(session: Session) -> Moment:
+    """Return the moment that this process keeps, or say that it keeps none."""
+    if session.moment is None:
+        raise RequestError("NO-MOMENT", _NO_MOMENT)
+    found: Moment = session.moment
+    return found
+
+
+def tell_restarts(_session: Session, _request: Request) -> Reply:
+    """Say that there are none."""
+    return {"ok": True, "text": NO_RESTARTS, "data": {"restarts": []}}
+
+
+def refuse_restart(_session: Session, _request: Request) -> Reply:
+    """Say that there is nothing to go on with."""
+    raise RequestError("NO-RESTARTS", NO_RESTARTS)
+
+
+def tell_frames(session: Session, request: Request) -> Reply:
+    """List the frames, the one that failed first, then those of the exceptions behind it."""
+    moment = kept(session)
+    start, most = count(request, "start", 0, moment.total), count(request, "limit", _FRAMES, _MOST_FRAMES)
+    page, rows = Page(), []
+    for part in moment.parts:
+        page.add(_headline(part))
+        expected = max(part.first, start)
+        for number in [*_selected(part, start, most), part.first + len(part.places)]:
+            if number > expected:
+                page.add(_gap(moment, expected, number - 1))
+            if number < part.first + len(part.places):
+                rows.append(_row(moment, number))
+                page.add(_row_text(rows[-1]))
+            expected = number + 1
+    told = page.end("frames: ask for the locals of one by its number")
+    data = {"frames": rows, "total": moment.total, "parts": [_part_data(part) for part in moment.parts]}
+    return {"ok": True, "text": told, "data": data}
+
+
+def _gap(moment: Moment, first: int, last: int) -> str:
+    """Say which frames are left out, and that a call repeats itself in them where it does."""
+    codes = [moment.place(number).frame.f_code for number in range(max(first - 1, 0), last + 1)]
+    again = f": {codes[0].co_name} again" if all(code is codes[0] for code in codes) else ", left out here"
+    return f"… frames {first} to {last}{again}" if first < last else f"… frame {first}{again}"
+
+
+def _headline(part: Part) -> str:
+    relation = _RELATIONS.get(part.relation)
+    said = f"{class_name(type(part.error))}: {part.message}" if part.message else class_name(type(part.error))
+    return f"{relation} {said}" if relation else said
+
+
+def _part_data(part: Part) -> Reply:
+    return {
+        "type": class_name(type(part.error)),
+        "message": part.message,
+        "relation": part.relation,
+        "first": part.first,
+        "total": len(part.places),
+    }
+
+
+def _selected(part: Part, start: int, most: int) -> list[int]:
+    """Return the numbers of the frames to show: without the repetitions, of a deep stack both ends."""
+    found: list[int] = []
+    repeated = 0
+    for index, place in enumerate(part.places):
+        before = part.places[index - 1] if index else None
+        is_same = before is not None and (before.frame.f_code, before.line) == (
+            place.frame.f_code,
+            place.line,
+        )
+        repeated = repeated + 1 if is_same else 0
+        if part.first + index >= start and repeated < _SAME:
+            found.append(part.first + index)
+    outer = most // 3
+    return found if len(found) <= most else found[: most - outer] + found[len(found) - outer :]
+
+
+def _row(moment: Moment, number: int) -> Reply:
+    place = moment.place(number)
+    code = place.frame.f_code
+    lines = lines_of(code.co_filename)
+    source = lines[place.line - 1].rstrip() if 0 < place.line <= len(lines) else ""
+    names = list(moment.names(number))
+    row: Reply = {
+        "number": number,
+        "name": getattr(code, "co_qualname", code.co_name),
+        "call": shorten(call_text(place.frame), _LINE),
+        "file": shown_file(code.co_filename),
+        "line": place.line,
+        "source": shorten(source.strip(), _LINE),
+        "locals": names[:_NAMES],
+        "own": tier_of(str(place.frame.f_globals.get("__name__"))) == USERS,
+    }
+    if len(names) > _NAMES:
+        row["more_locals"] = len(names) - _NAMES
+    row.update(_columns(place, source))
+    return row
+
+
+def _columns(place: Place, source: str) -> Reply:
+    """Return the very part of the source line that failed: its columns, counted from 1, and its text."""
+    positions: Callable[[], Any] | None = getattr(place.frame.f_code, "co_positions", None)
+    if positions is None or not source:
+        return {}
+    found = next(islice(positions(), place.last // 2, None), None)
+    line, last, first, end = found or (None, None, None, None)
+    if line != place.line or first is None or end is None:
+        return {}
+    octets = source.encode()
+    begin = len(octets[:first].decode(errors="replace"))
+    if line != last:
+        return {"column": begin + 1, "end_line": last}
+    failed = octets[first:end].decode(errors="replace")
+    return {"column": begin + 1, "end_column": begin + 1 + len(failed), "failed": shorten(failed, _LINE)}
+
+
+def _row_text(row: Reply) -> str:
+    lines = [f"{row['number']}: {row['call']} at {row['file']}:{row['line']}"]
+    source, failed = str(row["source"]), str(row.get("failed", ""))
+    if source:
+        lines.append(f"     {source}")
+    if failed and failed != source:
+        lines.append(f"     here: {failed}")
+    names: list[str] = row["locals"]  # type: ignore[assignment]  # a row of ours
+    # Of a library's frame, a name can be asked for; to list them all would bury the user's own.
+    if names and row["own"]:
+        more = f" and {row['more_locals']} more" if "more_locals" in row else ""
+        lines.append(f"     locals: {', '.join(names)}{more}")
+    return "\n".join(lines)
+
+
+def tell_locals(session: Session, request: Request) -> Reply:
+    """List the locals of a frame, printed by their structure."""
+    moment = kept(session)
+    number: Any = request.get("frame", 0)
+    place = moment.place(number)
+    found = moment.names(number)
+    page, rows = Page(), []
+    page.add(
+        f"{number}: {call_text(place.frame)} at {shown_file(place.frame.f_code.co_filename)}:{place.line}"
+    )
+    for name, value in islice(found.items(), _LOCALS):
+        row = {"name": name, "value": preview(value, _VALUE), "type": class_name(type(value))}
+        rows.append(row)
+        page.add(f"{name} = {row['value']}  ({row['type']})")
+    if not found:
+        page.add("It has no locals.")
+    told = page.end("locals: evaluate a name in the frame to see it", more=max(len(found) - _LOCALS, 0))
+    return {"ok": True, "text": told, "data": {"frame": number, "locals": rows, "total": len(found)}}

@@ -1,0 +1,180 @@
+"""The tool that changes a part of a file: a text that is in it once, for another.
+
+A person sees the difference in the whole file and takes it hunk by hunk, as with propose_file_edit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gramercy.errors import WorkspaceError
+from gramercy.tools.definition import create_tool
+from gramercy.tools.tool import Edits
+from gramercy.toolsets import hunks, snippets
+from gramercy.toolsets.documents import lines
+from gramercy.toolsets.factory import flag, text, whole
+from gramercy.toolsets.workspace import encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gramercy.tools.tool import Tool
+    from gramercy.toolsets.documents import Document
+    from gramercy.toolsets.factory import Workshop
+    from gramercy.toolsets.workspace import Workspace
+
+# Numbers of the lines of a change in many places; the rest is counted.
+MOST_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a call would make of a file."""
+
+    document: Document
+    after: str
+
+    def difference(self, path: str) -> str:
+        """Show the change to a person."""
+        return hunks.diff(self.document.text, self.after, path)
+
+    def told(self, path: str) -> str:
+        """Tell in short where lines have changed, in the numbers that they have now."""
+        found = hunks.split(self.document.text, self.after)
+        moved, places = 0, []
+        for hunk in found:
+            first, last = hunk.start + moved + 1, hunk.start + moved + len(hunk.added)
+            places.append(f"{first}-{last}" if last > first else f"{first}")
+            moved += len(hunk.added) - len(hunk.removed)
+        removed, added = sum(len(h.removed) for h in found), sum(len(h.added) for h in found)
+        count = f"-{removed} +{added} line{'s' if max(removed, added) > 1 else ''}"
+        if len(places) == 1:
+            return f"Edited {path}:{places[0]} ({count})"
+        rest = f" and {len(places) - MOST_LINES} more" if len(places) > MOST_LINES else ""
+        return f"Edited {len(places)} places in {path} ({count}): {', '.join(places[:MOST_LINES])}{rest}"
+
+
+def editing_tool(  # noqa: PLR0913 - a tool is described by this many things
+    workspace: Workspace,
+    name: str,
+    description: str,
+    properties: dict[str, Any],
+    *,
+    change: Callable[[Mapping[str, Any]], Change],
+    narrowed: Callable[[Mapping[str, Any], str, str], dict[str, Any]],
+    required: Sequence[str],
+    hidden: tuple[str, ...],
+    **options: Any,
+) -> Tool:
+    """Make a dangerous tool that changes a part of the file under `path`.
+
+    `change` works out what a call would do, or refuses it; it is asked for the question to a person and
+    again when the call runs. `narrowed` writes the hunks that a person took as arguments of such a call, and
+    `hidden` are the arguments that the difference shows better.
+    """
+
+    def run(arguments: dict[str, Any]) -> str:
+        made = change(arguments)
+        workspace.write(arguments["path"], made.after, expected=made.document.digest)
+        return made.told(arguments["path"])
+
+    def texts(arguments: Mapping[str, Any]) -> tuple[str, str]:
+        made = change(arguments)
+        return made.document.text, made.after
+
+    return create_tool(
+        name,
+        description,
+        {
+            "type": "object",
+            "properties": properties,
+            "required": list(required),
+            "additionalProperties": False,
+        },
+        run,
+        safety_level="dangerous",
+        open_world=False,
+        target_state=lambda a: change(a).document.digest,
+        effect=lambda a: change(a).difference(a["path"]),
+        edits=Edits(texts, narrowed, hidden),
+        **options,
+    )
+
+
+def edit_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
+    """Make the tool that puts one text for another."""
+    del workshop
+    return [_edit_file(workspace)]
+
+
+def _edit_file(workspace: Workspace) -> Tool:
+    return editing_tool(
+        workspace,
+        "edit_file",
+        "Change a part of a file: put new in place of old, which must be in the file exactly once. Use it "
+        "for every change of an existing file. A person sees the difference and decides hunk by hunk.",
+        {
+            "path": text("Path of the file, relative to the project directory"),
+            "old": text(
+                "Text to replace, exactly as in the file, with as many lines as make it the only one"
+            ),
+            "new": text("Text in its place"),
+            "near_line": whole("Of several places the one nearest to this line", minimum=1),
+            "all": flag("Replace it everywhere", default=False),
+            "description": text("What the change is for"),
+        },
+        change=lambda a: _change(workspace, a),
+        narrowed=_narrowed,
+        required=["path", "old", "new"],
+        hidden=("old", "new"),
+        title="Edit a part of a file",
+        categories=["filesystem"],
+    )
+
+
+def _change(workspace: Workspace, arguments: Mapping[str, Any]) -> Change:
+    path, old, new = arguments["path"], arguments["old"], arguments["new"]
+    if not old:
+        raise WorkspaceError(
+            "old is empty: give the text to replace. A new file, or all of a file, is written with write_file"
+        )
+    workspace.state(path)
+    document = workspace.read(path)
+    old, new = document.script.shown(old), document.script.shown(new)
+    if old == new:
+        raise WorkspaceError("old and new are the same: nothing would change")
+    after = snippets.replaced(document.text, _places(document, old, arguments), new)
+    encoded(document.script, after, path)
+    return Change(document, after)
+
+
+def _places(document: Document, old: str, arguments: Mapping[str, Any]) -> list[snippets.Match]:
+    """Return the places to change: one, or all when that is asked for."""
+    found = snippets.matches(document.text, old)
+    if not found:
+        raise WorkspaceError(f"old is not in {document.name}. {snippets.closest(document.text, old)}")
+    near = arguments.get("near_line")
+    if near is not None and len(found) > 1:
+        found.sort(key=lambda place: abs(place.line - near))
+        is_clear = abs(found[0].line - near) < abs(found[1].line - near)
+        found = found[:1] if is_clear else sorted(found, key=lambda place: place.start)
+    if len(found) > 1 and not arguments.get("all"):
+        raise WorkspaceError(
+            f"old is in {document.name} {len(found)} times: give more of the lines around it, near_line, or "
+            f"all true to change every one.\n{snippets.places_listed(document.text, found)}"
+        )
+    return found
+
+
+def _narrowed(arguments: Mapping[str, Any], before: str, after: str) -> dict[str, Any]:
+    """Write a part of a change as a call: whole lines from the first that changes to the last."""
+    found, every, changed = hunks.split(before, after), lines(before), lines(after)
+    first, last = found[0].start, found[-1].start + len(found[-1].removed)
+    if first == last:
+        # Lines that are only added need one beside them to be put to.
+        first, last = (first - 1, last) if first else (first, last + 1)
+    rest = len(every) - last
+    kept = {name: arguments[name] for name in ("path", "description") if name in arguments}
+    old, new = "".join(every[first:last]), "".join(changed[first : len(changed) - rest])
+    return {**kept, "old": old, "new": new, "near_line": first + 1}
