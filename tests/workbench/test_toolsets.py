@@ -19,6 +19,7 @@ MOST_TOOLS, MOST_TOKENS = 26, 4_500
 # No tokenizer is needed for a bound: English text and JSON of schemas have 4 to 4.6 characters in a token.
 CHARACTERS_IN_A_TOKEN = 4
 EVALUATING = {"evaluate-lisp", "evaluate-python", "eval_form", "compile_form", "load-system", "run_tests"}
+EVALUATING |= {"eval_in_frame", "invoke_restart"}
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 READS = (True, False, True, False)
 
@@ -122,6 +123,8 @@ CONFINED = {
     "compile_form": (False, True, False, False),
     "load-system": (False, True, False, False),
     "run_tests": (False, True, False, False),
+    "eval_in_frame": (False, True, False, False),
+    "invoke_restart": (False, True, False, False),
     "macroexpand_form": (False, False, True, False),
     "preview_form": (False, False, True, False),
     "checkpoint_image": (False, False, True, False),

@@ -30,7 +30,7 @@ def error_tools(workshop: Workshop, _workspace: Workspace | None = None) -> list
 def _frames(workshop: Workshop) -> Tool:
     return workshop.make(
         "error_frames",
-        "Look at the stack that an error has left: its restarts, and its frames with their source lines; with "
+        "Look at the stack that an error has left: restarts, and frames with their source lines; with "
         "frame, the variables of that one. Runs no code.",
         {
             "frame": whole("Number of a frame, to see its variables", minimum=0),
