@@ -61,7 +61,10 @@ def test_the_default_list_is_small(images):
 def test_the_default_list_has_one_tool_for_one_job():
     """evaluate-lisp and eval_form do the same."""
     tools = listed()
-    assert set(tools) & EVALUATING == {"evaluate-lisp", "load-system", "run_tests"}
+    assert set(tools) & EVALUATING == {
+        *("evaluate-lisp", "load-system", "run_tests"),
+        *("eval_in_frame", "invoke_restart"),
+    }
     taken = {name for tool in tools.values() for name in tool["inputSchema"]["properties"]}
     assert not taken & {"form", "handle"}
 

@@ -88,12 +88,7 @@ def _restart(workshop: Workshop) -> Tool:
         ),
         {
             "restart": text("Number or name of the restart", minLength=1),
-            "arguments": {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "Code for each argument that it takes",
-                "default": [],
-            },
+            "arguments": text("Code for what it takes: one form for each argument", default=""),
             "moment": MOMENT,
         },
         required=["restart"],
@@ -104,7 +99,8 @@ def _restart(workshop: Workshop) -> Tool:
 
 
 def _chosen(arguments: dict[str, Any]) -> tuple[str, list[str]]:
-    return arguments["restart"].strip(), arguments.get("arguments", [])
+    forms = arguments.get("arguments", "")
+    return arguments["restart"].strip(), [forms] if forms.strip() else []
 
 
 def _look(image: Image, arguments: dict[str, Any]) -> Any:

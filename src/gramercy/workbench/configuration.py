@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from gramercy.images.environment import Environment, Files, Network
+from gramercy.images.environment import DEFAULT_DEBUG, Environment, Files, Network
 from gramercy.workbench.settings import SPELLINGS, Settings, read_settings
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def read_configuration(project: str | Path, told: Settings | None = None) -> Con
         publish=joined.publish or (),
         network=joined.network or Network.NONE,
         files=joined.files or Files.WRITE,
+        debug=DEFAULT_DEBUG if joined.debug is None else joined.debug,
         notes=tuple(remark if remark.endswith("?") else f"{remark}." for remark in reading.remarks),
     )
     timeout = joined.timeout or DEFAULT_TIMEOUT
@@ -216,6 +217,7 @@ def _over(nearer: Settings, farther: Settings) -> Settings:
         publish=farther.publish if nearer.publish is None else nearer.publish,
         network=nearer.network or farther.network,
         files=nearer.files or farther.files,
+        debug=farther.debug if nearer.debug is None else nearer.debug,
         image=nearer.image or farther.image,
     )
 

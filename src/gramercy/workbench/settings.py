@@ -14,7 +14,7 @@ import msgspec
 
 from gramercy.errors import ImageError, InvalidSettingError
 from gramercy.gram.suggestion import suggest
-from gramercy.images.environment import LANGUAGES, Files, Network, PublishedPort
+from gramercy.images.environment import LANGUAGES, MOST_DEBUG, Files, Network, PublishedPort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -43,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True):
     publish: tuple[PublishedPort, ...] | None = None
     network: Network | None = None
     files: Files | None = None
+    debug: int | None = None
     image: tuple[str, ...] = ()
 
 
@@ -197,6 +198,12 @@ def _files(value: object, _base: Path) -> Files:
         raise InvalidSettingError(f"must be one of {', '.join(Files)}") from None
 
 
+def _debug(value: object, _base: Path) -> int:
+    if type(value) is not int or not 0 <= value <= MOST_DEBUG:
+        raise InvalidSettingError(f"must be a whole number from 0 to {MOST_DEBUG}")
+    return value
+
+
 def _images(value: object, _base: Path) -> tuple[str, ...]:
     words = tuple(map(_text, value if isinstance(value, list) else [value]))
     try:
@@ -217,5 +224,6 @@ READERS: dict[str, Callable[[Any, Path], Any]] = {
     "publish": _ports,
     "network": _network,
     "files": _files,
+    "debug": _debug,
     "image": _images,
 }

@@ -95,7 +95,7 @@ of it. There is one for an evaluation: a cleanup form that fails while this proc
   "Return the frame NUMBER of the stack that stands, or refuse it."
   (let ((frames (standing-frames)))
     (unless frames (refuse "NO-FRAME" "There are no frames: nothing of the code ran."))
-    (or (and (typep number 'index) (nth number frames))
+    (or (and (< -1 number (length frames)) (nth number frames))
         (refuse "NO-FRAME" (format nil "There is no frame ~a: there are 0 to ~d." (plain-text number 20)
                                    (1- (length frames)))))))
 
@@ -423,9 +423,11 @@ and the frames that lead from here to the code tell nothing."
   (let* ((choice (find-choice (getf request :restart)))
          (texts (getf request :arguments)))
     (unless (every #'stringp texts) (malformed "arguments must be a list of strings"))
-    (check-arguments choice (length texts))
+    (unless texts (check-arguments choice 0))
     (multiple-value-bind (arguments there) (if texts (restart-arguments texts request) (values '() t))
-      (when there (go-on request choice arguments)))))
+      (when there
+        (check-arguments choice (length arguments))
+        (go-on request choice arguments)))))
 
 (defun go-on (request choice arguments)
   "Go on with CHOICE and ARGUMENTS: the evaluation that stands is finished, and replied to as REQUEST."
