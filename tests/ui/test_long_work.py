@@ -131,7 +131,7 @@ def test_tab_at_the_beginning_of_a_line_indents(prompt, language):
 def test_an_image_that_does_not_answer_has_no_names_and_nobody_waits_for_it(language, tmp_path):
     """The prompt comes first: a process that stands still answers again when it goes on."""
     image = open_image(language, project=tmp_path)
-    completer = Completer(image, language, lambda: "CL-USER")
+    completer = Completer(image, tmp_path)
     assert completer("prin", 0) is not None
     live = image.processes()["live"]
     os.kill(live, signal.SIGSTOP)

@@ -20,6 +20,7 @@ MOST_TOOLS, MOST_TOKENS = 26, 4_500
 CHARACTERS_IN_A_TOKEN = 4
 EVALUATING = {"evaluate-lisp", "evaluate-python", "eval_form", "compile_form", "load-system", "run_tests"}
 EVALUATING |= {"eval_in_frame", "invoke_restart"}
+EVALUATING |= {"load_file"}
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 READS = (True, False, True, False)
 
@@ -128,6 +129,7 @@ CONFINED = {
     "run_tests": (False, True, False, False),
     "eval_in_frame": (False, True, False, False),
     "invoke_restart": (False, True, False, False),
+    "install_packages": (False, True, False, True),
     "macroexpand_form": (False, False, True, False),
     "preview_form": (False, False, True, False),
     "checkpoint_image": (False, False, True, False),
@@ -137,6 +139,8 @@ CONFINED = {
     "write_file": (False, True, True, False),
     "propose_file_edit": (False, True, True, False),
     "edit_file": (False, True, False, False),
+    "edit_definition": (False, True, False, False),
+    "load_file": (False, True, False, False),
     "open_image": (False, False, False, False),
     "close_image": (False, True, True, False),
 }
@@ -171,7 +175,8 @@ def test_evaluated_code_that_can_reach_others_is_an_open_world(options):
     """Derived from the confinement of the image."""
     tools = listed(*TOOLSETS, **options)
     reaching = {name for name, tool in tools.items() if tool["annotations"]["openWorldHint"]}
-    assert reaching == EVALUATING | {"macroexpand_form", "undo_last"}
+    more = {"macroexpand_form", "undo_last", "edit_definition", "install_packages"}
+    assert reaching == EVALUATING | more
 
 
 def test_where_only_landlock_works_the_sockets_of_local_servers_are_in_reach(monkeypatch):

@@ -21,6 +21,7 @@ from . import (
     operations,
     places,
     references,
+    sourcing,
     systems,
     testing,
 )
@@ -65,6 +66,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "macroexpand": operations.expand,
     "inspect": objects.inspect_object,
     "print_value": objects.print_value,
+    "find_definition": sourcing.find_definition,
     "frames": moments.tell_frames,
     "locals": moments.tell_locals,
     "eval_in_frame": frame_code.evaluate_in_frame,

@@ -104,7 +104,7 @@ def _debug(image: LiveImage, project: str) -> None:
     from gramercy.ui.cli.session import at_terminal
 
     tell("the image is as the error left it: :help lists the commands, Ctrl-D leaves")
-    at_terminal(image, image_registry(image, image.language, project))
+    at_terminal(image, image_registry(image, image.language, project), project)
 
 
 def _save(image: LiveImage, path: str, reply: Reply) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import sys
 from collections import deque
@@ -22,7 +21,7 @@ from gramercy.ui.cli.main import may_color
 from gramercy.ui.cli.terminal import in_background
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from gramercy.images.base import Answer
@@ -37,10 +36,14 @@ MOST_HISTORY = 1_000
 PREVIEW = ":preview"
 # A Tab key that does nothing for longer seems broken.
 COMPLETION_SECONDS = 0.5
-# When there are more, a part of them would be completed to what only that part has in common.
-MOST_NAMES = 1000
-DELIMITERS = {"sbcl": " \t\n()'`,\";#|\\", "python": " \t\n()[]{}=+-*/%&|^~<>,;@!\"'\\"}
-_LISP_NAME = re.compile(r"(?:([^:]+)(::?))?([^:]+)")
+# As many as an image gives, which reads so much of the code before the cursor.
+MOST_NAMES = 100
+MOST_READ = 4_000
+# Commands that take a path: of a saved state in the directory where the person is, else in the project.
+OF_STATES = (":save", ":restore")
+OF_FILES = (*OF_STATES, ":load", ":edit", ":files")
+# Quotes are not among them: the line editor would close them after what is completed, 'foo as well.
+DELIMITERS = {"sbcl": " \t\n()`,;#|\\", "python": " \t\n()[]{}=+-*/%&|^~<>,;@!\\"}
 
 
 class Entries:
@@ -58,9 +61,12 @@ class Entries:
         self._waiting: deque[str] = deque()
         self._is_pasted = False
         self._is_over = False
+        # What there is of the entry that is being read, with its line ends.
+        self.begun = ""
 
     def read(self, prompt: str = "") -> str:
         """Return the next command or whole form."""
+        self.begun = ""
         first = self._next(prompt)
         if not first.strip() or (first.startswith(":") and not first.startswith(f"{PREVIEW} ")):
             return first
@@ -74,6 +80,7 @@ class Entries:
         form, lines, size = new_form(self._language), [first], len(first)
         form.feed(first.removeprefix(f"{PREVIEW} "))
         while not self._is_whole(form):
+            self.begun = "\n".join([*lines, ""]).removeprefix(f"{PREVIEW} ")
             try:
                 line = self._next(" " * len(prompt))
             except EOFError:
@@ -168,53 +175,103 @@ def _history_file(language: str) -> Path:
 
 
 class Completer:
-    """What readline asks: the first, second, … way to complete a text, until there is none."""
+    """What readline asks: the first, second, … way to complete a text, until there is none.
 
-    def __init__(self, image: LiveImage, language: str, package: Callable[[], str]) -> None:
+    Names come from the image, which runs no code for them; files inside of strings and after some commands
+    come from the project, the commands themselves from the session.
+    """
+
+    def __init__(self, image: LiveImage, project: Path, commands: Sequence[str] = ()) -> None:
         self._image = image
-        self._package = package
-        self._complete = self._lisp if language == "sbcl" else self._python
+        self._project = project
+        self._commands = commands
         self._asked: Future[Answer] | None = None
         self._found: list[str] = []
+        # The lines of the entry before the one that is being typed.
+        self.begun: Callable[[], str] = str
 
     def __call__(self, text: str, state: int) -> str | None:
-        """Return one way to complete a text; where there is none yet, the key indents."""
+        """Return one way to complete a text; at the beginning of a line, the key indents."""
         if state == 0:
-            self._found = sorted(set(self._complete(text))) if text else ["\t"]
+            line = _before_cursor() or text
+            self._found = sorted(set(self._ways(line, text))) if line.strip() else ["\t"]
         return self._found[state] if state < len(self._found) else None
 
-    def _python(self, text: str) -> list[str]:
-        module, dot, start = text.rpartition(".")
-        places = [module] if dot else ["__main__", "builtins"]
-        names = [
-            entry["name"].rpartition(".")[2] for place in places for entry in self._entries(start, place)
-        ]
-        return [f"{module}{dot}{name}" for name in names if name.startswith(start)]
+    def _ways(self, line: str, text: str) -> list[str]:
+        begun = self.begun()
+        if line.startswith(":") and not begun:
+            word, space, rest = line.partition(" ")
+            if not space:
+                return [name for name in self._commands if name.startswith(word)]
+            if word in OF_FILES:
+                place = Path() if word in OF_STATES else self._project
+                return self._tails(line, len(word) + 1, files_from(place, rest), text)
+            line = rest
+        code = f"{begun}{line}"[-MOST_READ:]
+        start = string_start(code, self._image.language)
+        if start is not None:
+            return self._tails(code, start, files_from(self._project, code[start:]), text)
+        data = self._answer(code)
+        names = [match["name"] for match in data.get("matches", [])]
+        found = self._tails(code, data.get("start", 0), names, text)
+        # What only the listed ones have in common must not be taken for what was meant.
+        return found if data.get("total", 0) <= len(names) else [*found, f"{text}…"]
 
-    def _lisp(self, text: str) -> list[str]:
-        parts = _LISP_NAME.fullmatch(text)
-        if parts is None:
-            return []
-        package, colons, start = parts[1] or "", parts[2] or "", parts[3]
-        names = [entry["name"] for entry in self._entries(start, package or self._package())]
-        if package:
-            # Only an own symbol is named with its package, and only an external one with a single colon.
-            names = [name for name in names if colons in name and (colons == "::" or "::" not in name)]
-        leaves = [name.rpartition(":")[2] for name in names]
-        leaves = leaves if start != start.lower() else [leaf.lower() for leaf in leaves]
-        return [f"{package}{colons}{leaf}" for leaf in leaves if leaf.startswith(start)]
+    @staticmethod
+    def _tails(code: str, start: int, names: list[str], text: str) -> list[str]:
+        """Return the code with each name from a place on, without what stands before the editor's word."""
+        return [f"{code[:start]}{name}"[len(code) - len(text) :] for name in names]
 
-    def _entries(self, pattern: str, place: str) -> list[dict[str, Any]]:
+    def _answer(self, code: str) -> dict[str, Any]:
         if self._asked is not None and not self._asked.done():
-            return []
-        details = {"pattern": pattern, "package": place, "limit": MOST_NAMES}
-        self._asked = in_background(lambda: self._image.ask("apropos", **details))
+            return {}
+        self._asked = in_background(lambda: self._image.ask("complete", text=code, limit=MOST_NAMES))
         try:
-            data = self._asked.result(COMPLETION_SECONDS).data
+            return self._asked.result(COMPLETION_SECONDS).data
         except (TimeoutError, GramercyError):
-            return []
-        entries: list[dict[str, Any]] = data.get("matches", data.get("symbols", []))
-        return entries if data.get("total", 0) <= len(entries) else []
+            return {}
+
+
+def _before_cursor() -> str:
+    readline = sys.modules.get("readline")
+    return readline.get_line_buffer()[: readline.get_endidx()] if readline else ""
+
+
+def string_start(code: str, language: str) -> int | None:
+    """Return where the text of a string begins that the code ends inside of."""
+    quotes, comment = ('"', ";") if language == "sbcl" else ("\"'", "#")
+    place, start, quote = 0, 0, ""
+    while place < len(code):
+        here = code[place]
+        if here == "\\":
+            place += 1
+        elif quote:
+            quote = "" if here == quote else quote
+        elif here in quotes:
+            quote, start = here, place + 1
+        elif here == comment:
+            place = code.find("\n", place)
+            if place < 0:
+                return None
+        place += 1
+    return start if quote else None
+
+
+def files_from(directory: Path, typed: str) -> list[str]:
+    """Return the paths that begin as typed; directories end in /, and one that is alone is gone into."""
+    above, _, start = typed.rpartition("/")
+    place = directory / Path(f"{above}/" if "/" in typed else "").expanduser()
+    try:
+        with os.scandir(place) as entries:
+            names = [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries]
+    except (OSError, ValueError):
+        return []
+    fitting = [name for name in names if name.startswith(start) and name.isprintable()]
+    before = typed[: len(typed) - len(start)]
+    found = [f"{before}{name}" for name in fitting if start or not name.startswith(".")]
+    if len(found) == 1 and found[0].endswith("/"):
+        return files_from(directory, found[0]) or found
+    return found
 
 
 def offer_names(completer: Completer, language: str) -> None:
