@@ -122,6 +122,7 @@ WITH-CHANGES it is over; else what it has defined is told by the evaluation that
     (put-string (display-package-name *current-package*))
     (put-changes changes)
     (put-objects (evaluation-last-values evaluation) (evaluation-cuts evaluation))
+    (put-displays (evaluation-displays evaluation))
     (put-notes (evaluation-notes evaluation))
     (put-effects)
     (put-truncated evaluation (length changes))
