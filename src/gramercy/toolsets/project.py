@@ -38,6 +38,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("installing", "installing_tools", "install_packages"),
     Family("saved_states", "saved_state_tools", "save_state restore_state"),
     # The moment of an error.
+    Family("errors", "error_tools", "error_frames eval_in_frame invoke_restart"),
     # Time and memory.
 )
 
