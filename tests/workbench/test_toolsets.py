@@ -18,7 +18,7 @@ from gramercy.workbench.serving import DEFAULT_TOOLSETS, HABITS, TOOLSETS, Servi
 MOST_TOOLS, MOST_TOKENS = 26, 4_500
 # No tokenizer is needed for a bound: English text and JSON of schemas have 4 to 4.6 characters in a token.
 CHARACTERS_IN_A_TOKEN = 4
-EVALUATING = {"evaluate-lisp", "evaluate-python", "eval_form", "compile_form", "load-system"}
+EVALUATING = {"evaluate-lisp", "evaluate-python", "eval_form", "compile_form", "load-system", "run_tests"}
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 READS = (True, False, True, False)
 
@@ -60,7 +60,7 @@ def test_the_default_list_is_small(images):
 def test_the_default_list_has_one_tool_for_one_job():
     """evaluate-lisp and eval_form do the same."""
     tools = listed()
-    assert set(tools) & EVALUATING == {"evaluate-lisp", "load-system"}
+    assert set(tools) & EVALUATING == {"evaluate-lisp", "load-system", "run_tests"}
     taken = {name for tool in tools.values() for name in tool["inputSchema"]["properties"]}
     assert not taken & {"form", "handle"}
 
@@ -121,6 +121,7 @@ CONFINED = {
     "eval_form": (False, True, False, False),
     "compile_form": (False, True, False, False),
     "load-system": (False, True, False, False),
+    "run_tests": (False, True, False, False),
     "macroexpand_form": (False, False, True, False),
     "preview_form": (False, False, True, False),
     "checkpoint_image": (False, False, True, False),
@@ -130,6 +131,7 @@ CONFINED = {
     "write_file": (False, True, True, False),
     "propose_file_edit": (False, True, True, False),
     "edit_file": (False, True, False, False),
+    "edit_definition": (False, True, False, False),
     "open_image": (False, False, False, False),
     "close_image": (False, True, True, False),
 }

@@ -29,8 +29,12 @@ FAMILIES: tuple[Family, ...] = (
     # Files: list, search, edit.
     Family("editing", "edit_tools", "edit_file"),
     # Definitions in files: edit, check, load.
+    Family("forms", "form_tools", "edit_definition"),
+    Family("checking", "checking_tools", "check_syntax"),
     # Definitions in the image: find, document, describe.
+    Family("looking", "looking_tools", "find_definition"),
     # Tests, packages and states.
+    Family("running_tests", "running_test_tools", "run_tests"),
     # The moment of an error.
     # Time and memory.
 )

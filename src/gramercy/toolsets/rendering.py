@@ -44,6 +44,8 @@ MOST_OBJECTS = 8
 # They share one descriptor: which of them wrote a line, and during which call, cannot be told.
 LOG_HEADING = "[output of threads, C code and other processes]"
 NO_VALUES = "=> ; No values"
+# Of a language in which statements are no expressions.
+NO_VALUE = "[ok, no value]"
 STREAMS = ("stdout", "stderr")
 # Each of the two lists of a preview: definitions that it would change, and effects.
 MOST_CHANGES = 1_200
@@ -197,7 +199,9 @@ def hint(name: str, can_read_on: bool) -> str:  # noqa: FBT001 - the one questio
 def whole_values(reply: Reply) -> str:
     """Write the values of the last form, one line each, as far as the image has printed them."""
     values = reply.values
-    return "=> " + "\n=> ".join(values) if values else NO_VALUES
+    if not values:
+        return NO_VALUE if reply.statement else NO_VALUES
+    return "=> " + "\n=> ".join(values)
 
 
 def values_text(reply: Reply, most: int, *, can_read_on: bool) -> str:
@@ -214,12 +218,12 @@ def values_text(reply: Reply, most: int, *, can_read_on: bool) -> str:
             more = hint("values", can_read_on).format(offset=before)
             return "\n".join([*texts, f"… [{len(reply.values) - number} more values; {more}]"])
         before += len("=> ")
-        texts.append(f"=> {_value_text(reply, number, left, hint('values', can_read_on), before)}")
+        texts.append(f"=> {value_text(reply, number, left, hint('values', can_read_on), before)}")
         before += len(value) + 1
     return "\n".join(texts)
 
 
-def _value_text(reply: Reply, number: int, most: int, more: str, before: int) -> str:
+def value_text(reply: Reply, number: int, most: int, more: str, before: int) -> str:
     """Write one value within a limit; `before` is where it begins in the text of all."""
     value = reply.values[number]
     total = reply.lengths[number] if number < len(reply.lengths) else None

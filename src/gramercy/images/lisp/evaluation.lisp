@@ -205,7 +205,7 @@
 (defun make-request-evaluation (request with-notes)
   "Return the evaluation that REQUEST asks for."
   (let ((text (coerce (request-text request :code) 'simple-string)))
-    (make-evaluation :source (make-source :text text :with-notes with-notes)
+    (make-evaluation :source (setf *latest-source* (make-source :text text :with-notes with-notes))
                      :value-limit (min (request-count request :value-limit +default-value-limit+)
                                        (ash +largest-frame+ -2))
                      :pure (pure-text-p text)

@@ -231,7 +231,7 @@ def _not_defined(name: str, package: str, elsewhere: list[str]) -> str:
         return (
             f"name '{name}' is not defined in {package}, but there is {', '.join(elsewhere[:_NEAR])}{rest}."
         )
-    return f"name '{name}' is not defined in {package}."
+    return f"name '{name[:100]}' is not defined in {package}."
 
 
 def _members(thing: object) -> Iterable[str]:
