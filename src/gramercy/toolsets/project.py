@@ -37,6 +37,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("running_tests", "running_test_tools", "run_tests"),
     # The moment of an error.
     # Time and memory.
+    Family("profiling", "profiling_tools", "profile_form"),
 )
 
 

@@ -122,6 +122,7 @@
     (put-changes changes)
     (put-objects (evaluation-last-values evaluation) (evaluation-cuts evaluation))
     (put-notes (evaluation-notes evaluation))
+    (when *profile* (put-more-members (list "profile" (profile-members *profile*))))
     (put-effects)
     (put-truncated evaluation (length changes))
     (when (evaluation-unchanged-p evaluation) (put-ascii ",\"unchanged\":true"))

@@ -65,9 +65,9 @@ class Probe:
             if self._on_collection in gc.callbacks:
                 gc.callbacks.remove(self._on_collection)
             self.facts.update(
-                seconds=seconds,
-                cpu_seconds=used,
-                gc_seconds=self._collected,
+                microseconds=_whole(seconds),
+                cpu_microseconds=_whole(used),
+                gc_microseconds=_whole(self._collected),
                 collections=self._collections,
                 grown_bytes=int(str(state()["heap_bytes"])) - int(str(before)),
             )
@@ -137,13 +137,13 @@ class Samples(Probe):
 
     def _line_rows(self) -> list[Reply]:
         return [
-            {"share": count / self._count, "name": code.co_qualname, **_place(code.co_filename, line)}
+            {"count": count, "name": code.co_qualname, **_place(code.co_filename, line)}
             for (code, line), count in _largest(self._lines)
         ]
 
     def _function_rows(self) -> list[Reply]:
         return [
-            {"self": self._own.get(code, 0) / self._count, "total": total / self._count, **_function(code)}
+            {"self": self._own.get(code, 0), "total": total, **_function(code)}
             for code, total in _largest(
                 {code: (self._own.get(code, 0), total) for code, total in self._total.items()}, whole=True
             )
@@ -172,8 +172,8 @@ class Calls(Probe):
         self.facts["functions"] = [
             {
                 "calls": entry.callcount,
-                "self_seconds": entry.inlinetime,
-                "total_seconds": entry.totaltime,
+                "self": _whole(entry.inlinetime),
+                "total": _whole(entry.totaltime),
                 **(
                     _function(entry.code)
                     if type(entry.code) is CodeType
@@ -261,6 +261,11 @@ def _largest(counts: dict[Any, Any], *, whole: bool = False) -> list[tuple[Any, 
     """Return the largest counts first; of pairs the second, ordered by the first."""
     ordered = sorted(counts.items(), key=lambda item: item[1], reverse=True)[:_ROWS]
     return [(key, value[1]) for key, value in ordered] if whole else ordered
+
+
+def _whole(seconds: float) -> int:
+    """Return the seconds in microseconds, as both image programs tell them."""
+    return int(seconds * 1_000_000)
 
 
 def _is_users(file: str) -> bool:
