@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 from textwrap import dedent
@@ -10,6 +11,9 @@ import pytest
 
 from gramercy.images.environment import Environment
 from gramercy.images.opening import open_image
+from gramercy.images.suites import WantedTests
+from gramercy.toolsets.factory import SingleImage, Workshop
+from gramercy.toolsets.running_tests import running_test_tools
 from gramercy.toolsets.workspace import Workspace
 from tests.toolsets.conftest import SANDBOX, Desk
 
@@ -165,7 +169,7 @@ def test_fiveam_counts_and_failures_with_place_and_output(desk_on):
     answer = desk.text("run_tests")
     assert answer.startswith("2 failed, 1 passed, 2 skipped (4 checks) in ")
     assert "(fiveam, a copy of the image)" in answer
-    assert "FAILED sums/tests::adds-wrongly\ntests.lisp:6\n(= 4 (add 1 2))" in answer
+    assert "FAILED sums/tests::adds-wrongly\ntests.lisp:6\n(= 4 (sums:add 1 2))" in answer
     assert "(ADD 1 2) evaluated to 3 which is not = to 4" in answer
     assert "[printed]\nabout to add" in answer
     assert "DIVISION-BY-ZERO" in answer
@@ -183,3 +187,120 @@ def test_fiveam_tests_what_the_image_defines(desk_on):
     assert desk.text("run_tests", last_failed=True).startswith("1 passed (1 check) in ")
     assert desk.text("run_tests", what="adds-wrongly", in_image=False).startswith("1 failed (1 check) in ")
     assert "NIL" in desk.text("evaluate-lisp", code='(find-package "FIVEAM")')
+
+
+# ---- early ends
+
+
+HANGING = {
+    "python": {
+        "tests/test_long.py": """
+            import os
+            import time
+
+
+            def test_fine():
+                assert True
+
+
+            def test_wrong():
+                print("a" * 50_000_000)
+                assert False
+
+
+            def test_hangs():
+                while not os.path.exists("go-on"):
+                    time.sleep(0.05)
+                os._exit(7)
+
+
+            def test_after():
+                assert True
+            """
+    },
+    "sbcl": {
+        "long.asd": """
+            (defsystem "long" :depends-on ("fiveam") :components ((:file "tests"))
+              :perform (test-op (o c) (symbol-call :fiveam :run! :long)))
+            """,
+        "tests.lisp": """
+            (defpackage #:long (:use #:cl #:fiveam))
+            (in-package #:long)
+            (def-suite* :long)
+            (test test-fine (is (= 1 1)))
+            (test test-wrong
+              (let ((line (make-string 100000 :initial-element #\\a)))
+                (dotimes (i 500) (write-string line)))
+              (is (= 1 2)))
+            (test test-hangs
+              (loop until (probe-file "go-on") do (sleep 0.05))
+              (sb-ext:exit :code 7 :abort t))
+            (test test-after (is (= 1 1)))
+            """,
+    },
+}
+
+
+@pytest.fixture(params=["python", "sbcl"])
+def hanging(request, desk_on):
+    """Return a desk on a project one of whose tests prints 50 MB, and one hangs or ends the process."""
+    return desk_on(request.param, HANGING[request.param])
+
+
+def tool_of(desk):
+    """Return the tool as a server has it whose callers may choose a timeout."""
+    return running_test_tools(Workshop(SingleImage(desk.image), 600.0), desk.workspace)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.contract("day.runs.early-end")
+def test_a_test_that_hangs_is_named_and_what_came_before_is_told(hanging):
+    """The timeout interrupts as in an evaluation; 50 MB of printing are bounded."""
+    # Time to load fiveam, and to find the tests.
+    answer = tool_of(hanging).handler({"timeout": 8.0})
+    assert answer.startswith("1 failed, 1 passed")
+    assert "[TIMEOUT] The evaluation did not finish within 8 s" in answer
+    assert "test" in answer.split("It ended in ")[1].split(".")[0]
+    assert "hangs" in answer.split("It ended in ")[1].splitlines()[0]
+    assert "2 of 4 tests have no result" in answer
+    assert len(answer) < 8_000
+    assert "characters before this" in answer or answer.count("a") < 5_000
+    assert hanging.evaluate("(+ 1 2)", "1 + 2").startswith("=> 3")
+
+
+@pytest.mark.contract("day.runs.early-end")
+def test_a_test_that_ends_the_process_is_named_with_its_status(hanging, project):
+    """The events before the death have come; the live image does not notice."""
+    hanging.evaluate("(defvar *kept* 5)", "kept = 5")
+    (project / "go-on").touch()
+    answer = hanging.text("run_tests")
+    assert answer.startswith("1 failed, 1 passed")
+    assert "its code ended it with status 7" in answer
+    assert "hangs" in answer.split("It ended in ")[1].splitlines()[0]
+    assert hanging.evaluate("*kept*", "kept").startswith("=> 5")
+
+
+@pytest.mark.contract("day.runs.progress")
+def test_progress_is_told_and_a_cancelled_run_ends(hanging):
+    """Each report says how far the run is; to cancel is to interrupt, and the image goes on at once."""
+
+    async def run():
+        seen = []
+        hangs = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def watch(now):
+            seen.append((now.done, now.total, now.bad))
+            if "hangs" in now.current:
+                loop.call_soon_threadsafe(hangs.set)
+
+        task = asyncio.create_task(hanging.image.arun_tests(WantedTests(), watch=watch))
+        await asyncio.wait_for(hangs.wait(), 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return seen
+
+    seen = asyncio.run(run())
+    assert seen[-1] == (2, 4, 1)
+    assert hanging.evaluate("(+ 1 2)", "1 + 2").startswith("=> 3")

@@ -1,5 +1,7 @@
 """What the prompt and `eval` look like: on terminals with and without colours, and in pipes."""
 
+import json
+
 import pytest
 
 from gramercy.ui.cli.reading import files_from, string_start
@@ -285,3 +287,122 @@ def test_files_go_on_from_what_was_typed(tmp_path):
     assert files_from(tmp_path, ".h") == [".hidden"]
     assert files_from(tmp_path, "nowhere/x") == []
     assert files_from(tmp_path, "\0/") == []
+
+
+NESTED = "def grow(plant):\n    height = len(plant) * 2\n    return height / 0\n\ngrow('rose')\n"
+
+
+@pytest.mark.contract("day.prompt.moment")
+def test_the_stack_of_an_error_is_looked_at(gramercy):
+    typed = f"{NESTED}:frames\n:locals\n:locals 1\n:in 0 height + 1\n:in 0 nosuch\n"
+    done = gramercy("repl", "--language", "python", stdin=typed)
+    for told in ("0: grow(plant='rose')", "return height / 0", "height = 8", "=> 9\n"):
+        assert told in done.stdout
+    assert "NameError" in done.stderr
+
+
+def test_python_says_that_it_has_no_restarts(gramercy):
+    done = gramercy("repl", "--language", "python", stdin=f"{NESTED}:restart\n")
+    assert "Python has no restarts" in done.stdout
+    done = gramercy("repl", "--language", "python", stdin=f"{NESTED}:restart 1\n")
+    assert "Python has no restarts" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (":frames\n", "No moment of an error is kept"),
+        (":locals x\n", "needs the number of a frame"),
+        (":in 0\n", "needs the number of a frame and code"),
+        (":in\n", "needs a frame and code"),
+        (":edit\n", "needs a terminal"),
+        (":load\n", "needs a file"),
+    ],
+)
+def test_commands_that_cannot_be_done_say_why(gramercy, typed, told):
+    done = gramercy("repl", "--language", "python", stdin=typed)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert told in done.stderr
+
+
+@pytest.fixture
+def editor(tmp_path):
+    """Write an editor that replaces a word; return what names it."""
+    program = tmp_path / "editor"
+    program.write_text('#!/bin/sh\nsed -i "s/rose/fern/" "$1"\n')
+    program.chmod(0o755)
+    return {"EDITOR": str(program), "VISUAL": str(program)}
+
+
+@pytest.mark.contract("day.prompt.edit")
+def test_the_last_entry_is_changed_in_the_editor_and_evaluated(prompt, language, editor):
+    screen = prompt(**editor)
+    screen.send({"sbcl": '(list "a rose")\n', "python": "['a rose']\n"}[language])
+    screen.expect("=> ")
+    screen.expect(PROMPT[language])
+    screen.settle()
+    screen.send(":edit\n")
+    screen.expect({"sbcl": '=> ("a fern")', "python": "=> ['a fern']"}[language])
+    screen.expect(PROMPT[language])
+
+
+@pytest.mark.parametrize(
+    ("editor", "told"), [("true", "nothing was saved"), ("/no/such", "the editor failed")]
+)
+def test_an_editor_that_saves_nothing_changes_nothing(prompt, language, editor, told):
+    screen = prompt(VISUAL=editor, EDITOR=editor)
+    screen.send("42\n")
+    screen.expect("=> 42")
+    screen.expect(PROMPT[language])
+    screen.settle()
+    screen.send(":edit\n")
+    screen.expect(told)
+    screen.expect(PROMPT[language])
+
+
+DANGEROUS = (
+    "from gramercy import tool\n\n\n"
+    '@tool(safety_level="dangerous")\ndef dig(depth: int) -> str:\n'
+    '    """Dig a hole."""\n    open("hole", "w").close()\n    return "dug"\n'
+)
+CHANGE = {"path": "beds.txt", "original": "rose\n", "modified": "fern\n", "description": "Plant"}
+# The words of a command, and what is shown and typed before the question at which Ctrl-C comes.
+QUESTIONS = {
+    "approval": (["tools", "call", "dig", "depth=1", "--from", "dig.py"], [("[a/d/e]: ", "")]),
+    "reason": (
+        ["tools", "call", "dig", "depth=1", "--from", "dig.py"],
+        [("[a/d/e]: ", "d\n"), ("reason: ", "")],
+    ),
+    "hunks": (
+        ["tools", "call", "propose_file_edit", json.dumps(CHANGE), "--image", "python"],
+        [("[n p a r SPC A K q ?] ", "a\n"), ("[n p a r SPC A K q ?] ", "")],
+    ),
+}
+
+
+@pytest.mark.contract("day.prompt.interrupt")
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_ctrl_c_at_a_question_leaves_and_does_nothing(terminal, tmp_path, name):
+    """The command line: Ctrl-C at every prompt leaves cleanly."""
+    words, steps = QUESTIONS[name]
+    (tmp_path / "dig.py").write_text(DANGEROUS)
+    (tmp_path / "beds.txt").write_text("rose\n")
+    screen = terminal(*words)
+    for question, answer in steps:
+        screen.expect(question)
+        screen.settle()
+        screen.send(answer)
+    screen.send("\x03")
+    assert screen.end() == 130
+    assert "Traceback" not in screen.screen
+    assert not (tmp_path / "hole").exists()
+    assert (tmp_path / "beds.txt").read_text() == "rose\n"
+
+
+@pytest.mark.contract("day.prompt.interrupt")
+def test_ctrl_c_leaves_the_tour(terminal):
+    screen = terminal("tour", "--language", "python")
+    screen.expect("\n")
+    screen.send("\x03")
+    assert screen.end() == 130
+    assert "Traceback" not in screen.screen

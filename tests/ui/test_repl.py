@@ -72,7 +72,7 @@ def test_why_names_the_rule_and_runs_nothing(gramercy, tmp_path):
         (":unod\n", "did you mean :undo?"),
         (":rollback c99\n", "there is no checkpoint 'c99'"),
         (":rollback\n", "Corrected example"),
-        (":preview\n", "needs the code"),
+        (":preview\n", "needs code"),
         (":why\n", "needs a tool"),
         (":why evalform {}\n", "eval_form"),
         (':why eval_form {"from": "1"}\n', "did you mean form?"),

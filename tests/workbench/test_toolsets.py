@@ -19,6 +19,7 @@ MOST_TOOLS, MOST_TOKENS = 26, 4_500
 # No tokenizer is needed for a bound: English text and JSON of schemas have 4 to 4.6 characters in a token.
 CHARACTERS_IN_A_TOKEN = 4
 EVALUATING = {"evaluate-lisp", "evaluate-python", "eval_form", "compile_form", "load-system", "run_tests"}
+EVALUATING |= {"load_file"}
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 READS = (True, False, True, False)
 
@@ -122,6 +123,7 @@ CONFINED = {
     "compile_form": (False, True, False, False),
     "load-system": (False, True, False, False),
     "run_tests": (False, True, False, False),
+    "install_packages": (False, True, False, True),
     "macroexpand_form": (False, False, True, False),
     "preview_form": (False, False, True, False),
     "checkpoint_image": (False, False, True, False),
@@ -132,6 +134,7 @@ CONFINED = {
     "propose_file_edit": (False, True, True, False),
     "edit_file": (False, True, False, False),
     "edit_definition": (False, True, False, False),
+    "load_file": (False, True, False, False),
     "open_image": (False, False, False, False),
     "close_image": (False, True, True, False),
 }
@@ -166,7 +169,8 @@ def test_evaluated_code_that_can_reach_others_is_an_open_world(options):
     """Derived from the confinement of the image."""
     tools = listed(*TOOLSETS, **options)
     reaching = {name for name, tool in tools.items() if tool["annotations"]["openWorldHint"]}
-    assert reaching == EVALUATING | {"macroexpand_form", "undo_last"}
+    more = {"macroexpand_form", "undo_last", "edit_definition", "install_packages"}
+    assert reaching == EVALUATING | more
 
 
 def test_where_only_landlock_works_the_sockets_of_local_servers_are_in_reach(monkeypatch):

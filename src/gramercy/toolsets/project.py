@@ -29,12 +29,13 @@ FAMILIES: tuple[Family, ...] = (
     # Files: list, search, edit.
     Family("editing", "edit_tools", "edit_file"),
     # Definitions in files: edit, check, load.
-    Family("forms", "form_tools", "edit_definition"),
+    Family("forms", "form_tools", "edit_definition load_file"),
     Family("checking", "checking_tools", "check_syntax"),
     # Definitions in the image: find, document, describe.
     Family("looking", "looking_tools", "find_definition"),
     # Tests, packages and states.
     Family("running_tests", "running_test_tools", "run_tests"),
+    Family("installing", "installing_tools", "install_packages"),
     # The moment of an error.
     # Time and memory.
     Family("profiling", "profiling_tools", "profile_form"),

@@ -9,7 +9,7 @@ from gramercy.images.pictures import SVG, settled
 from gramercy.tools.content import ImageBlock, ToolOutput
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Answer, Display, ImageFault, Notice, Reply
+    from gramercy.images.base import Answer, Change, Display, ImageFault, Notice, Reply
 
 # What one answer has for all its sections together, some 2,000 tokens; read_output gives the rest.
 LONGEST_ANSWER = 8_000
@@ -49,6 +49,10 @@ NO_VALUE = "[ok, no value]"
 STREAMS = ("stdout", "stderr")
 # Each of the two lists of a preview: definitions that it would change, and effects.
 MOST_CHANGES = 1_200
+# A file that is loaded anew redefines dozens of things: more than these are put together, in this order.
+MOST_SINGLY = 8
+CHANGES = {"defined": 0, "removed": 1, "redefined": 2}
+LONGEST_GROUP = 250
 # What a session shows under each heading, and under which of an image's own words it is found.
 HEADINGS = {
     "functions": ("functions", "generic_functions"),
@@ -319,12 +323,30 @@ def preview_text(reply: Reply, *, is_answer: bool = False) -> str:
     """
     room = ROOM - 2 * MOST_CHANGES if is_answer else None
     sections = ["[preview] nothing was changed", evaluation_text(reply, room=room)]
-    changes = [f"- {change.kind} {change.name} {change.change}" for change in reply.changed]
+    changes = change_lines(reply.changed)
     effects = [f"- {effect.kind} {effect.target}: {effect.outcome}" for effect in reply.effects]
     for heading, lines in (("[would change]", changes), ("[attempted effects]", effects)):
         if lines:
             sections.append("\n".join([heading, *(_fitting(lines, MOST_CHANGES) if is_answer else lines)]))
     return "\n\n".join(sections)
+
+
+def change_lines(changes: list[Change]) -> list[str]:
+    """List definitions that were or would be changed: each on a line, or many of a kind, new ones first."""
+    if len(changes) <= MOST_SINGLY:
+        return [f"- {change.kind} {change.name} {change.change}" for change in changes]
+    groups: dict[tuple[str, str], list[str]] = {}
+    for change in sorted(changes, key=lambda change: CHANGES.get(change.change, 0)):
+        groups.setdefault((change.change, change.kind), []).append(change.name)
+    return [_group(*group, names) for group, names in groups.items()]
+
+
+def _group(change: str, kind: str, names: list[str]) -> str:
+    shown = ", ".join(names)
+    if len(shown) > LONGEST_GROUP:
+        fitting = shown[:LONGEST_GROUP].rpartition(", ")[0]
+        shown = f"{fitting}, … ({len(names)} in all)"
+    return f"- {change}, {kind}: {shown}"
 
 
 def _fitting(lines: list[str], most: int, hint: str = "") -> list[str]:

@@ -37,6 +37,7 @@ NOTHING = {
     "python": "No tests were found. Name a file, a directory or a test; pytest takes files test_*.py.",
     "sbcl": "No tests were found. Name an ASDF system, a file, a suite or a test.",
 }
+UNSEEN = "No test of a known framework was seen: the test-op ended without an error. It printed:"
 NO_PYTEST = (
     "pytest is not installed in the environment of this image. Install it there with {install}, or say "
     "framework unittest."
@@ -140,6 +141,9 @@ def _reporter() -> Callable[[SuiteRun], None]:
 
 def told(workshop: Workshop, image: Image, memory: _Memory, run: SuiteRun) -> Any:
     """Return the answer: the verdict, the failures, what else there is to say."""
+    if run.fault is not None and run.fault.type == "UNKNOWN-TEST":
+        near = ", ".join(run.fault.suggestions)
+        return ToolOutput(None, error=f"{run.fault.message}{f' Did you mean {near}?' if near else ''}")
     if run.fault is not None and run.fault.type == "NoPytest":
         install = "install_packages" if workshop.has("install_packages") else "pip"
         return ToolOutput(None, error=NO_PYTEST.format(install=f"{install} pytest"))
@@ -168,9 +172,6 @@ def _early_end(run: SuiteRun) -> list[str]:
     """Say why not all tests have run, and in which one it ended."""
     if run.fault is None:
         return []
-    if run.fault.type == "UNKNOWN-TEST":
-        near = ", ".join(run.fault.suggestions)
-        return [f"{run.fault.message}{f' Did you mean {near}?' if near else ''}"]
     left = run.total - run.done
     missing = f" {left} of {run.total} tests have no result." if run.total and left > 0 else ""
     during = f" It ended in {run.current}." if run.current else ""
@@ -206,6 +207,8 @@ def _trouble(image: Image, run: SuiteRun) -> list[str]:
     """Show what the framework printed where it says more than the counts."""
     if run.trouble == "nothing":
         return [NOTHING.get(image.language, NOTHING["python"])]
+    if run.trouble == "unseen" and not run.bad:
+        return [_end_of(f"{UNSEEN}\n{run.stdout.strip() or '(nothing)'}", LONGEST_TAIL)]
     printed = f"{run.stdout.rstrip()}\n{run.stderr.rstrip()}".strip()
     if run.trouble and printed:
         return [_end_of(printed, LONGEST_TAIL)]

@@ -76,56 +76,133 @@
       (load-for-tests suite needed))
     (watch-frameworks)
     (let ((told *tests-told*)
-          (names (and (not (own-test-op-p system)) (null (test-dependencies system)))))
-      (if names
-          (run-loaded suite)
-          (perform-test-op suite name))
+          (has-test-op (or (own-test-op-p system) (test-dependencies system))))
+      (if has-test-op
+          (perform-test-op name)
+          (run-loaded suite))
       (when (= told *tests-told*)
-        (setf (suite-trouble suite) (if names "nothing" "unseen"))))))
+        (setf (suite-trouble suite) (if has-test-op "unseen" "nothing"))
+        (when has-test-op (tell-result (make-test-run :name name :title name)))))))
 
-(defun perform-test-op (suite name)
-  "Perform the test-op of the system NAME. An error behind tests that failed only says that they did."
-  (declare (ignore suite))
+(defun perform-test-op (name)
+  "Perform the test-op of the system NAME. It counts as a test itself where it fails, or runs none that is seen.
+An error behind tests that failed only says that they did."
   (let ((failed *tests-failed*))
-    (handler-bind ((error (lambda (condition)
-                            (declare (ignore condition))
-                            (when (and (> *tests-failed* failed) (null *test-run*))
-                              (return-from perform-test-op)))))
-      (asdf:test-system name))))
+    (block performing
+      (handler-bind ((error (lambda (condition)
+                              (unless *test-run*
+                                (unless (> *tests-failed* failed) (tell-failed-system name condition))
+                                (return-from performing)))))
+        (asdf:test-system name)))))
+
+(defun tell-failed-system (name condition)
+  "Tell that CONDITION has ended the test-op of the system NAME."
+  (tell-result (make-test-run :name name :title name :failed 1 :failures (list (error-text condition))
+                              :output (tail-stream *standard-output-kept*))))
+
+(defun tail-stream (stream)
+  "Return a stream that holds the end of what STREAM has kept."
+  (let* ((text (stream-text stream))
+         (tail (make-instance 'bounded-stream :limit +longest-test-output+)))
+    (write-string text tail :start (max 0 (- (length text) +longest-test-output+)))
+    tail))
 
 (defun run-loaded (suite)
   "Run all tests of the frameworks that are loaded."
-  (declare (ignore suite))
-  (when (find-package +fiveam+) (run-fiveam '())))
+  (dolist (framework (loaded-frameworks (suite-framework suite)))
+    (funcall (fourth framework) (mapcar #'cdr (outermost (funcall (third framework)))))))
 
-(defun named-tests (text)
-  "Return the function that runs the tests called TEXT, and their names; NIL where there are none."
-  (let ((names (and (find-package +fiveam+)
-                    (remove-if-not (lambda (name) (called-p name text)) (fiveam-names)))))
-    (when names (values #'run-fiveam names))))
+(defun outermost (tests)
+  "Return TESTS without those that are suites of others of them: a test is run once."
+  (remove-if (lambda (test) (suite-object-p (cdr test))) tests))
+
+(defun suite-object-p (object)
+  "Tell whether OBJECT stands for several tests."
+  (cond ((packagep object) t)
+        ((symbolp object)
+         (and (find-package *fiveam*)
+              (let ((suite (internal-symbol "TEST-SUITE" *fiveam*)))
+                (and suite (typep (call-of "GET-TEST" *fiveam* object) suite)))))
+        (t (let ((suite (internal-symbol "SUITE" *rove*))) (and suite (typep object suite))))))
+
+(defun named-tests (suite text)
+  "Return the function that runs the tests called TEXT, and these; NIL where there are none."
+  (loop for framework in (loaded-frameworks (suite-framework suite))
+        for tests = (funcall (third framework))
+        for exact = (remove text tests :key #'car :test-not #'string-equal)
+        for meant = (or exact (remove-if-not (lambda (test) (called-p (car test) text)) tests))
+        when meant return (values (fourth framework) (mapcar #'cdr meant))))
 
 (defun all-tests ()
   "Return the names of all tests and suites that are loaded."
-  (remove nil (and (find-package +fiveam+) (fiveam-names))))
+  (loop for framework in (loaded-frameworks) append (mapcar #'car (funcall (third framework)))))
 
 (defun called-p (name text)
-  "Tell whether the test NAME is called TEXT, with its package or without."
-  (and name (or (string-equal text (string name)) (string-equal text (test-text name)))))
+  "Tell whether the test NAME, a text with its package, is called TEXT without it."
+  (string-equal text (title-of name)))
 
 (defun known-system-p (text)
   "Tell whether TEXT names a system. A name with a package is not looked for: ASDF would read a definition again."
   (and (not (search "::" text)) (asdf:find-system (string-downcase text) nil)))
 
+(defun source-file (text)
+  "Return the native name of the file TEXT of the project, or NIL."
+  (let ((file (ignore-errors (probe-file (sb-ext:parse-native-namestring text)))))
+    (and file (pathname-name file) (sb-ext:native-namestring file))))
+
+(defun run-file (suite file)
+  "Run the tests that FILE defines; it is loaded by itself where no system has it."
+  (load-project-tests suite)
+  (unless (gethash file *loaded-files*)
+    (load (sb-ext:parse-native-namestring file))
+    (watch-frameworks))
+  (let ((found nil))
+    (dolist (framework (loaded-frameworks (suite-framework suite)))
+      (let ((tests (remove-if-not (lambda (test) (test-line file (title-of (car test))))
+                                  (outermost (funcall (third framework))))))
+        (when tests
+          (setf found t)
+          (funcall (fourth framework) (mapcar #'cdr tests)))))
+    (unless found (setf (suite-trouble suite) "nothing"))))
+
+(defun title-of (name)
+  "Return NAME, of a test, without its package."
+  (let ((marker (search "::" name)))
+    (if marker (subseq name (+ marker 2)) name)))
+
+(defun run-named (suite text)
+  "Run the tests or suites called TEXT that are loaded; return false where there are none."
+  (multiple-value-bind (run tests) (named-tests suite text)
+    (when run
+      (funcall run tests)
+      t)))
+
+(defun left-after-tests (suite)
+  "Run those of several names that are of tests, each framework's at once; return the others."
+  (when (rest (suite-names suite))
+    (load-project-tests suite)
+    (dolist (framework (loaded-frameworks (suite-framework suite)))
+      (let ((tests (remove-if-not (lambda (test) (member (car test) (suite-names suite) :test #'string-equal))
+                                  (funcall (third framework)))))
+        (when tests
+          (funcall (fourth framework) (mapcar #'cdr tests))
+          (setf (suite-names suite)
+                (set-difference (suite-names suite) (mapcar #'car tests) :test #'string-equal))))))
+  (suite-names suite))
+
 (defun run-wanted (suite text)
-  "Run what TEXT names: a test or suite that is loaded, a system, or a test of the project's systems."
-  (multiple-value-bind (run names) (named-tests text)
-    (cond (run (funcall run names))
+  "Run what TEXT names: a file, a test or suite that is loaded, a system, or a test of the project's systems."
+  (let ((file (source-file text)))
+    (cond (file (run-file suite file))
+          ((progn (load-changes suite) (run-named suite text)))
           ((known-system-p text) (test-system suite (string-downcase text)))
-          (t (load-project-tests suite)
-             (multiple-value-bind (run names) (named-tests text)
-               (if run
-                   (funcall run names)
-                   (throw 'unknown-test text)))))))
+          ((progn (load-project-tests suite) (run-named suite text)))
+          (t (throw 'unknown-test text)))))
+
+(defun load-changes (suite)
+  "Load what has changed of the systems with tests, where these are loaded."
+  (dolist (name (test-systems))
+    (when (asdf:component-loaded-p name) (load-for-tests suite name))))
 
 (defun load-project-tests (suite)
   "Load the systems of the project that have tests."
@@ -141,7 +218,7 @@
        (let ((*untracked* t))
          (watch-frameworks)
          (if (suite-names suite)
-             (dolist (name (suite-names suite)) (run-wanted suite name))
+             (mapc (lambda (name) (run-wanted suite name)) (left-after-tests suite))
              (let ((systems (test-systems)))
                (when (null systems) (setf (suite-trouble suite) "nothing"))
                (dolist (name systems) (test-system suite name)))))
@@ -152,7 +229,7 @@
   "Return the members of an error that says that nothing called TEXT can be run."
   (list "type" "UNKNOWN-TEST"
         "message" (format nil "There is no ASDF system, file, suite or test ~a." text)
-        "suggestions" (cons :array (nearest text (append (asdf:registered-systems) (mapcar #'test-text (all-tests)))))))
+        "suggestions" (cons :array (nearest text (append (asdf:registered-systems) (mapcar #'title-of (all-tests)))))))
 
 (defun run-guarded (suite)
   "Run what SUITE wants as user code; return the members of the error that ended it, or NIL."

@@ -38,6 +38,13 @@ class Wanted:
         self.framework = optional_text(request, "framework")
         self.cache = optional_text(request, "cache")
 
+    def check(self) -> None:
+        """Refuse a file that is not there: pytest would say so after its own header."""
+        for name in self.names:
+            file = name.partition("::")[0]
+            if (file.endswith(".py") or "/" in file) and not _exists(file):
+                raise RequestError("UNKNOWN-TEST", f"There is no file {file[:200]} in the project.")
+
 
 class Outcome:
     """What is said about a run as a whole."""
@@ -50,6 +57,7 @@ class Outcome:
 def run_tests(session: Session, request: Request, tell: Tell) -> Reply:
     """Run what is wanted; each test is told of by `tell`, and the reply is about the run as a whole."""
     wanted, outcome = Wanted(request), Outcome()
+    wanted.check()
     framework = wanted.framework or _found_framework()
     _check(framework)
     outcome.framework = framework

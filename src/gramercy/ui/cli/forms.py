@@ -159,3 +159,17 @@ def _compiles(text: str, symbol: str) -> bool:
 def new_form(language: str) -> Form:
     """Return an empty form of a language."""
     return LispForm() if language == "sbcl" else PythonForm()
+
+
+def split_forms(text: str) -> list[str]:
+    """Return the Lisp forms of a line one by one; one that is not whole is left for the reader to refuse."""
+    found: list[str] = []
+    begun = ""
+    for word in re.findall(r"\S+\s*", text):
+        begun += word
+        form = LispForm()
+        form.feed(begun)
+        if form.is_complete:
+            found.append(begun.strip())
+            begun = ""
+    return [*found, *filter(None, [begun])]

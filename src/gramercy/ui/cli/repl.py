@@ -53,7 +53,7 @@ def repl(  # noqa: PLR0913 - one parameter per option
         start(image, restore)
         registry = image_registry(image, image.language, place)
         if not is_interactive:
-            return FAILED if from_pipe(image, registry) else 0
+            return FAILED if from_pipe(image, registry, place) else 0
         click.echo(f"{image.language} image; :help lists the commands, Ctrl-D leaves", err=True)
         at_terminal(image, registry, place)
     return 0
