@@ -18,7 +18,15 @@ from gramercy.workbench.serving import DEFAULT_TOOLSETS, HABITS, TOOLSETS, Servi
 MOST_TOOLS, MOST_TOKENS = 26, 4_500
 # No tokenizer is needed for a bound: English text and JSON of schemas have 4 to 4.6 characters in a token.
 CHARACTERS_IN_A_TOKEN = 4
-EVALUATING = {"evaluate-lisp", "evaluate-python", "eval_form", "compile_form", "load-system", "run_tests"}
+EVALUATING = {
+    "evaluate-lisp",
+    "evaluate-python",
+    "eval_form",
+    "compile_form",
+    "load-system",
+    "run_tests",
+    "profile_form",
+}
 EVALUATING |= {"load_file"}
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 READS = (True, False, True, False)

@@ -17,7 +17,7 @@ from typing import Any
 
 from .definitions import is_installed
 from .operations import evaluate
-from .places import is_known, line_text, shown_file, texts
+from .places import is_known, lines_of, shown_file, texts
 from .processes import state
 from .protocol import Request, RequestError
 from .session import Reply, Session
@@ -285,12 +285,9 @@ def _function(code: CodeType) -> Reply:
 
 
 def _place(file: str, line: int) -> Reply:
-    return {
-        "file": shown_file(file),
-        "line": line,
-        "source": line_text(file, line)[:200],
-        "own": _is_users(file),
-    }
+    lines = lines_of(file)
+    source = lines[line - 1].strip()[:200] if 0 < line <= len(lines) else ""
+    return {"file": shown_file(file), "line": line, "source": source, "own": _is_users(file)}
 
 
 PROBES: dict[str, type[Probe]] = {probe.name: probe for probe in (Samples, Calls, Allocations)}
