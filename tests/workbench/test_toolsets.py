@@ -132,6 +132,8 @@ CONFINED = {
     "load-system": (False, True, False, False),
     "run_tests": (False, True, False, False),
     "install_packages": (False, True, False, True),
+    "save_state": (False, False, False, False),
+    "restore_state": (False, True, False, False),
     "macroexpand_form": (False, False, True, False),
     "preview_form": (False, False, True, False),
     "checkpoint_image": (False, False, True, False),
@@ -177,7 +179,7 @@ def test_evaluated_code_that_can_reach_others_is_an_open_world(options):
     """Derived from the confinement of the image."""
     tools = listed(*TOOLSETS, **options)
     reaching = {name for name, tool in tools.items() if tool["annotations"]["openWorldHint"]}
-    more = {"macroexpand_form", "undo_last", "edit_definition", "install_packages"}
+    more = {"macroexpand_form", "undo_last", "edit_definition", "install_packages", "restore_state"}
     assert reaching == EVALUATING | more
 
 

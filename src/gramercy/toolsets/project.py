@@ -36,6 +36,7 @@ FAMILIES: tuple[Family, ...] = (
     # Tests, packages and states.
     Family("running_tests", "running_test_tools", "run_tests"),
     Family("installing", "installing_tools", "install_packages"),
+    Family("saved_states", "saved_state_tools", "save_state restore_state"),
     # The moment of an error.
     # Time and memory.
     Family("profiling", "profiling_tools", "profile_form"),

@@ -32,8 +32,7 @@
       (files '("package" "json" "frames" "requests" "streams" "printing" "places" "conditions" "definitions"
                "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "evaluation" "symbols"
                "owners" "origins" "classes" "arglists" "describing" "sourcing" "snapshot" "references" "searching"
-               "profiling"
-               "reply" "listing" "inspection" "undo" "systems" "frameworks" "testing" "server")))
+               "profiling" "displays" "reply" "listing" "inspection" "undo" "systems" "frameworks" "testing" "server")))
   ;; One unit, so that a function may be used before the file that defines it.
   (with-compilation-unit ()
     (dolist (file files)
@@ -51,6 +50,8 @@
 (gramercy.image::start-finalizers-late)
 (gramercy.image::note-system-packages)
 (gramercy.image::note-documentation-methods)
+(sb-ext:lock-package '#:gramercy)
 (sb-ext:lock-package '#:gramercy.image)
+(pushnew :gramercy *features*)
 (in-package #:common-lisp-user)
 (delete-package '#:gramercy.image.build)

@@ -84,6 +84,8 @@
   (started 0 :type (unsigned-byte 62))
   (pure t :type boolean)
   (notes '() :type list)
+  ;; Pictures and tables, the last one first.
+  (displays '() :type list)
   fault)
 
 (defun evaluation-unchanged-p (evaluation)
@@ -138,7 +140,7 @@
   "Return the texts of VALUES, each within the limit."
   (setf (evaluation-cuts evaluation) '())
   (loop for value in values
-        collect (multiple-value-bind (text cut deep) (printed-value value (evaluation-value-limit evaluation))
+        collect (multiple-value-bind (text cut deep) (value-text value (evaluation-value-limit evaluation))
                   (push cut (evaluation-cuts evaluation))
                   (when deep (note-depth evaluation))
                   text)
@@ -176,7 +178,9 @@
           (call-guarded
            (lambda ()
              (call-collecting-warnings
-              source (lambda () (evaluate-forms evaluation evaluate))))))
+              source (lambda ()
+                       (evaluate-forms evaluation evaluate)
+                       (show-values evaluation))))))
     (mapc #'note-assigned (source-assigned source))))
 
 ;;; Requests

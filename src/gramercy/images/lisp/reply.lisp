@@ -121,6 +121,7 @@
     (put-string (display-package-name *current-package*))
     (put-changes changes)
     (put-objects (evaluation-last-values evaluation) (evaluation-cuts evaluation))
+    (put-displays (evaluation-displays evaluation))
     (put-notes (evaluation-notes evaluation))
     (when *profile* (put-more-members (list "profile" (profile-members *profile*))))
     (put-effects)
