@@ -298,7 +298,7 @@ def backtrace(trace: types.TracebackType | None, sources: Sources, most: int = _
 
 def _frame(frame: types.FrameType, number: int, sources: Sources) -> str:
     code = frame.f_code
-    line = sources.line(code.co_filename, number) or line_text(code.co_filename, number)
+    line = sources.line(code.co_filename, number) or line_text(code, number)
     return f"{call_text(frame)} at {shown_file(code.co_filename)}:{number}" + (f": {line}" if line else "")
 
 
