@@ -9,8 +9,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 HEAVY = ("click", "jsonschema_rs", "asyncio", "opentelemetry", "msgspec")
-# httpx has 6 of 23, anyio 9 of 46.
-MOST_SINGLE_IMPORTERS = 40
+# httpx has 6 of 23, anyio 9 of 46. The operations of the program inside a Python image are counted too, each
+# a module that only its server imports.
+MOST_SINGLE_IMPORTERS = 42
 QUESTIONS = 10
 
 

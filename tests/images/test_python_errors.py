@@ -4,6 +4,7 @@ from contextlib import closing
 
 import pytest
 
+from gramercy.images.opening import open_image
 from tests.images import children
 
 
@@ -170,3 +171,26 @@ def test_context_variables_hold_from_call_to_call(live):
         "import asyncio, contextvars\nv = contextvars.ContextVar('v')\nv.set(1)\nawait asyncio.sleep(0)"
     )
     assert live.value("v.get()") == "1"
+
+
+def innermost(reply):
+    """Return the frame in which an evaluation failed."""
+    return reply.error.backtrace[0]
+
+
+def test_a_frame_shows_the_line_that_was_loaded_not_the_one_in_the_file_now(tmp_path):
+    """True before clever: after an edit the line of that number is another one."""
+    file = tmp_path / "edited.py"
+    file.write_text("def f():\n    return 1 / 0\n")
+    with closing(open_image("python", name="edited", project=tmp_path)) as image:
+        assert innermost(image.evaluate("import edited, importlib\nedited.f()")).endswith("2: return 1 / 0")
+        file.write_text("# a line more\n\ndef f():\n    return 2 / 0\n")
+        assert innermost(image.evaluate("edited.f()")).endswith("edited.py:2: return 1 / 0")
+        assert "return 1 / 0" in image.ask_moment("frames").text
+        image.evaluate("importlib.reload(edited)")
+        assert innermost(image.evaluate("edited.f()")).endswith("edited.py:4: return 2 / 0")
+        file.write_text("# again\n")
+        assert innermost(image.evaluate("edited.f()")).endswith("edited.py:4: return 2 / 0")
+        file.write_text("def g():\n    return 3 / 0\n\ng()\n")
+        failed = image.load_system("edited")
+        assert innermost(failed).endswith("edited.py:2: return 3 / 0")

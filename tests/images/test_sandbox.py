@@ -129,7 +129,7 @@ def test_the_sandbox_has_no_powers_no_network_and_no_secrets(images, project):
         value(image, "[p for p in ('/etc/shadow', '/root/.ssh', '/root/.bashrc') if os.path.lexists(p)]")
         == "[]"
     )
-    assert value(image, "sorted(os.environ)") == "['HOME', 'LANG', 'PATH', 'PWD', 'TMPDIR']"
+    assert value(image, "sorted(os.environ)") == "['HOME', 'LANG', 'MPLBACKEND', 'PATH', 'PWD', 'TMPDIR']"
 
 
 @needs_bubblewrap

@@ -71,7 +71,7 @@ def test_variables_reach_the_programs_that_the_image_starts_and_no_others(images
     image = images("python", confinement, variables={"NAMED": "1"})
     listed = image.evaluate("import subprocess; subprocess.run(['env'], capture_output=True).stdout.decode()")
     names = {line.partition("=")[0] for line in listed.values[0].strip("'").split("\\n") if line}
-    assert names - {"_", "LC_CTYPE"} == {"HOME", "LANG", "NAMED", "PATH", "PWD", "TMPDIR"}
+    assert names - {"_", "LC_CTYPE"} == {"HOME", "LANG", "MPLBACKEND", "NAMED", "PATH", "PWD", "TMPDIR"}
 
 
 @pytest.mark.parametrize(

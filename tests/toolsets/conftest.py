@@ -56,17 +56,17 @@ class Desk:
         register_session_tools(registry, self.image, language=self.language)
         self.executor = Executor(registry, self.approver)
 
-    def call(self, name: str, **arguments: Any) -> ToolResult:
+    def call(self, name: str, /, **arguments: Any) -> ToolResult:
         """Run a tool."""
         return self.executor.execute({"id": "call_1", "name": name, "arguments": arguments})
 
-    def text(self, name: str, **arguments: Any) -> str:
+    def text(self, name: str, /, **arguments: Any) -> str:
         """Run a tool that must succeed and return its text."""
         result = self.call(name, **arguments)
         assert result.success, result.content
         return result.content
 
-    def failure(self, name: str, **arguments: Any) -> str:
+    def failure(self, name: str, /, **arguments: Any) -> str:
         """Run a tool that must fail and return its text."""
         result = self.call(name, **arguments)
         assert not result.success, result.content

@@ -79,8 +79,8 @@ def test_python_has_the_same_sections(python_desk):
 
 @pytest.mark.parametrize("code", ["x = 1", "", "pass", "# only a comment"])
 def test_python_statements_have_no_values(python_desk, code):
-    """Decision 9, Python analogue: no values at all."""
-    assert python_desk.text("evaluate-python", code=code) == "=> ; No values"
+    """Decision 9, Python analogue: a statement is no expression, and no word of Lisp says so."""
+    assert python_desk.text("evaluate-python", code=code) == "[ok, no value]"
 
 
 def test_python_errors_have_the_same_form(python_desk):

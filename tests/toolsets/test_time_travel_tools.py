@@ -7,6 +7,8 @@ import re
 import pytest
 
 from gramercy.gram.json_schema import compile_schema
+from gramercy.images.base import Change, Reply
+from gramercy.toolsets.rendering import preview_text
 
 
 def test_a_preview_shows_values_and_changes_nothing(desk):
@@ -146,3 +148,20 @@ def test_a_preview_takes_its_code_also_as_form(desk):
     """The argument had that name before, as in eval_form."""
     text = desk.text("preview_form", form="1")
     assert text.endswith("=> 1\n\nform was taken as code.")
+
+
+def test_many_changes_of_a_preview_are_put_together_and_new_ones_come_first():
+    names = [f"garden.function_{number}" for number in range(40)]
+    changed = [*(Change("function", name, "redefined") for name in names), Change("class", "garden.Bed")]
+    told = preview_text(Reply(ok=True, changed=changed), is_answer=True)
+    new, old = told.partition("[would change]\n")[2].splitlines()
+    assert new == "- defined, class: garden.Bed"
+    assert old.startswith("- redefined, function: garden.function_0, garden.function_1, ")
+    assert old.endswith(", … (40 in all)")
+    assert len(old) < 350
+
+
+def test_few_changes_of_a_preview_have_a_line_each():
+    changed = [Change("function", "area", "redefined"), Change("variable", "beds")]
+    told = preview_text(Reply(ok=True, changed=changed))
+    assert told.endswith("[would change]\n- function area redefined\n- variable beds defined")

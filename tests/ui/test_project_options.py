@@ -26,7 +26,7 @@ def environment(tmp_path):
 def test_eval_has_the_environment_of_the_project(gramercy, environment):
     """Own program: from the first minute."""
     done = gramercy("eval", "--language", "python", PREFIX)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"=> {str(environment)!r}\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{str(environment)!r}\n", "")
 
 
 def test_an_interpreter_can_be_chosen_and_one_that_is_not_there_is_told(gramercy, tmp_path):
@@ -45,7 +45,7 @@ def test_a_file_of_the_project_is_read_and_what_it_may_not_say_is_a_warning(gram
         'image = "python"\nnetwork = "open"\npyton = "3.12"\ntimeout = 0.5\nenv = { MODE = "test" }\n'
     )
     done = gramercy("eval", "import os, spade; os.environ['MODE']")
-    assert (done.returncode, done.stdout) == (0, "=> 'test'\n")
+    assert (done.returncode, done.stdout) == (0, "'test'\n")
     refused, unknown = sorted(done.stderr.splitlines())
     assert "network is refused" in refused or "network is refused" in unknown
     assert "did you mean 'python'?" in done.stderr
@@ -53,7 +53,7 @@ def test_a_file_of_the_project_is_read_and_what_it_may_not_say_is_a_warning(gram
     done = gramercy("eval", "while True: pass")
     assert done.returncode == 1
     done = gramercy("eval", "--timeout", "20", "import time; time.sleep(0.7); 'slept'")
-    assert done.stdout == "=> 'slept'\n"
+    assert done.stdout == "'slept'\n"
 
 
 def test_tools_of_an_image_have_it_too(gramercy, environment):

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gramercy.images.opening import open_image
-from gramercy.ui.cli.reading import LispForm, PipedPython, TypedPython
+from gramercy.ui.cli.forms import LispForm, PythonForm
 
 pytestmark = pytest.mark.usefixtures("no_orphans")
 
@@ -33,7 +33,7 @@ def test_forms_are_evaluated_one_after_the_other_without_prompts(gramercy, langu
 def test_a_failure_is_shown_and_the_rest_goes_on(gramercy, language):
     done = gramercy("repl", "--language", language, stdin=USE[language] + DEFINE[language] + USE[language])
     assert done.returncode == 1
-    assert "[ERROR]" in done.stdout
+    assert "[ERROR]" in done.stderr
     assert done.stdout.endswith("=> 42\n")
 
 
@@ -72,7 +72,7 @@ def test_why_names_the_rule_and_runs_nothing(gramercy, tmp_path):
         (":unod\n", "did you mean :undo?"),
         (":rollback c99\n", "there is no checkpoint 'c99'"),
         (":rollback\n", "Corrected example"),
-        (":preview\n", "needs the code"),
+        (":preview\n", "needs code"),
         (":why\n", "needs a tool"),
         (":why evalform {}\n", "eval_form"),
         (':why eval_form {"from": "1"}\n', "did you mean form?"),
@@ -95,7 +95,7 @@ def test_help_and_tools_list_what_there_is(gramercy):
 
 def test_code_that_never_ends_its_form_is_an_error_not_a_hang(gramercy, language):
     done = gramercy("repl", "--language", language, stdin="(f 1")
-    assert (done.returncode, "[ERROR]" in done.stdout) == (1, True)
+    assert (done.returncode, "[ERROR]" in done.stderr) == (1, True)
 
 
 def test_a_crash_of_the_image_loses_only_the_crashing_call(gramercy, language):
@@ -229,24 +229,24 @@ def test_lisp_ends_where_the_reader_of_lisp_says(reader, text):
 
 
 @pytest.mark.parametrize(
-    ("kind", "lines", "following", "ends"),
+    ("is_typed", "lines", "following", "ends"),
     [
-        (PipedPython, ["x = 1"], "y = 2", True),
-        (PipedPython, ["if x:", "    pass"], "else:", False),
-        (PipedPython, ["def f():", "    pass", ""], "    more", False),
-        (PipedPython, ["x = ["], "1", False),
-        (PipedPython, ["'''"], ":undo", False),
-        (PipedPython, ["x = 1"], ":undo", True),
-        (PipedPython, ["1 +* 2"], "x", True),
-        (TypedPython, ["def f():", "    pass"], None, False),
-        (TypedPython, ["def f():", "    pass", ""], None, True),
-        (TypedPython, ["1 +* 2"], None, True),
-        (TypedPython, ["x"], None, True),
-        (TypedPython, ["(" * 500], None, True),
+        (False, ["x = 1"], "y = 2", True),
+        (False, ["if x:", "    pass"], "else:", False),
+        (False, ["def f():", "    pass", ""], "    more", False),
+        (False, ["x = ["], "1", False),
+        (False, ["'''"], ":undo", False),
+        (False, ["x = 1"], ":undo", True),
+        (False, ["1 +* 2"], "x", True),
+        (True, ["def f():", "    pass"], None, False),
+        (True, ["def f():", "    pass", ""], None, True),
+        (True, ["1 +* 2"], None, True),
+        (True, ["x"], None, True),
+        (True, ["(" * 500], None, True),
     ],
 )
-def test_python_ends_where_it_should(kind, lines, following, ends):
-    form = kind()
+def test_python_ends_where_it_should(is_typed, lines, following, ends):
+    form = PythonForm()
     for line in lines:
         form.feed(line)
-    assert (form.is_complete if following is None else form.ends_before(following)) is ends
+    assert (form.is_entered if is_typed else form.ends_before(following)) is ends

@@ -18,7 +18,9 @@ from gramercy.workbench.serving import DEFAULT_TOOLSETS, HABITS, TOOLSETS, Servi
 MOST_TOOLS, MOST_TOKENS = 26, 4_500
 # No tokenizer is needed for a bound: English text and JSON of schemas have 4 to 4.6 characters in a token.
 CHARACTERS_IN_A_TOKEN = 4
-EVALUATING = {"evaluate-lisp", "evaluate-python", "eval_form", "compile_form", "load-system"}
+EVALUATING = {"evaluate-lisp", "evaluate-python", "eval_form", "compile_form", "load-system", "run_tests"}
+EVALUATING |= {"eval_in_frame", "invoke_restart"}
+EVALUATING |= {"load_file"}
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 READS = (True, False, True, False)
 
@@ -60,7 +62,10 @@ def test_the_default_list_is_small(images):
 def test_the_default_list_has_one_tool_for_one_job():
     """evaluate-lisp and eval_form do the same."""
     tools = listed()
-    assert set(tools) & EVALUATING == {"evaluate-lisp", "load-system"}
+    assert set(tools) & EVALUATING == {
+        *("evaluate-lisp", "load-system", "run_tests"),
+        *("eval_in_frame", "invoke_restart"),
+    }
     taken = {name for tool in tools.values() for name in tool["inputSchema"]["properties"]}
     assert not taken & {"form", "handle"}
 
@@ -121,6 +126,12 @@ CONFINED = {
     "eval_form": (False, True, False, False),
     "compile_form": (False, True, False, False),
     "load-system": (False, True, False, False),
+    "run_tests": (False, True, False, False),
+    "eval_in_frame": (False, True, False, False),
+    "invoke_restart": (False, True, False, False),
+    "install_packages": (False, True, False, True),
+    "save_state": (False, False, False, False),
+    "restore_state": (False, True, False, False),
     "macroexpand_form": (False, False, True, False),
     "preview_form": (False, False, True, False),
     "checkpoint_image": (False, False, True, False),
@@ -130,6 +141,8 @@ CONFINED = {
     "write_file": (False, True, True, False),
     "propose_file_edit": (False, True, True, False),
     "edit_file": (False, True, False, False),
+    "edit_definition": (False, True, False, False),
+    "load_file": (False, True, False, False),
     "open_image": (False, False, False, False),
     "close_image": (False, True, True, False),
 }
@@ -164,7 +177,8 @@ def test_evaluated_code_that_can_reach_others_is_an_open_world(options):
     """Derived from the confinement of the image."""
     tools = listed(*TOOLSETS, **options)
     reaching = {name for name, tool in tools.items() if tool["annotations"]["openWorldHint"]}
-    assert reaching == EVALUATING | {"macroexpand_form", "undo_last"}
+    more = {"macroexpand_form", "undo_last", "edit_definition", "install_packages", "restore_state"}
+    assert reaching == EVALUATING | more
 
 
 def test_where_only_landlock_works_the_sockets_of_local_servers_are_in_reach(monkeypatch):

@@ -15,6 +15,9 @@ from gramercy.gram.suggestion import suggest
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from gramercy.images.installing import Installation
+    from gramercy.images.suites import SuiteRun, WantedTests
+
 
 class Form(msgspec.Struct, frozen=True):
     """The printed values of one evaluated form; none at all is not the same as NIL."""
@@ -124,7 +127,8 @@ class Reply(msgspec.Struct, frozen=True):
     passes over it. `unkept` tells why no state is kept after it; `lost` counts the calls before this one that
     were lost with the process that died in it; `log` is what threads, C code and other processes printed past
     the streams of the evaluation, since the reply before; `reloaded` names the systems or modules that were
-    loaded anew. `lengths` has, for each value of the last form that was cut, how many characters it has as a
+    loaded anew. `statement` means that the last form was a statement, which has no value at all in its
+    language. `lengths` has, for each value of the last form that was cut, how many characters it has as a
     whole (0 where that is not known), and None for each that is whole; a value that was cut has its number in
     `objects`, and the question `print_value` reads on in it. `displays` are the pictures and tables that it
     shows. Images leave out what is empty.
@@ -149,6 +153,7 @@ class Reply(msgspec.Struct, frozen=True):
     lost: int = 0
     unchanged: bool = False
     look: bool = False
+    statement: bool = False
     reloaded: list[str] = []
     log: str = ""
     system: str | None = msgspec.field(default=None, name="name")
@@ -315,6 +320,30 @@ class Image(Protocol):
         watch: Watcher | None = None,
     ) -> Reply:
         """Load without holding up the event loop."""
+
+    def run_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Run tests of the project in a process of their own; `watch` is told several times a second."""
+
+    async def arun_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Run tests without holding up the event loop; to cancel it is to interrupt them."""
+
+    def installation(self, packages: Sequence[str]) -> Installation:
+        """Return the command that installs packages into the environment of the image's project.
+
+        Raise ImageError where the project has none, or where a name is not that of a package.
+        """
 
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Keep the present state under a name, or raise CheckpointError where that is not possible."""

@@ -43,6 +43,10 @@ class Surroundings(msgspec.Struct, frozen=True):
     wrong: tuple[str, ...]
 
 
+# An image has no display: matplotlib draws into memory, and the figures are shown with the reply.
+BACKEND = "MPLBACKEND"
+
+
 def look_around(project: Path | None, environment: Environment) -> Surroundings:
     """Find interpreter and packages; raise only where one that the user named cannot be used."""
     paths = tuple(path.expanduser().resolve() for path in environment.paths)
@@ -85,7 +89,7 @@ def python_program(project: Path | None, environment: Environment, *, confinemen
         readable=tuple(sorted(readable)),
         aliases=tuple(place for place in interpreter.places if not _is_below(place[1], project)),
         project=project,
-        environment=_activation(interpreter),
+        environment={BACKEND: environment.variables.get(BACKEND, "agg"), **_activation(interpreter)},
         memory_mb=memory_mb,
     )
     command = [str(interpreter.program), "-I", "-S", "-X", "utf8", str(SOURCE.resolve() / "__main__.py")]

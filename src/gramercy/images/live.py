@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
     from gramercy.images.base import MomentInfo, MomentQuestion, UndoWay, Watcher
     from gramercy.images.checkpoints import Step
+    from gramercy.images.installing import Installation
     from gramercy.images.lifecycle import Thrift
     from gramercy.images.processes import Program
+    from gramercy.images.suites import SuiteCall, SuiteRun, WantedTests
 
 # Long enough for a test suite of a small project, short enough that a client has not given up before.
 DEFAULT_TIMEOUT = 60.0
@@ -185,6 +187,41 @@ class LiveImage:
             restored = self._lifecycle.restore(family)
             message = " ".join(["The image ended while it was asked.", *restored.notes])
             return Answer(ok=False, error=ImageFault("IMAGE-DIED", message))
+
+    def run_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Run tests of the project in a process that is thrown away."""
+        return self._suite_call(wanted, timeout, watch).run()
+
+    async def arun_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Run tests without holding up the event loop; `watch` is called from another thread."""
+        call = self._suite_call(wanted, timeout, watch)
+        return await on_a_thread(call.run, call.cancel)
+
+    def _suite_call(
+        self, wanted: WantedTests, timeout: float | None, watch: Callable[[SuiteRun], object] | None
+    ) -> SuiteCall:
+        from gramercy.images.suites import SuiteCall
+
+        return SuiteCall(self._lifecycle, self._runner, wanted, self._loading_seconds(timeout), watch)
+
+    def installation(self, packages: Sequence[str]) -> Installation:
+        """Return the command that installs packages for the image, into the environment of its project."""
+        from gramercy.images.installing import installation_for
+
+        program = self.program()
+        return installation_for(program, program.grants.project, packages)
 
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Keep the present state under a name, or say why it cannot be kept."""

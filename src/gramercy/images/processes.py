@@ -157,10 +157,12 @@ class Family:
         if self.relay is not None:
             self.relay.start()
 
-    def fork(self, source: Connection, role: str, seconds: float = FORK_SECONDS) -> Connection:
-        """Let a process fork and return the connection of its child."""
-        tag, pid = self._forked(source, role, seconds)
-        may_end = source is self.zygote and self.program.start_seconds > FORK_SECONDS
+    def fork(
+        self, source: Connection, role: str, seconds: float = FORK_SECONDS, *, plain: bool | None = None
+    ) -> Connection:
+        """Let a process fork and return the connection of its child; `plain`, without the init file."""
+        tag, pid = self._forked(source, role, seconds, plain=plain)
+        may_end = source is self.zygote and self.program.start_seconds > FORK_SECONDS and not plain
         child = self._begun(tag, pid) if may_end else self.meet(tag, seconds)
         child.parent = source
         return child

@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 # bwrap takes milliseconds to run `true` or to print its help.
 PROBE_SECONDS = 10.0
 ENVIRONMENT = MappingProxyType({"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"})
-# Programs and libraries, and the few files of /etc that they need to start. The rest of /etc holds secrets.
+# Programs and libraries, and the few files of /etc that they need to start, and to find fonts. The rest of
+# /etc holds secrets.
 SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")))
 SYSTEM_FILES = tuple(
-    Path("/etc", name) for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
+    Path("/etc", name)
+    for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "fonts")
 )
 # Where names are looked up and whose certificates are trusted; not all of /etc/ssl, which has private keys.
 NETWORK_FILES = tuple(

@@ -22,9 +22,11 @@ from gramercy.images.base import Answer, CheckpointInfo, Form, HistoryEntry, Ima
 from gramercy.testing.namespace import copy_namespace, evaluated, fresh_namespace, imported
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from gramercy.images.base import MomentInfo, MomentQuestion, UndoWay, Watcher
+    from gramercy.images.installing import Installation
+    from gramercy.images.suites import SuiteRun, WantedTests
 
 NO_MOMENTS = ImageFault("NO-MOMENT", "An image in memory keeps no moment of an error.")
 
@@ -134,6 +136,31 @@ class MemoryImage:
         """Import on a thread; it cannot be cancelled."""
         del timeout, watch
         return await asyncio.to_thread(self._run, _Step("load_system", system))
+
+    def run_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Raise ImageError: tests run in a process of their own, and this image has none."""
+        del wanted, timeout, watch
+        raise ImageError("an image in memory has no process in which tests could run")
+
+    async def arun_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Raise ImageError, as `run_tests` does."""
+        return self.run_tests(wanted, timeout=timeout, watch=watch)
+
+    def installation(self, packages: Sequence[str]) -> Installation:
+        """Raise ImageError: an image in memory has no environment of its own."""
+        raise ImageError(f"an image in memory has no environment to install {', '.join(packages)} into")
 
     def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Evaluate and take it back; raise ImageError where the state cannot be copied."""

@@ -80,6 +80,7 @@ def evaluated(code: str, namespace: dict[str, Any]) -> Reply:
         package=MODULE,
         changed=list(_changes(before, namespace)),
         unchanged=is_reading and fault is None,
+        statement=fault is None and not (forms and forms[-1].values),
     )
 
 

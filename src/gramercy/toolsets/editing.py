@@ -65,19 +65,22 @@ def editing_tool(  # noqa: PLR0913 - a tool is described by this many things
     narrowed: Callable[[Mapping[str, Any], str, str], dict[str, Any]],
     required: Sequence[str],
     hidden: tuple[str, ...],
+    then: Callable[[dict[str, Any]], str] | None = None,
     **options: Any,
 ) -> Tool:
     """Make a dangerous tool that changes a part of the file under `path`.
 
     `change` works out what a call would do, or refuses it; it is asked for the question to a person and
     again when the call runs. `narrowed` writes the hunks that a person took as arguments of such a call, and
-    `hidden` are the arguments that the difference shows better.
+    `hidden` are the arguments that the difference shows better. `then` is called after the file is written,
+    and what it returns is told.
     """
 
     def run(arguments: dict[str, Any]) -> str:
         made = change(arguments)
         workspace.write(arguments["path"], made.after, expected=made.document.digest)
-        return made.told(arguments["path"])
+        more = then(arguments) if then is not None else ""
+        return "\n".join(filter(None, [made.told(arguments["path"]), more]))
 
     def texts(arguments: Mapping[str, Any]) -> tuple[str, str]:
         made = change(arguments)
@@ -94,11 +97,10 @@ def editing_tool(  # noqa: PLR0913 - a tool is described by this many things
         },
         run,
         safety_level="dangerous",
-        open_world=False,
         target_state=lambda a: change(a).document.digest,
         effect=lambda a: change(a).difference(a["path"]),
         edits=Edits(texts, narrowed, hidden),
-        **options,
+        **{"open_world": False, **options},
     )
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from gramercy.images.pictures import SVG, settled
 from gramercy.tools.content import ImageBlock, ToolOutput
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Answer, Display, ImageFault, Notice, Reply
+    from collections.abc import Iterable, Mapping
+
+    from gramercy.images.base import Answer, Change, Display, ImageFault, Notice, Reply
 
 # What one answer has for all its sections together, some 2,000 tokens; read_output gives the rest.
 LONGEST_ANSWER = 8_000
@@ -39,14 +43,23 @@ MOST_FRAMES = 20
 LONGEST_FRAME = 300
 # Messages can hold whole data structures; the beginning names what is wrong.
 LONGEST_MESSAGE = 2_000
+# Restarts of an error: the innermost ones are meant for it, the others are there for any.
+MOST_CHOICES = 6
+LONGEST_CHOICE = 100
 # Forms with more values than this are rare, and their numbers follow each other.
 MOST_OBJECTS = 8
 # They share one descriptor: which of them wrote a line, and during which call, cannot be told.
 LOG_HEADING = "[output of threads, C code and other processes]"
 NO_VALUES = "=> ; No values"
+# Of a language in which statements are no expressions.
+NO_VALUE = "[ok, no value]"
 STREAMS = ("stdout", "stderr")
 # Each of the two lists of a preview: definitions that it would change, and effects.
 MOST_CHANGES = 1_200
+# A file that is loaded anew redefines dozens of things: more than these are put together, in this order.
+MOST_SINGLY = 8
+CHANGES = {"defined": 0, "removed": 1, "redefined": 2}
+LONGEST_GROUP = 250
 # What a session shows under each heading, and under which of an image's own words it is found.
 HEADINGS = {
     "functions": ("functions", "generic_functions"),
@@ -197,7 +210,9 @@ def hint(name: str, can_read_on: bool) -> str:  # noqa: FBT001 - the one questio
 def whole_values(reply: Reply) -> str:
     """Write the values of the last form, one line each, as far as the image has printed them."""
     values = reply.values
-    return "=> " + "\n=> ".join(values) if values else NO_VALUES
+    if not values:
+        return NO_VALUE if reply.statement else NO_VALUES
+    return "=> " + "\n=> ".join(values)
 
 
 def values_text(reply: Reply, most: int, *, can_read_on: bool) -> str:
@@ -214,12 +229,12 @@ def values_text(reply: Reply, most: int, *, can_read_on: bool) -> str:
             more = hint("values", can_read_on).format(offset=before)
             return "\n".join([*texts, f"… [{len(reply.values) - number} more values; {more}]"])
         before += len("=> ")
-        texts.append(f"=> {_value_text(reply, number, left, hint('values', can_read_on), before)}")
+        texts.append(f"=> {value_text(reply, number, left, hint('values', can_read_on), before)}")
         before += len(value) + 1
     return "\n".join(texts)
 
 
-def _value_text(reply: Reply, number: int, most: int, more: str, before: int) -> str:
+def value_text(reply: Reply, number: int, most: int, more: str, before: int) -> str:
     """Write one value within a limit; `before` is where it begins in the text of all."""
     value = reply.values[number]
     total = reply.lengths[number] if number < len(reply.lengths) else None
@@ -267,14 +282,34 @@ def fault_text(fault: ImageFault, *, whole: bool = False) -> str:
     if fault.suggestions:
         text += f"\nDid you mean {' or '.join(fault.suggestions)}?"
     sections = [text, *_backtrace(fault.backtrace, whole=whole)]
+    if fault.choices:
+        shown = fault.choices if whole else fault.choices[:MOST_CHOICES]
+        lines = [choice_line(msgspec.structs.asdict(each)) for each in shown]
+        if len(shown) < len(fault.choices):
+            lines.append(f"… {len(fault.choices) - len(shown)} more")
+        sections.append("\n".join(["[Restarts]", *lines]))
     # Every evaluation can be left by ABORT: that is what has happened.
-    if restarts := [name for name in fault.restarts if name != "ABORT"]:
+    elif restarts := [name for name in fault.restarts if name != "ABORT"]:
         sections.append(f"[Restarts] {', '.join(restarts)}")
     for cause in fault.causes:
         heading = "[Caused by]" if cause.relation == "cause" else "[While handling]"
         sections += [f"{heading} {cause.type}\n{_message(cause.message, whole=whole)}"]
         sections += _backtrace(cause.backtrace, whole=whole)
     return "\n\n".join(sections)
+
+
+def choice_line(choice: Mapping[str, Any]) -> str:
+    """Write a restart: its number and name, what it takes, and what it does."""
+    takes = f" ({' '.join(choice['parameters'])})" if choice.get("parameters") else ""
+    return f"{choice['number']} {choice['name']}{takes}: {choice.get('report', '')[:LONGEST_CHOICE]}"
+
+
+def moment_text(reply: Reply, tools: Iterable[str]) -> str:
+    """Say that the stack of the error is kept, and which of these tools look at it; else nothing."""
+    fault, there = reply.error, list(tools)
+    if fault is None or fault.moment is None or not there:
+        return ""
+    return f"{fault.moment} keeps this moment: {', '.join(there)}"
 
 
 def _source_text(fault: ImageFault) -> str:
@@ -315,12 +350,30 @@ def preview_text(reply: Reply, *, is_answer: bool = False) -> str:
     """
     room = ROOM - 2 * MOST_CHANGES if is_answer else None
     sections = ["[preview] nothing was changed", evaluation_text(reply, room=room)]
-    changes = [f"- {change.kind} {change.name} {change.change}" for change in reply.changed]
+    changes = change_lines(reply.changed)
     effects = [f"- {effect.kind} {effect.target}: {effect.outcome}" for effect in reply.effects]
     for heading, lines in (("[would change]", changes), ("[attempted effects]", effects)):
         if lines:
             sections.append("\n".join([heading, *(_fitting(lines, MOST_CHANGES) if is_answer else lines)]))
     return "\n\n".join(sections)
+
+
+def change_lines(changes: list[Change]) -> list[str]:
+    """List definitions that were or would be changed: each on a line, or many of a kind, new ones first."""
+    if len(changes) <= MOST_SINGLY:
+        return [f"- {change.kind} {change.name} {change.change}" for change in changes]
+    groups: dict[tuple[str, str], list[str]] = {}
+    for change in sorted(changes, key=lambda change: CHANGES.get(change.change, 0)):
+        groups.setdefault((change.change, change.kind), []).append(change.name)
+    return [_group(*group, names) for group, names in groups.items()]
+
+
+def _group(change: str, kind: str, names: list[str]) -> str:
+    shown = ", ".join(names)
+    if len(shown) > LONGEST_GROUP:
+        fitting = shown[:LONGEST_GROUP].rpartition(", ")[0]
+        shown = f"{fitting}, … ({len(names)} in all)"
+    return f"- {change}, {kind}: {shown}"
 
 
 def _fitting(lines: list[str], most: int, hint: str = "") -> list[str]:
@@ -386,13 +439,16 @@ def answered(answer: Answer, most: int = LONGEST_ANSWER) -> ToolOutput | str:
     return f"{shown}\n… [answer cut: {len(shown):,} of {len(answer.text):,} characters shown; ask for less]"
 
 
-def evaluated(reply: Reply, *, can_read_on: bool = True, shows_objects: bool = False) -> ToolOutput | str:
+def evaluated(
+    reply: Reply, *, can_read_on: bool = True, shows_objects: bool = False, moment: str = ""
+) -> ToolOutput | str:
     """Return an evaluation as a handler's result; a failed one is a failure that carries all its output.
 
-    The numbers of objects are for callers that can look into them.
+    The numbers of objects are for callers that can look into them; `moment` tells of the kept stack.
     """
     rendered = evaluation_text(reply, can_read_on=can_read_on, room=ROOM)
     if not reply.ok:
+        rendered = f"{rendered}\n\n{moment}" if moment else rendered
         return ToolOutput(None, error=rendered, blocks=picture_blocks(reply))
     if shows_objects and any(reply.objects):
         rendered = f"{rendered}\n\n{_objects_text(reply)}"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         UndoWay,
         Watcher,
     )
+    from gramercy.images.installing import Installation
+    from gramercy.images.suites import SuiteRun, WantedTests
     from gramercy.mcp.catalogue import Catalog
 
 
@@ -124,6 +126,30 @@ class DeferredImage:
     ) -> Coroutine[Any, Any, Reply]:
         """Load without holding up the event loop."""
         return self._image().aload_system(system, timeout=timeout, watch=watch)
+
+    def run_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> SuiteRun:
+        """Run tests of the project."""
+        return self._image().run_tests(wanted, timeout=timeout, watch=watch)
+
+    def arun_tests(
+        self,
+        wanted: WantedTests,
+        *,
+        timeout: float | None = None,
+        watch: Callable[[SuiteRun], object] | None = None,
+    ) -> Coroutine[Any, Any, SuiteRun]:
+        """Run tests without holding up the event loop."""
+        return self._image().arun_tests(wanted, timeout=timeout, watch=watch)
+
+    def installation(self, packages: Sequence[str]) -> Installation:
+        """Return the command that installs packages for the image."""
+        return self._image().installation(packages)
 
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Keep the present state under a name."""

@@ -120,9 +120,12 @@ since a mere question can make SBCL define a class. Its global value counts for 
   "Tell whether NAME is a list (SETF symbol)."
   (and (consp name) (eq (first name) 'setf) (consp (cdr name)) (symbolp (second name)) (null (cddr name))))
 
+(defglobal *latest-source* nil "The source of the latest evaluation: what is defined meanwhile may stand in its text.")
+
 (defun touch (space name)
   "Note that the definition of NAME in SPACE is about to change. Call it before the change."
   (when (trackable-p space name)
+    (keep-session-text space name)
     (let ((key (cons space name)))
       (unless (gethash key *touched*)
         (remember-meaning space name)

@@ -1,4 +1,4 @@
-;;;; Questions that find names: by a part of them, and by their package.
+;;;; Questions that find names: by a part of them, by their package, by their beginning.
 
 (in-package #:gramercy.image)
 
@@ -296,3 +296,92 @@ got symbols since are walked."
             "package" (package-name package)
             "symbols" (map 'vector #'symbol-token (subseq symbols 0 (min 2000 (length symbols))))
             "total" (length symbols))))
+
+;;;; By the beginning of the name, for a prompt
+
+(defconstant +most-offered+ 100 "Names offered for one beginning: more are not looked through at a prompt.")
+
+(defun token-start (text)
+  "Return where the token at the end of TEXT begins, or NIL inside of a string, a comment or a character."
+  (let ((start 0) (state :code))
+    (loop with place = 0
+          while (< place (length text))
+          do (let ((character (char text place)))
+               (ecase state
+                 (:code (cond ((char= character #\") (setf state :string))
+                              ((char= character #\;) (setf state :comment))
+                              ((and (char= character #\|) (plusp place) (char= (char text (1- place)) #\#))
+                               (setf state :block))
+                              ((char= character #\\) (incf place))
+                              ((find character "()'`, 	
+") (setf start (1+ place)))))
+                 (:string (cond ((char= character #\\) (incf place))
+                                ((char= character #\") (setf state :code start (1+ place)))))
+                 (:comment (when (char= character #\Newline) (setf state :code start (1+ place))))
+                 (:block (when (and (char= character #\#) (char= (char text (1- place)) #\|))
+                           (setf state :code start (1+ place))))))
+             (incf place))
+    (and (eq state :code)
+         (<= start (length text))
+         (not (and (< start (length text)) (char= (char text start) #\#)))
+         start)))
+
+(defun map-offered-symbols (function token view)
+  "Call FUNCTION with the symbols that TOKEN, seen from the package VIEW, may be the beginning of. Return where in
+TOKEN the name of the symbol begins."
+  (let* ((marker (package-marker token))
+         (name (if marker (position #\: token :start marker :test #'char/=) 0))
+         (place (or name (length token)))
+         (home (cond ((null marker) view)
+                     ((zerop marker) (find-package :keyword))
+                     (t (find-named-package (subseq token 0 marker))))))
+    (cond ((null home))
+          ((and marker (or (zerop marker) (= 1 (- place marker))))
+           (do-external-symbols (symbol home) (funcall function symbol)))
+          (t (do-symbols (symbol home) (funcall function symbol))))
+    place))
+
+(defun offered-packages (token)
+  "Return the names of packages that TOKEN may be the beginning of, with the colon that comes next."
+  (let ((begin (string-upcase token)))
+    (loop for package in (list-all-packages)
+          unless (or (own-package-p package) (zerop (length token)))
+            append (loop for name in (cons (package-name package) (package-nicknames package))
+                         when (and (starts-with-p begin name) (plain-name-p name))
+                           collect (concatenate 'string name ":")))))
+
+(defun offered-kind (symbol)
+  "Return what SYMBOL is, in a word, or NIL where it means nothing."
+  (if (keywordp symbol) "keyword" (first (symbol-meanings symbol))))
+
+(defun offered-names (token view)
+  "Return pairs of a name and its kind that TOKEN may go on as, in upper case, and where in TOKEN the name begins."
+  (let* ((found (make-hash-table :test 'equal))
+         (symbols '())
+         (place (map-offered-symbols (lambda (symbol) (push symbol symbols)) token view))
+         (begin (string-upcase (subseq token place))))
+    (dolist (symbol symbols)
+      (when (and (starts-with-p begin (symbol-name symbol)) (plain-name-p (symbol-name symbol))
+                 (not (own-package-p (symbol-package symbol))))
+        (let ((kind (offered-kind symbol)))
+          (when kind (setf (gethash (symbol-name symbol) found) kind)))))
+    (unless (package-marker token)
+      (dolist (name (offered-packages token)) (setf (gethash name found) "package")))
+    (values (sort (loop for name being the hash-keys of found using (hash-value kind) collect (cons name kind))
+                  #'string< :key #'car)
+            place)))
+
+(define-question "complete" (request view)
+  (let* ((text (request-text request :text))
+         (limit (min +most-offered+ (request-count request :limit +most-offered+)))
+         (start (token-start text))
+         (token (subseq text (or start (length text)))))
+    (multiple-value-bind (names place) (if start (offered-names token view) (values '() 0))
+      (let* ((case (if (some #'upper-case-p token) #'identity #'string-downcase))
+             (shown (loop for (name . kind) in names
+                          repeat limit
+                          collect (list :object "name" (funcall case name) "kind" kind))))
+        (answer request (joined (mapcar #'third shown))
+                "start" (+ (or start (length text)) place)
+                "matches" (coerce shown 'vector)
+                "total" (length names))))))

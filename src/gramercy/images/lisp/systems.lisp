@@ -122,12 +122,18 @@ Done once, before the core is saved. ASDF compares these dates with each other a
       (own-file-p file (build-name build))
       (progn (incf (build-left-out build)) nil)))
 
+(defun name-cache ()
+  "Let UIOP name the directory where compiled files really go: libraries find the source of one by it."
+  (let ((place (asdf:apply-output-translations (parse-namestring "/x.lisp"))))
+    (setf uiop:*user-cache* (make-pathname :name nil :type nil :version nil :defaults place))))
+
 (defun load-quietly (build)
   "Load the system of BUILD, and keep the warnings and the latest error."
   (let ((*untracked* t)
         (*compile-verbose* nil) (*compile-print* nil) (*load-verbose* nil)
         (quickload (quicklisp-loader))
         (name (build-name build)))
+    (ignore-errors (name-cache))
     (setf (source-wanted (build-source build)) (lambda (kind file) (wanted-notice-p build kind file)))
     (call-collecting-warnings
      (build-source build)

@@ -66,6 +66,7 @@ It has derived a type from the new definition before that was made, and would be
 
 (defun put-back (meaning)
   "Put MEANING back; return whether that was possible."
+  (forget-session-text (meaning-space meaning) (meaning-name meaning))
   (ecase (meaning-space meaning)
     (:function (put-operator-back meaning) t)
     (:variable (put-variable-back meaning))

@@ -95,7 +95,11 @@ class Definitions:
             if not is_module(module):
                 self._gone(name, found)
             else:
+                known = self._seen[name].get("__spec__")
                 self._compare(name, module, bound if name == current else set(), found)
+                if known is not None and known != self._seen[name].get("__spec__"):
+                    # importlib.reload gives a module a new one.
+                    self.origins.note(name, module)
         return found
 
     def _new_modules(self, found: list[Change]) -> None:

@@ -127,11 +127,13 @@ class CollectedWarnings:
 
     def _show(self, message: object, category: type, filename: str, lineno: int, *_rest: object) -> None:
         kind = "style-warning" if any(id(base) in _STYLE for base in mro_of(category)) else "warning"
-        if self._sources.has(filename):
-            place: dict[str, object] = {"form": self._sources.line(filename, lineno)}
-        else:
-            place = {"form": _line_of(filename, lineno).strip(), "file": filename}
-        self.add(kind, class_name(category), str(message), line=lineno, **place)
+        place: dict[str, object] = {"form": self._sources.line(filename, lineno), "line": lineno}
+        if filename.startswith(_HOME):
+            # A library warned while a picture was drawn here: the place says nothing to the user.
+            place = {}
+        elif not self._sources.has(filename):
+            place.update(form=_line_of(filename, lineno).strip(), file=filename)
+        self.add(kind, class_name(category), str(message), **place)
 
 
 def failure(error: BaseException, index: int, sources: Sources) -> dict[str, object]:
@@ -296,7 +298,7 @@ def backtrace(trace: types.TracebackType | None, sources: Sources, most: int = _
 
 def _frame(frame: types.FrameType, number: int, sources: Sources) -> str:
     code = frame.f_code
-    line = sources.line(code.co_filename, number) or line_text(code.co_filename, number)
+    line = sources.line(code.co_filename, number) or line_text(code, number)
     return f"{call_text(frame)} at {shown_file(code.co_filename)}:{number}" + (f": {line}" if line else "")
 
 

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, NamedTuple
 
-from .anatomy import MISSING
+from .anatomy import ATOMS, MISSING
 from .diagnostics import Sources
 from .looks import Look
 from .printing import Printed, is_trivial, printed
 from .purity import is_plain
+from .tables import summary_of
 
 _exists, _clock, _sleep = os.path.exists, time.monotonic, time.sleep
 # What only works inside a running loop, and what only works outside of one.
@@ -184,18 +185,31 @@ class Run:
     pure: bool = False
     # The code is made of reading expressions only, though their values may have run user code.
     reads: bool = False
+    # Pictures and tables, made at the end: see `displays`.
+    displays: list[dict[str, object]] | None = None
 
     def add(self, values: list[object]) -> None:
         """Print the values of a finished form; this may run code of theirs."""
         found = []
         for value in values:
-            one = printed(value, max(min(self.limit, self.room), 200))
+            one = self._printed(value)
             found.append(one)
             self.room -= len(one.text)
             self.cut += one.cut
             self.pure = remember(value) and self.pure
         self.forms.append({"values": [one.text for one in found]})
         self.last, self.printed = values, found
+
+    def _printed(self, value: object) -> Printed:
+        """Print a value; one that is shown as a table in one line."""
+        if id(type(value)) not in ATOMS:
+            try:
+                summary = summary_of(value)
+            except Exception:  # noqa: BLE001 - a library that is broken, or not what it seems
+                summary = None
+            if summary is not None:
+                return Printed(summary)
+        return printed(value, max(min(self.limit, self.room), 200))
 
 
 class Evaluator:

@@ -79,10 +79,10 @@ def _headline(found: Found, word: str, place: str) -> str:
     if word in ("variable", "attribute") or (word == "descriptor" and not is_class(found.value)):
         return f"{found.name} is {with_article(word)} of type {class_name(type(found.value))}."
     where = f" at {place}" if place and not is_module(found.value) else ""
-    return f"{found.name} is {with_article(word)}{_home(found)}{where}."
+    return f"{found.name} is {with_article(word)}{home_of(found)}{where}."
 
 
-def _home(found: Found) -> str:
+def home_of(found: Found) -> str:
     """Tell from where a name was imported or inherited."""
     value = found.value
     if is_class(found.owner):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .anatomy import FUNCTIONS, class_name, is_class, is_kind, is_module, plain
 from .diagnostics import call_text, chain, message_of, user_frames
-from .places import USERS, lines_of, shown_file, tier_of
+from .places import USERS, running_lines, shown_file, tier_of
 from .printing import preview, shorten
 from .protocol import Request, RequestError, count
 from .session import Reply, Session
@@ -222,7 +222,7 @@ def _selected(part: Part, start: int, most: int) -> list[int]:
 def _row(moment: Moment, number: int) -> Reply:
     place = moment.place(number)
     code = place.frame.f_code
-    lines = lines_of(code.co_filename)
+    lines = running_lines(code)
     source = lines[place.line - 1].rstrip() if 0 < place.line <= len(lines) else ""
     names = list(moment.names(number))
     row: Reply = {

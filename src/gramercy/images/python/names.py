@@ -1,37 +1,66 @@
-"""Find what a name means: `name`, `name.attribute`, `module.name`, `module:attribute.path`.
+"""Find what a name means: `name`, `name.attribute`, `module.name`, `module:attribute.path`; complete names.
 
 Nothing is imported and no attribute hook runs. A name that is not found comes back as an error with the names
 that look like it.
 """
 
+import ast
 import builtins
 import difflib
 import keyword
+import os
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from .anatomy import (
+    FUNCTIONS,
     MISSING,
     attribute,
+    class_attribute,
     class_space,
     instance_space,
     is_class,
     is_module,
     module_of,
     module_space,
+    mro_of,
     plain,
     raw_space,
 )
-from .places import STANDARD, USERS, is_ours, tier_of
-from .protocol import RequestError
-from .session import Session
+from .places import STANDARD, USERS, is_ours, silently, tier_of
+from .protocol import Request, RequestError, count, optional_text
+from .protocol import text as text_of
+from .session import Reply, Session
+from .words import coarse
 
 _modules = sys.modules
 # Suggestions in an error, and names compared for them: difflib takes some 50 ms for so many.
 _NEAR = 5
 _CONSIDERED = 20_000
 _close_matches = difflib.get_close_matches
+# Names offered for one text; characters before the cursor that are read, and that one expression may have,
+# since each place in it may be its beginning.
+_OFFERED, _READ_BEFORE, _EXPRESSION = 100, 4000, 300
+_prefix = re.compile(r"(?:[^\W\d]\w*)?\Z").search
+_strings = re.compile(
+    r"""\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\#[^\n]*\n""",
+    re.DOTALL,
+).sub
+_import = re.compile(
+    r"(?:^|[\n;])\s*(?:import\s+(?:[\w.]+(?:\s+as\s+\w+)?\s*,\s*)*|from\s+)([\w.]*)\Z"
+).search
+_from = re.compile(r"(?:^|[\n;])\s*from\s+([\w.]+)\s+import\s+\(?[\w\s,]*\Z").search
+_PRIMARY = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.List, ast.Dict, ast.Set)
+_DISPLAYS: dict[type, type] = {
+    ast.List: list,
+    ast.Dict: dict,
+    ast.Set: set,
+    ast.Tuple: tuple,
+    ast.JoinedStr: str,
+}
+_listdir = os.listdir
 
 
 def find_module(session: Session, name: str | None) -> object:
@@ -202,7 +231,7 @@ def _not_defined(name: str, package: str, elsewhere: list[str]) -> str:
         return (
             f"name '{name}' is not defined in {package}, but there is {', '.join(elsewhere[:_NEAR])}{rest}."
         )
-    return f"name '{name}' is not defined in {package}."
+    return f"name '{name[:100]}' is not defined in {package}."
 
 
 def _members(thing: object) -> Iterable[str]:
@@ -223,3 +252,138 @@ def near(name: str, known: Iterable[str]) -> list[str]:
         if type(candidate) is str and abs(len(candidate) - len(wanted)) <= max(len(wanted) // 2, 2):
             folded.setdefault(candidate.lower(), candidate)
     return [folded[match] for match in _close_matches(wanted, folded, _NEAR, 0.65)]
+
+
+def complete(session: Session, request: Request) -> Reply:
+    """Give the names that the text before the cursor may go on with; no code of the user's runs."""
+    before = text_of(request, "text")[-_READ_BEFORE:]
+    limit = count(request, "limit", _OFFERED, _OFFERED)
+    module = find_module(session, optional_text(request, "package"))
+    found = _prefix(before)
+    prefix = found.group() if found else ""
+    rows: dict[str, str] = {}
+    for name, kind in _candidates(module, before, before[: len(before) - len(prefix)]):
+        # What begins with an underscore is offered to who has typed one.
+        if name.startswith(prefix) and (prefix or name[:1] != "_"):
+            rows.setdefault(name, kind)
+    ordered = sorted(rows, key=lambda name: (name.startswith("_"), name.lower(), name))
+    matches = [{"name": name, "kind": rows[name]} for name in ordered[:limit]]
+    start = len(text_of(request, "text")) - len(prefix)
+    data: Reply = {"start": start, "matches": matches, "total": len(rows)}
+    return {"ok": True, "text": "\n".join(ordered[:limit]), "data": data}
+
+
+def _candidates(module: object, before: str, head: str) -> Iterator[tuple[str, str]]:
+    """Give the names that may stand after the head, with their kinds."""
+    rest = _strings(lambda match: " " if match.group()[0] == "#" else "0" * len(match.group()), before)
+    if any(mark in rest for mark in "\"'#"):
+        return  # inside of a string or a comment
+    imported, taken = _import(before), _from(before)
+    if imported is not None:
+        yield from _importable(imported.group(1).rpartition(".")[0])
+    elif taken is not None:
+        owner = _modules.get(taken.group(1))
+        yield from _of_value(owner) if is_module(owner) else ()
+        yield from _importable(taken.group(1))
+    elif head.endswith("."):
+        yield from _after_dot(module, head[:-1])
+    else:
+        yield from _kinds({**plain(vars(builtins)), **module_space(module)}, module)
+        yield from ((word, "keyword") for word in [*keyword.kwlist, *keyword.softkwlist])
+
+
+def _kinds(space: dict[str, object], owner: object) -> Iterator[tuple[str, str]]:
+    return ((name, coarse(value, owner)) for name, value in space.items())
+
+
+def _importable(package: str) -> Iterator[tuple[str, str]]:
+    """Give the modules of a package, or those that an import without one finds; nothing is imported."""
+    places: object = sys.path
+    if package:
+        owner = _modules.get(package)
+        places = module_space(owner).get("__path__") if is_module(owner) else None
+    else:
+        yield from ((name, "module") for name in sys.stdlib_module_names)
+    dotted = f"{package}." if package else ""
+    for key in list(_modules):
+        if type(key) is str and key.startswith(dotted) and not is_ours(key):
+            yield key[len(dotted) :].partition(".")[0], "module"
+    for place in places if type(places) is list else ():
+        try:
+            names = _listdir(place or ".") if type(place) is str else []
+        except OSError:
+            continue
+        for name in names:
+            leaf, _dot, ending = name.partition(".")
+            if leaf.isidentifier() and (not ending or ending == "py" or ending.endswith("so")):
+                yield leaf, "module"
+
+
+def _after_dot(module: object, head: str) -> Iterator[tuple[str, str]]:
+    """Give the attributes of the expression at the end of the text, the longest one that there is."""
+    head = head[-_EXPRESSION:]
+    for place in range(len(head)):
+        if place and (head[place - 1].isalnum() or head[place - 1] in "_."):
+            continue
+        tree = silently(head[place:], "<completion>", ast.PyCF_ONLY_AST)
+        node = tree.body[0].value if tree and len(tree.body) == 1 and type(tree.body[0]) is ast.Expr else None
+        if isinstance(node, (*_PRIMARY, ast.Tuple, ast.JoinedStr)):
+            value, cls = _meant(module, node)
+            if cls is not None:
+                yield from _of_class(cls)
+            elif value is not MISSING:
+                yield from _of_value(value)
+            return
+
+
+def _meant(module: object, node: ast.expr) -> tuple[object, type | None]:  # noqa: PLR0911 - one for each kind
+    """Return the value of an expression as far as it is stored, or else the class of its value."""
+    nothing = (MISSING, None)
+    if type(node) is ast.Constant:
+        return node.value, None
+    if type(node) in _DISPLAYS:
+        return MISSING, _DISPLAYS[type(node)]
+    if type(node) is ast.Name:
+        found = module_space(module).get(node.id, MISSING)
+        return (plain(vars(builtins)).get(node.id, MISSING) if found is MISSING else found), None
+    if type(node) is ast.Attribute:
+        owner, cls = _meant(module, node.value)
+        return nothing if cls is not None or owner is MISSING else (_stored(owner, node.attr), None)
+    if type(node) is ast.Call:
+        called, _cls = _meant(module, node.func)
+        return (MISSING, called) if is_class(called) else nothing  # type: ignore[return-value]  # seen to be one
+    if type(node) is ast.Subscript and type(node.slice) is ast.Constant:
+        owner, _cls = _meant(module, node.value)
+        return _item(owner, node.slice.value), None
+    return nothing
+
+
+def _stored(owner: object, name: str) -> object:
+    """Return an attribute that is a value of its own: what a property would compute is not known."""
+    found = attribute(owner, name)
+    is_computed = class_attribute(type(found), "__get__") is not MISSING and id(type(found)) not in FUNCTIONS
+    return MISSING if is_computed else found
+
+
+def _item(owner: object, key: object) -> object:
+    if type(owner) is dict and type(key) in (str, int):
+        return plain(owner).get(key, MISSING) if type(key) is str else MISSING
+    if type(owner) in (list, tuple) and type(key) is int and key < len(owner):  # type: ignore[arg-type]  # sized
+        return owner[key]  # type: ignore[index]  # one of the two
+    return MISSING
+
+
+def _of_class(cls: type) -> Iterator[tuple[str, str]]:
+    for base in mro_of(cls):
+        yield from _kinds(class_space(base), cls)
+
+
+def _of_value(value: object) -> Iterator[tuple[str, str]]:
+    if is_module(value):
+        yield from _kinds(module_space(value), value)
+        return
+    if is_class(value):
+        yield from _of_class(value)  # type: ignore[arg-type]  # seen to be one
+    else:
+        yield from _kinds(instance_space(value), MISSING)
+    yield from _of_class(type(value))

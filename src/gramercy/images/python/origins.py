@@ -16,6 +16,10 @@ from .anatomy import is_module, mro_of, raw_space
 
 _modules = sys.modules
 _open, _stat = open, os.stat
+# Bytes of the sources that are kept as they were loaded, of those loaded last: as much as a big project has.
+_KEPT = 8 * 1024 * 1024
+# What the modules of the project were loaded from, by file: the file may be edited after that.
+loaded: dict[str, bytes] = {}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -51,12 +55,15 @@ class Origins:
         # A file written during the call may have been imported before or after the write.
         is_sure = _written(source.file) < self.since and not is_old
         self._marks[name] = source.mark if is_sure else None
+        if is_sure:
+            _keep(source)
         return is_old
 
     def settle(self, name: str, source: Source) -> None:
         """Remember the source that a module was loaded from once more."""
         self._marks[name] = source.mark
         self._reloaded.append(name)
+        _keep(source)
 
     def take_reloaded(self) -> list[str]:
         """Return the modules that were loaded once more since the last time."""
@@ -86,6 +93,13 @@ class Origins:
     def names(self) -> list[str]:
         """Return the modules of the project that are loaded."""
         return [name for name in self._marks if is_module(_modules.get(name))]
+
+
+def _keep(source: Source) -> None:
+    loaded.pop(source.file, None)
+    loaded[source.file] = source.data
+    while sum(map(len, loaded.values())) > _KEPT:
+        del loaded[next(iter(loaded))]
 
 
 def source_of(module: object) -> Source | None:

@@ -25,6 +25,7 @@ from .anatomy import (
     raw_space,
 )
 from .definitions import is_users
+from .origins import loaded
 
 _modules = sys.modules
 _open, _stat = open, os.stat
@@ -102,10 +103,30 @@ def lines_of(file: str) -> list[str]:
     return lines
 
 
-def line_text(file: str, number: int | None) -> str:
-    """Return one line without its margins; nothing where it is not known."""
-    lines = lines_of(file)
-    return lines[number - 1].strip() if number is not None and 0 < number <= len(lines) else ""
+def running_lines(code: types.CodeType) -> list[str]:
+    """Return the text that code was compiled from: what was loaded, where that is known, or else the file.
+
+    A module itself runs while it is loaded, so its text is that of the file. So is that of a function which
+    does not begin where it should: it is called while its module is loaded anew.
+    """
+    current, data = lines_of(code.co_filename), loaded.get(code.co_filename)
+    if data is None or code.co_name == "<module>":
+        return current
+    before = data.decode("utf-8", "replace").splitlines(keepends=True)
+    return before if _begins_in(before, code) or not _begins_in(current, code) else current
+
+
+def _begins_in(lines: list[str], code: types.CodeType) -> bool:
+    first = code.co_firstlineno - 1
+    head = lines[first : first + _DECORATORS]
+    count = 1 if head and not head[0].lstrip().startswith("@") else len(head)
+    return code.co_name.startswith("<") or any(code.co_name in line for line in head[:count])
+
+
+def line_text(code: types.CodeType, number: int) -> str:
+    """Return one line of the text that code was compiled from, without its margins, if it is known."""
+    lines = running_lines(code)
+    return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
 
 def is_known(file: str) -> bool:

@@ -21,14 +21,16 @@ from . import (
     operations,
     places,
     references,
+    sourcing,
     systems,
+    testing,
 )
 from .anatomy import short_name
 from .confinement import NotConfinedError, Witness, confine, shield
 from .diagnostics import message_of
 from .evaluation import Run
 from .landlock import prctl
-from .names import near
+from .names import complete, near
 from .processes import CannotForkError, Family, end_all, state
 from .protocol import (
     Address,
@@ -54,6 +56,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "describe": introspection.describe,
     "apropos": listings.apropos,
     "arglist": introspection.show_arglist,
+    "complete": complete,
     "package_symbols": listings.package_symbols,
     "definitions": listings.definitions,
     "who_calls": references.who_calls,
@@ -63,6 +66,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "macroexpand": operations.expand,
     "inspect": objects.inspect_object,
     "print_value": objects.print_value,
+    "find_definition": sourcing.find_definition,
     "frames": moments.tell_frames,
     "locals": moments.tell_locals,
     "eval_in_frame": frame_code.evaluate_in_frame,
@@ -72,6 +76,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
 _RUNNING = ("eval", "compile", "load_system", "undo_definitions")
 _UNSUPPORTED = "A Python process cannot be saved to a file; evaluate its definitions again in a new one."
 _signal, _timer = signal.signal, signal.setitimer
+_mask, _EVERY = signal.pthread_sigmask, signal.valid_signals()
 _ALARM, _REAL, _DEFAULT = signal.SIGALRM, signal.ITIMER_REAL, signal.SIG_DFL
 # Seconds for .pth files and sitecustomize, and for the init file; the parent waits twice as long.
 _PATIENCE = 5
@@ -101,6 +106,7 @@ class Server:
             "exit": self._exit,
             "confine": self._confine,
             "fate": self._fate,
+            "run_tests": self._run_tests,
         }
 
     def serve(self) -> None:
@@ -192,6 +198,20 @@ class Server:
         if type(pid) is not int or pid < 1:
             raise RequestError("INVALID-REQUEST", '"pid" must be the number of a process.')
         return {"ok": True, "status": self.family.fate(pid)}
+
+    def _run_tests(self, request: Request) -> Reply:
+        if self._role == "zygote":
+            raise RequestError("ZYGOTE", "The zygote never evaluates; fork a live process and ask that.")
+        return testing.run_tests(self._session, request, self._tell)
+
+    def _tell(self, event: Reply) -> None:
+        """Send an event of the request that is under way; a signal must not cut its frame in two."""
+        held = _mask(signal.SIG_BLOCK, _EVERY)
+        try:
+            # No request has this number, so that a parent which waits for the reply alone passes it over.
+            self._connection.send({"id": 0, "ok": True, "event": event})
+        finally:
+            _mask(signal.SIG_SETMASK, held)
 
     def _fork(self, request: Request) -> Reply | None:
         role, tag = request.get("role"), optional_text(request, "tag")

@@ -19,6 +19,7 @@ from typing import Any
 from .anatomy import is_module, raw_space
 from .definitions import Definitions
 from .diagnostics import CollectedWarnings, Sources, failure
+from .displays import Gallery, PlotFinder
 from .evaluation import Evaluator, Loop, Run
 from .objects import Table
 from .processes import state
@@ -59,6 +60,7 @@ class Session:
         self.evaluator = Evaluator(self.sources, self.loop)
         self.definitions = Definitions(self.main)
         self.table = Table()
+        self.gallery = Gallery()
         self.gate = Gate()
         self._ballast: bytes | None = None
         self._settled: Reply | None = None
@@ -75,6 +77,7 @@ class Session:
         sys.argv = [""]
         vars(builtins).update(exit=Quitter("exit", "Ctrl-D"), quit=Quitter("quit", "Ctrl-D"), help=_Helper())
         _modules["__main__"] = self.main
+        sys.meta_path.insert(0, PlotFinder(self.gallery))
         self.definitions.baseline()
 
     def module(self, name: str) -> ModuleType | None:

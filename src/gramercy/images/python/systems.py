@@ -46,15 +46,20 @@ class Reload:
         self.names: list[str] = []
         self._passed_over: list[str] = []
 
-    def run(self, system: str) -> None:
-        """Reload what has changed in the system, what it imports, and what imports that."""
+    def run(self, system: str, *, anew: bool = False) -> None:
+        """Reload what has changed in the system, what it imports, and what imports that.
+
+        To load it anew is to run it also where it has not changed.
+        """
         changed = self._origins.changed()
-        if not changed:
+        if not changed and not anew:
             return
         names = self._origins.names()
         graph = Graph(names)
         own = [name for name in names if name == system or name.startswith(system + ".")]
-        concerned = graph.below(own) & set(changed)
+        concerned = graph.below([system] if anew else own) & set(changed)
+        if anew:
+            concerned.add(system)
         order = graph.ordered(graph.above(concerned)) if concerned else []
         try:
             for name in order:
@@ -166,7 +171,7 @@ class Loading:
         self.module_name = name.replace("-", "_")
         self.module: object = None
         self.missing: str | None = None
-        self._session = session
+        self.session = session
         self._reload = Reload(session.definitions.origins)
 
     def run(self, _run: Run) -> None:
@@ -187,7 +192,7 @@ class Loading:
         """Note the sources of new modules; tell whether one of them came from something older."""
         own = [name for name in names if is_module(sys.modules[name]) and is_users(sys.modules[name])]
         # A list, not any() of a generator: each module has to be noted.
-        found = [self._session.definitions.origins.note(name, sys.modules[name]) for name in own]
+        found = [self.session.definitions.origins.note(name, sys.modules[name]) for name in own]
         return any(found)
 
     def _imported(self) -> ModuleType:
@@ -202,7 +207,7 @@ class Loading:
 
     def tell(self, reply: Reply) -> None:
         """Add to the reply what was loaded again, and what else there is to know."""
-        notes = self._reload.notes(raw_space(self._session.main))
+        notes = self._reload.notes(raw_space(self.session.main))
         if self.module_name != self.name.replace("-", "_"):
             notes.insert(0, f"{self.name} is imported as {self.module_name}.")
         if self._reload.names:
@@ -211,12 +216,87 @@ class Loading:
             reply["notes"] = notes
 
 
+class FileLoading(Loading):
+    """One request to load a file, as the module that it is on the import path."""
+
+    def __init__(self, file: str, session: Session) -> None:
+        super().__init__(file.rpartition("/")[2].removesuffix(".py"), session)
+        self.name = self.module_name
+        self._file = file
+
+    def run(self, _run: Run) -> None:
+        """Import the file, or run it anew in the module that came from it."""
+        _see_new_files()
+        loaded = [name for name, module in list(_modules.items()) if self._is_from_here(name, module)]
+        if loaded:
+            self.name = self.module_name = loaded[0]
+            self.module = _modules[self.name]
+            self._reload.run(self.name, anew=True)
+            return
+        before = set(_modules)
+        self.module = self._imported()
+        self._notes_old([name for name in list(_modules) if name not in before])
+
+    def _is_from_here(self, name: str, module: object) -> bool:
+        space = raw_space(module) if is_module(module) else {}
+        file = space.get("__file__")
+        return name != "__main__" and type(file) is str and os.path.realpath(file) == self._file
+
+    def _imported(self) -> ModuleType:
+        for name in _names_on_path(self._file):
+            try:
+                spec = importlib.util.find_spec(name)
+            except (ImportError, ValueError):
+                continue
+            if spec is not None and spec.origin and os.path.realpath(spec.origin) == self._file:
+                self.name = self.module_name = name
+                return _import(name)
+        return self._imported_alone()
+
+    def _imported_alone(self) -> ModuleType:
+        """Make a module of a file that no import finds; its name is that of the file."""
+        spec: Any = importlib.util.spec_from_file_location(self.name, self._file)
+        if self.name in _modules:
+            raise ImportError(f"{self._file} is not on the import path, and there is another {self.name}")
+        module = importlib.util.module_from_spec(spec)
+        _modules[self.name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            _modules.pop(self.name, None)
+            raise
+        return module
+
+
+def _names_on_path(file: str) -> list[str]:
+    """Return the names under which a file could be imported, from the innermost directory of the path."""
+    homes = {os.path.realpath(home or ".") for home in sys.path if type(home) is str}
+    found = []
+    for home in sorted(homes, key=len, reverse=True):
+        if file.startswith(home.rstrip("/") + "/"):
+            parts = file[len(home.rstrip("/")) + 1 :].removesuffix(".py").split("/")
+            if parts[-1] == "__init__":
+                parts.pop()
+            if parts and all(part.isidentifier() for part in parts):
+                found.append(".".join(parts))
+    return found
+
+
 def load_system(session: Session, request: Request) -> Reply:
-    """Import a module, or load it again where its source has changed, and say which version it is."""
+    """Import a module, or load it again where its source has changed, and say which version it is.
+
+    In place of a name there may be the absolute path of a Python file, which is run anew in any case.
+    """
     name = text(request, "system").strip()
+    if name.startswith("/") and name.endswith(".py"):
+        return _load(FileLoading(os.path.realpath(name), session), request)
     if not name or any(not part.isidentifier() for part in name.replace("-", "_").split(".")):
         raise RequestError("ModuleNotFoundError", f"'{name[:100]}' is not the name of a module.")
-    loading = Loading(name, session)
+    return _load(Loading(name, session), request)
+
+
+def _load(loading: Loading, request: Request) -> Reply:
+    session = loading.session
     reply, _run = session.perform(loading.run, session.main, request)
     reply.pop("forms")
     reply["name"], reply["version"] = loading.module_name, None

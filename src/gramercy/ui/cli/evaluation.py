@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from gramercy.toolsets.rendering import evaluation_text, preview_text
+from gramercy.toolsets.rendering import preview_text
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.options import (
     environment_options,
@@ -20,21 +18,18 @@ from gramercy.ui.cli.options import (
     save_option,
     timeout_option,
 )
-from gramercy.ui.cli.terminal import json_text, show, tell, visible
+from gramercy.ui.cli.terminal import json_text, show, start, tell, visible
+from gramercy.ui.cli.transcript import Transcript, other_language
 from gramercy.workbench.site import usable_project
-from gramercy.workbench.sources import live_image
+from gramercy.workbench.sources import image_registry, live_image
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gramercy.images.base import Reply
     from gramercy.images.environment import Environment
     from gramercy.images.live import LiveImage
 
 # A frame to an image holds 64 MiB, and JSON can take several bytes for one: load larger files.
 LARGEST_CODE = 16 * 1024 * 1024
-# A start takes a tenth of that; a person who waits longer is told why.
-UNHURRIED_SECONDS = 1.0
 
 
 @click.command("eval")
@@ -47,6 +42,7 @@ UNHURRIED_SECONDS = 1.0
 @click.option("--preview", is_flag=True, help="Only show what would happen.")
 @restore_option
 @save_option
+@click.option("--debug", is_flag=True, help="Where it fails, open the prompt in the image.")
 @click.option("--json", "as_json", is_flag=True, help="Print all that is known about the evaluation as JSON.")
 def evaluate(  # noqa: PLR0913 - one parameter per option
     code: str,
@@ -60,11 +56,14 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     sandbox: bool,
     environment: Environment,
     preview: bool,
+    debug: bool,
     as_json: bool,
 ) -> int:
     """Evaluate code in a fresh live image; - is standard input."""
     if preview and save is not None:
         raise click.UsageError("a preview changes nothing that could be saved: leave out --preview or --save")
+    if debug and (preview or as_json or not sys.stdin.isatty()):
+        raise click.UsageError("--debug needs a terminal to talk at, without --preview and --json")
     text = _standard_input() if code == "-" else code
     with (
         usable_project(project, sandbox=sandbox, tell=tell) as place,
@@ -73,14 +72,39 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
         ) as image,
     ):
         start(image, restore)
-        reply = (image.preview if preview else image.evaluate)(text, package=package)
+        if preview:
+            reply = image.preview(text, package=package)
+        elif as_json:
+            reply = image.evaluate(text, package=package)
+        else:
+            reply = _shown(image, text, package)
         if as_json:
             click.echo(json_text(msgspec.to_builtins(reply)))
-        else:
-            show(preview_text(reply) if preview else evaluation_text(reply))
+        elif preview:
+            show(preview_text(reply))
+        if hint := other_language(text, image.language, reply):
+            tell(hint)
+        if debug and not reply.ok:
+            _debug(image, place)
         if save is not None:
             _save(image, save, reply)
     return 0 if reply.ok else FAILED
+
+
+def _shown(image: LiveImage, code: str, package: str | None) -> Reply:
+    """Evaluate, and show what it prints as it comes, then its values, as they are."""
+    transcript = Transcript(image.language)
+    reply = image.evaluate(code, package=package, watch=transcript.watch)
+    transcript.close(reply)
+    return reply
+
+
+def _debug(image: LiveImage, project: str) -> None:
+    # What the prompt needs would make every evaluation start later.
+    from gramercy.ui.cli.session import at_terminal
+
+    tell("the image is as the error left it: :help lists the commands, Ctrl-D leaves")
+    at_terminal(image, image_registry(image, image.language, project), project)
 
 
 def _save(image: LiveImage, path: str, reply: Reply) -> None:
@@ -96,25 +120,3 @@ def _standard_input() -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise click.UsageError(f"standard input is not UTF-8: byte {error.start} is wrong") from None
-
-
-def start(image: LiveImage, restore: str | None = None) -> None:
-    """Start an image, from a saved state where one is given; raise what goes wrong and tell what is slow."""
-    with _told_if_slow("starting the image; the very first time this takes a few seconds …"):
-        # Unlike an evaluation this raises when the image does not start.
-        image.checkpoints()
-    if restore is not None:
-        with _told_if_slow("restoring the state …"):
-            told = image.restore(restore)
-        click.echo(visible(told), err=True)
-
-
-@contextmanager
-def _told_if_slow(words: str) -> Iterator[None]:
-    timer = threading.Timer(UNHURRIED_SECONDS, click.echo, [words], {"err": True})
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

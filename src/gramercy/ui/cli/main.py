@@ -14,6 +14,10 @@ from gramercy.errors import GramercyError, ImageError, SourceError, UnknownToolE
 
 # Help must not import what it lists: name -> (where it lives, what it does).
 COMMANDS = {
+    "config": (
+        "gramercy.ui.cli.config:group",
+        "Show the settings of images, and where each comes from.",
+    ),
     "doctor": (
         "gramercy.ui.doctor.checks:doctor",
         "Check live images by starting, crashing and attacking them, and the server by being its client.",
@@ -84,7 +88,7 @@ def main() -> NoReturn:
 
 def _run() -> int:  # noqa: PLR0911 - one return for each way to end
     try:
-        outcome = cli.main(standalone_mode=False, color=False if os.environ.get("NO_COLOR") else None)
+        outcome = cli.main(standalone_mode=False, color=None if may_color() else False)
     except click.exceptions.Abort:
         click.echo("gramercy: interrupted", err=True)
         return INTERRUPTED
@@ -109,6 +113,11 @@ def _run() -> int:  # noqa: PLR0911 - one return for each way to end
         )
         return FAILED
     return outcome if isinstance(outcome, int) else 0
+
+
+def may_color() -> bool:
+    """Tell whether a terminal may be written to in colours; what is no terminal never is."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def _code_of(error: GramercyError) -> int:

@@ -1,29 +1,32 @@
 """Read at the prompt or from a pipe: commands, code form by form, names that Tab completes.
 
-The image reads the code and knows the names; this only decides when a form is whole and can be sent.
+The image reads the code and knows the names; `forms` decides when a form is whole and can be sent.
 """
 
 from __future__ import annotations
 
-import codeop
 import contextlib
 import os
-import re
+import select
 import sys
+from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gramercy.errors import GramercyError, SourceError
+from gramercy.ui.cli.forms import new_form
+from gramercy.ui.cli.main import may_color
 from gramercy.ui.cli.terminal import in_background
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from gramercy.images.base import Answer
     from gramercy.images.live import LiveImage
+    from gramercy.ui.cli.forms import Form
 
 # More than a person types; a pipe without line breaks must not fill the memory.
 LONGEST_ENTRY = 4_000_000
@@ -31,47 +34,62 @@ LONGEST_ENTRY = 4_000_000
 MOST_HISTORY = 1_000
 # The one command whose argument may go on over several lines.
 PREVIEW = ":preview"
-TERMINATING = "\"'(),;`"
-CLAUSES = ("else", "elif", "except", "finally")
-# What reading can end with when the text is complete but wrong: the image will say what is.
-_WRONG = (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError)
 # A Tab key that does nothing for longer seems broken.
 COMPLETION_SECONDS = 0.5
-# When there are more, a part of them would be completed to what only that part has in common.
-MOST_NAMES = 1000
-DELIMITERS = {"sbcl": " \t\n()'`,\";#|\\", "python": " \t\n()[]{}=+-*/%&|^~<>,;@!\"'\\"}
-_LISP_NAME = re.compile(r"(?:([^:]+)(::?))?([^:]+)")
+# As many as an image gives, which reads so much of the code before the cursor.
+MOST_NAMES = 100
+MOST_READ = 4_000
+# Commands that take a path: of a saved state in the directory where the person is, else in the project.
+OF_STATES = (":save", ":restore")
+OF_FILES = (*OF_STATES, ":load", ":edit", ":files")
+# Quotes are not among them: the line editor would close them after what is completed, 'foo as well.
+DELIMITERS = {"sbcl": " \t\n()`,;#|\\", "python": " \t\n()[]{}=+-*/%&|^~<>,;@!\\"}
 
 
 class Entries:
-    """Entries one after the other. EOFError says that there are no more."""
+    """Entries one after the other. EOFError says that there are no more.
+
+    A paste comes as one text with line breaks where the terminal brackets it, else as lines that wait
+    already. Either is read as a file is: blocks may have empty lines, and each statement is an entry.
+    """
 
     def __init__(self, language: str, line: Callable[[str], str], *, interactive: bool) -> None:
         self._language = language
         self._line = line
         self._interactive = interactive
-        self._held: str | None = None
+        # Lines that were read and belong to the next entries.
+        self._waiting: deque[str] = deque()
+        self._is_pasted = False
+        self._is_over = False
+        # What there is of the entry that is being read, with its line ends.
+        self.begun = ""
 
     def read(self, prompt: str = "") -> str:
         """Return the next command or whole form."""
+        self.begun = ""
         first = self._next(prompt)
         if not first.strip() or (first.startswith(":") and not first.startswith(f"{PREVIEW} ")):
             return first
-        return "\n".join(self._whole(first, " " * (len(prompt) - 1)))
+        return "\n".join(self._whole(first, prompt))
+
+    def forget(self) -> None:
+        """Give up what was pasted and not yet evaluated."""
+        self._waiting.clear()
 
     def _whole(self, first: str, prompt: str) -> list[str]:
-        form = new_form(self._language, interactive=self._interactive)
+        form, lines, size = new_form(self._language), [first], len(first)
         form.feed(first.removeprefix(f"{PREVIEW} "))
-        lines, size = [first], len(first)
-        while not form.is_complete:
+        while not self._is_whole(form):
+            self.begun = "\n".join([*lines, ""]).removeprefix(f"{PREVIEW} ")
             try:
-                line = self._next(f"{prompt} ")
+                line = self._next(" " * len(prompt))
             except EOFError:
-                if self._interactive:
+                if self._interactive and not form.may_end:
                     raise
+                self._is_over = True
                 break
             if form.ends_before(line):
-                self._held = line
+                self._waiting.appendleft(line)
                 break
             form.feed(line)
             lines.append(line)
@@ -79,9 +97,23 @@ class Entries:
             _check(size)
         return lines
 
+    def _is_whole(self, form: Form) -> bool:
+        if not self._interactive or self._waiting or _input_waits():
+            return form.is_complete
+        return form.is_entered or (self._is_pasted and form.may_end)
+
     def _next(self, prompt: str) -> str:
-        held, self._held = self._held, None
-        return self._line(prompt) if held is None else held
+        if self._is_over:
+            raise EOFError
+        if not self._waiting:
+            self._waiting.extend(self._line(prompt).split("\n"))
+            self._is_pasted = len(self._waiting) > 1
+        return self._waiting.popleft()
+
+
+def _input_waits() -> bool:
+    """Tell whether a line can be read at once, as when a text was pasted."""
+    return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def _check(size: int) -> None:
@@ -92,9 +124,14 @@ def _check(size: int) -> None:
 def typed_line(prompt: str) -> str:
     """Read a line at the terminal, with line editing where it is available."""
     if sys.stdout.isatty():
-        return input(prompt)
+        return input(_colored(prompt) if "readline" in sys.modules and may_color() else prompt)
     click.echo(prompt, nl=False, err=True)
     return input()
+
+
+def _colored(prompt: str) -> str:
+    """Write a prompt in colour; the line editor must not count what does not move the cursor."""
+    return f"\1\x1b[1;36m\2{prompt}\1\x1b[0m\2" if prompt.strip() else prompt
 
 
 def piped_line(prompt: str) -> str:
@@ -137,187 +174,104 @@ def _history_file(language: str) -> Path:
     return home / "gramercy" / f"{language}-history"
 
 
-class Form(Protocol):
-    """Code that grows line by line."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the code can be sent without looking at what follows."""
-
-    def feed(self, line: str) -> None:
-        """Add a line, without its line break."""
-
-    def ends_before(self, line: str) -> bool:
-        """Tell whether this line belongs to what follows."""
-
-
-class LispForm:
-    """Counts parentheses outside of strings, comments, |symbols| and characters."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._mode = ""
-        self._nesting = 0
-        self._is_dangling = False
-        self._is_in_token = False
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether everything opened is closed."""
-        return not self._mode and self._depth <= 0 and not self._is_dangling
-
-    def ends_before(self, line: str) -> bool:
-        """Lisp shows its own end."""
-        del line
-        return False
-
-    def feed(self, line: str) -> None:
-        """Read a line."""
-        line, place = f"{line}\n", 0
-        while place < len(line):
-            if self._mode == "#|":
-                place += self._comment(line[place : place + 2])
-            elif self._mode:
-                place += self._quoted(line[place])
-            else:
-                place = self._code(line, place)
-
-    def _code(self, line: str, place: int) -> int:
-        """Read one thing of code and return where the next begins."""
-        here, pair = line[place], line[place : place + 2]
-        # Inside a token # is a letter like others.
-        is_dispatch = here == "#" and not self._is_in_token
-        if here == ";":
-            self._is_in_token = False
-            return len(line)
-        if is_dispatch and pair == "#|":
-            self._mode, self._nesting = pair, 1
-            return place + 2
-        self._notice(here, is_dispatch=is_dispatch and pair != "#\\")
-        if is_dispatch and pair == "#\\":
-            return place + 3
-        return place + (2 if here == "\\" else 1)
-
-    def _notice(self, here: str, *, is_dispatch: bool) -> None:
-        if not here.isspace():
-            self._is_dangling = here in "'`,"
-        self._is_in_token = not (is_dispatch or here.isspace() or here in TERMINATING)
-        if here in '"|':
-            self._mode = here
-        self._depth += (here == "(") - (here == ")")
-
-    def _quoted(self, here: str) -> int:
-        if here == self._mode:
-            self._mode = ""
-        return 2 if here == "\\" else 1
-
-    def _comment(self, pair: str) -> int:
-        if pair not in {"#|", "|#"}:
-            return 1
-        self._nesting += 1 if pair == "#|" else -1
-        if not self._nesting:
-            self._mode = ""
-        return 2
-
-
-class TypedPython:
-    """Python at a prompt: a block ends with an empty line."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether an interactive Python would run it now."""
-        return _compiles("\n".join(self._lines), "single")
-
-    def feed(self, line: str) -> None:
-        """Add a line."""
-        self._lines.append(line)
-
-    def ends_before(self, line: str) -> bool:
-        """Whether it ends has been seen by then."""
-        del line
-        return False
-
-
-class PipedPython(TypedPython):
-    """Python from a file: a statement ends where the next begins."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Only what follows shows whether a block has ended."""
-        return False
-
-    def ends_before(self, line: str) -> bool:
-        """Tell whether a new statement begins with this line."""
-        if not line.strip() or line[0] in " \t#)]}" or line.startswith(CLAUSES):
-            return False
-        return _compiles("\n".join([*self._lines, ""]), "exec")
-
-
-def _compiles(text: str, symbol: str) -> bool:
-    try:
-        return codeop.compile_command(text, "<input>", symbol) is not None
-    except _WRONG:
-        return True
-
-
-def new_form(language: str, *, interactive: bool) -> Form:
-    """Return an empty form of a language."""
-    if language == "sbcl":
-        return LispForm()
-    return TypedPython() if interactive else PipedPython()
-
-
 class Completer:
-    """What readline asks: the first, second, … way to complete a text, until there is none."""
+    """What readline asks: the first, second, … way to complete a text, until there is none.
 
-    def __init__(self, image: LiveImage, language: str, package: Callable[[], str]) -> None:
+    Names come from the image, which runs no code for them; files inside of strings and after some commands
+    come from the project, the commands themselves from the session.
+    """
+
+    def __init__(self, image: LiveImage, project: Path, commands: Sequence[str] = ()) -> None:
         self._image = image
-        self._package = package
-        self._complete = self._lisp if language == "sbcl" else self._python
+        self._project = project
+        self._commands = commands
         self._asked: Future[Answer] | None = None
         self._found: list[str] = []
+        # The lines of the entry before the one that is being typed.
+        self.begun: Callable[[], str] = str
 
     def __call__(self, text: str, state: int) -> str | None:
-        """Return one way to complete a text; where there is none yet, the key indents."""
+        """Return one way to complete a text; at the beginning of a line, the key indents."""
         if state == 0:
-            self._found = sorted(set(self._complete(text))) if text else ["\t"]
+            line = _before_cursor() or text
+            self._found = sorted(set(self._ways(line, text))) if line.strip() else ["\t"]
         return self._found[state] if state < len(self._found) else None
 
-    def _python(self, text: str) -> list[str]:
-        module, dot, start = text.rpartition(".")
-        places = [module] if dot else ["__main__", "builtins"]
-        names = [
-            entry["name"].rpartition(".")[2] for place in places for entry in self._entries(start, place)
-        ]
-        return [f"{module}{dot}{name}" for name in names if name.startswith(start)]
+    def _ways(self, line: str, text: str) -> list[str]:
+        begun = self.begun()
+        if line.startswith(":") and not begun:
+            word, space, rest = line.partition(" ")
+            if not space:
+                return [name for name in self._commands if name.startswith(word)]
+            if word in OF_FILES:
+                place = Path() if word in OF_STATES else self._project
+                return self._tails(line, len(word) + 1, files_from(place, rest), text)
+            line = rest
+        code = f"{begun}{line}"[-MOST_READ:]
+        start = string_start(code, self._image.language)
+        if start is not None:
+            return self._tails(code, start, files_from(self._project, code[start:]), text)
+        data = self._answer(code)
+        names = [match["name"] for match in data.get("matches", [])]
+        found = self._tails(code, data.get("start", 0), names, text)
+        # What only the listed ones have in common must not be taken for what was meant.
+        return found if data.get("total", 0) <= len(names) else [*found, f"{text}…"]
 
-    def _lisp(self, text: str) -> list[str]:
-        parts = _LISP_NAME.fullmatch(text)
-        if parts is None:
-            return []
-        package, colons, start = parts[1] or "", parts[2] or "", parts[3]
-        names = [entry["name"] for entry in self._entries(start, package or self._package())]
-        if package:
-            # Only an own symbol is named with its package, and only an external one with a single colon.
-            names = [name for name in names if colons in name and (colons == "::" or "::" not in name)]
-        leaves = [name.rpartition(":")[2] for name in names]
-        leaves = leaves if start != start.lower() else [leaf.lower() for leaf in leaves]
-        return [f"{package}{colons}{leaf}" for leaf in leaves if leaf.startswith(start)]
+    @staticmethod
+    def _tails(code: str, start: int, names: list[str], text: str) -> list[str]:
+        """Return the code with each name from a place on, without what stands before the editor's word."""
+        return [f"{code[:start]}{name}"[len(code) - len(text) :] for name in names]
 
-    def _entries(self, pattern: str, place: str) -> list[dict[str, Any]]:
+    def _answer(self, code: str) -> dict[str, Any]:
         if self._asked is not None and not self._asked.done():
-            return []
-        details = {"pattern": pattern, "package": place, "limit": MOST_NAMES}
-        self._asked = in_background(lambda: self._image.ask("apropos", **details))
+            return {}
+        self._asked = in_background(lambda: self._image.ask("complete", text=code, limit=MOST_NAMES))
         try:
-            data = self._asked.result(COMPLETION_SECONDS).data
+            return self._asked.result(COMPLETION_SECONDS).data
         except (TimeoutError, GramercyError):
-            return []
-        entries: list[dict[str, Any]] = data.get("matches", data.get("symbols", []))
-        return entries if data.get("total", 0) <= len(entries) else []
+            return {}
+
+
+def _before_cursor() -> str:
+    readline = sys.modules.get("readline")
+    return readline.get_line_buffer()[: readline.get_endidx()] if readline else ""
+
+
+def string_start(code: str, language: str) -> int | None:
+    """Return where the text of a string begins that the code ends inside of."""
+    quotes, comment = ('"', ";") if language == "sbcl" else ("\"'", "#")
+    place, start, quote = 0, 0, ""
+    while place < len(code):
+        here = code[place]
+        if here == "\\":
+            place += 1
+        elif quote:
+            quote = "" if here == quote else quote
+        elif here in quotes:
+            quote, start = here, place + 1
+        elif here == comment:
+            place = code.find("\n", place)
+            if place < 0:
+                return None
+        place += 1
+    return start if quote else None
+
+
+def files_from(directory: Path, typed: str) -> list[str]:
+    """Return the paths that begin as typed; directories end in /, and one that is alone is gone into."""
+    above, _, start = typed.rpartition("/")
+    place = directory / Path(f"{above}/" if "/" in typed else "").expanduser()
+    try:
+        with os.scandir(place) as entries:
+            names = [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries]
+    except (OSError, ValueError):
+        return []
+    fitting = [name for name in names if name.startswith(start) and name.isprintable()]
+    before = typed[: len(typed) - len(start)]
+    found = [f"{before}{name}" for name in fitting if start or not name.startswith(".")]
+    if len(found) == 1 and found[0].endswith("/"):
+        return files_from(directory, found[0]) or found
+    return found
 
 
 def offer_names(completer: Completer, language: str) -> None:

@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gramercy.ui.cli.main import may_color
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
+    from gramercy.images.live import LiveImage
     from gramercy.tools.tool import Tool
 
 T = TypeVar("T")
 # An evaluation may swallow one interrupt; the next comes before a person presses Ctrl-C again.
 RETRY_SECONDS = 0.05
+# A start takes a tenth of that; a person who waits longer is told why.
+UNHURRIED_SECONDS = 1.0
 
 
 def visible(text: str) -> str:
@@ -37,9 +42,16 @@ def json_text(value: Any) -> str:
     return visible(json.dumps(value, indent=2, ensure_ascii=False, default=repr))
 
 
-def show(text: str, *, ends_line: bool = True) -> None:
-    """Write to standard output; a terminal is protected from what evaluated code prints."""
-    click.echo(visible(text) if sys.stdout.isatty() else text, nl=ends_line)
+def show(text: str, *, ends_line: bool = True, err: bool = False, **style: Any) -> None:
+    """Write to standard output or standard error; a terminal is protected from what evaluated code prints.
+
+    The style is dropped where there are no colours: in a pipe, with NO_COLOR, on a terminal without them.
+    """
+    is_terminal = (sys.stderr if err else sys.stdout).isatty()
+    # Threads of ours do not have the context in which click keeps whether there may be colours.
+    is_colored = is_terminal and may_color() and any(style.values()) and bool(text)
+    shown = visible(text) if is_terminal else text
+    click.echo(click.style(shown, **style) if is_colored else shown, nl=ends_line, err=err, color=is_colored)
 
 
 def tell(text: str) -> None:
@@ -91,3 +103,25 @@ def _interrupts() -> Iterator[threading.Event]:
         yield pressed
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def start(image: LiveImage, restore: str | None = None) -> None:
+    """Start an image, from a saved state where one is given; raise what goes wrong and tell what is slow."""
+    with _told_if_slow("starting the image; the very first time this takes a few seconds …"):
+        # Unlike an evaluation this raises when the image does not start.
+        image.checkpoints()
+    if restore is not None:
+        with _told_if_slow("restoring the state …"):
+            told = image.restore(restore)
+        click.echo(visible(told), err=True)
+
+
+@contextmanager
+def _told_if_slow(words: str) -> Iterator[None]:
+    timer = threading.Timer(UNHURRIED_SECONDS, click.echo, [words], {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

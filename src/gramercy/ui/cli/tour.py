@@ -27,9 +27,8 @@ from gramercy.tools.registry import Registry
 from gramercy.tools.tool import Tool  # noqa: TC001 - as a user would write it: @tool reads annotations
 from gramercy.toolsets import hunks
 from gramercy.ui.cli.approval import Review
-from gramercy.ui.cli.evaluation import start
 from gramercy.ui.cli.options import language_option
-from gramercy.ui.cli.terminal import json_text, visible
+from gramercy.ui.cli.terminal import json_text, start, visible
 from gramercy.workbench.sources import image_registry, live_image
 
 if TYPE_CHECKING:

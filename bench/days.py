@@ -1,0 +1,530 @@
+"""A day's work in a live image beside the same work with a shell and file tools, counted in characters.
+
+`python -m bench.days` prints the tables; `--write` makes docs/reference/days.md and `--texts` prints every
+call with its answer. tests/projects/test_days.py walks the same days. The Python day needs an environment
+with pytest and matplotlib, which `--python DIR` names.
+
+The projects are real code of a usual size, so that reading costs what it costs: a copy of Debian's
+alexandria, and one of the module statistics of the standard library. Each gets a mistake and some tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from base64 import b64decode
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bench.facts import machine_facts
+from gramercy.testing.clients import StdioClient
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "reference" / "days.md"
+ALEXANDRIA = Path("/usr/share/common-lisp/source/alexandria")
+# A system is compiled the first time.
+PATIENCE = 300.0
+# The usual estimate for English, code and JSON.
+CHARACTERS_PER_TOKEN = 4
+# A person would say yes to each; that a client asks adds nothing to what the model reads.
+POLICY = """
+[[rules]]
+action = "allow"
+tools = ["edit_file", "edit_definition", "save_state"]
+"""
+
+
+class Step(NamedTuple):
+    """One call: the part of the day it belongs to, and what its answer must tell, as a pattern."""
+
+    part: str
+    tool: str
+    arguments: dict[str, Any]
+    tells: str = ""
+    fails: bool = False
+
+
+class Done(NamedTuple):
+    """A step, its answer, and the sizes of the pictures in it."""
+
+    step: Step
+    answer: str
+    pictures: tuple[bytes, ...] = ()
+
+    @property
+    def characters(self) -> int:
+        """What a model writes and reads for it."""
+        return len(self.step.tool) + len(written(self.step)) + len(self.answer)
+
+
+def written(step: Step) -> str:
+    """Return the arguments of a call as a model writes them."""
+    return json.dumps(step.arguments, ensure_ascii=False, separators=(",", ":"))
+
+
+# ---- Lisp
+
+LISP_MISTAKE = ("(rotate-head-to-tail sequence (- n))", "(rotate-head-to-tial sequence (- n))")
+LISP_FILE = "alexandria-1/sequences.lisp"
+LISP_SYSTEM = """
+(defsystem "rotations"
+  :depends-on ("alexandria" "fiveam")
+  :components ((:file "rotations"))
+  :perform (test-op (o c) (unless (uiop:symbol-call :fiveam :run! :rotations) (error "Tests have failed."))))
+"""
+LISP_TESTS = """
+(defpackage :rotations (:use :common-lisp :fiveam))
+(in-package :rotations)
+
+(def-suite :rotations)
+(in-suite :rotations)
+
+(test to-the-right
+  (is (equal '(3 1 2) (alexandria:rotate (list 1 2 3) 1))))
+
+(test to-the-left
+  (is (equal '(2 3 1) (alexandria:rotate (list 1 2 3) -1))))
+
+(test not-at-all
+  (is (equal '(1 2 3) (alexandria:rotate (list 1 2 3) 0))))
+"""
+LISP_NEW = """\
+(defun rotations (sequence)
+  "Return all rotations of SEQUENCE, beginning with itself."
+  (loop for n from 0 below (length sequence)
+        collect (rotate (copy-seq sequence) n)))"""
+LISP_TABLE = """\
+(defstruct heights list)
+(defmethod gramercy:table ((heights heights))
+  (values '("bed" "cm") (heights-list heights)))
+(make-heights :list '(("rose" 120) ("fern" 80) ("lily" 95)))"""
+
+
+def lisp_project(directory: Path) -> None:
+    """Write the project of the Lisp day."""
+    shutil.copytree(ALEXANDRIA, directory, dirs_exist_ok=True)
+    right, wrong = LISP_MISTAKE
+    file = directory / LISP_FILE
+    text = file.read_text(encoding="utf-8")
+    if text.count(right) != 1:
+        raise ValueError(f"{file} is not the one that the day was written for")
+    file.write_text(text.replace(right, wrong), encoding="utf-8")
+    (directory / "rotations.asd").write_text(LISP_SYSTEM, encoding="utf-8")
+    (directory / "rotations.lisp").write_text(LISP_TESTS, encoding="utf-8")
+
+
+LISP_DAY = [
+    Step("load the system", "load-system", {"system": "alexandria"}, "Loaded"),
+    Step("run the tests", "run_tests", {"what": "rotations"}, r"1 failed.*to-the-left", fails=True),
+    Step(
+        "see the failure",
+        "evaluate-lisp",
+        {"code": "(alexandria:rotate (list 1 2 3) -1)"},
+        "ROTATE-HEAD-TO-TIAL",
+        fails=True,
+    ),
+    Step("see the failure", "error_frames", {"frame": 1}, r"ROTATE.*sequences\.lisp:\d+"),
+    Step(
+        "try a repair",
+        "invoke_restart",
+        {"restart": "USE-VALUE", "arguments": ["#'alexandria::rotate-head-to-tail"]},
+        r"=> \(2 3 1\)",
+    ),
+    Step(
+        "repair",
+        "edit_file",
+        {"path": LISP_FILE, "old": "rotate-head-to-tial", "new": "rotate-head-to-tail"},
+        r"sequences\.lisp",
+    ),
+    Step(
+        "add a function",
+        "edit_definition",
+        {"path": LISP_FILE, "name": "rotate", "action": "insert_after", "code": LISP_NEW},
+        r"sequences\.lisp",
+    ),
+    Step(
+        "preview",
+        "preview_form",
+        {"code": f'(load "{LISP_FILE}") (alexandria::rotations (list 1 2 3))'},
+        r"=> \(\(1 2 3\) \(3 1 2\) \(2 3 1\)\)",
+    ),
+    Step("load it", "load_file", {"path": LISP_FILE}, "ROTATIONS"),
+    Step("run the tests again", "run_tests", {"what": "rotations"}, r"3 passed"),
+    Step(
+        "try and take back",
+        "evaluate-lisp",
+        {"code": "(defun alexandria:rotate (sequence &optional n) n sequence)"},
+    ),
+    Step("try and take back", "undo_last", {}, "back at"),
+    Step("show", "evaluate-lisp", {"code": LISP_TABLE}, r"rose"),
+    Step("save", "save_state", {"path": "day.core"}, "day.core"),
+]
+LISP_TEST = (
+    'sbcl --noinform --non-interactive --eval "(require :asdf)" '
+    "--eval '(push #p\"./\" asdf:*central-registry*)' --eval '(asdf:test-system \"rotations\")' 2>&1"
+)
+LISP_SHELL = [
+    Step("run the tests", "Bash", {"command": f"{LISP_TEST} | tail -60"}, "ROTATE-HEAD-TO-TIAL"),
+    Step("see the failure", "Bash", {"command": f"grep -n rotate-head-to {LISP_FILE}"}, "tial"),
+    Step("see the failure", "Read", {"file_path": LISP_FILE, "offset": 45, "limit": 40}, "tial"),
+    Step(
+        "repair",
+        "Edit",
+        {"file_path": LISP_FILE, "old_string": "rotate-head-to-tial", "new_string": "rotate-head-to-tail"},
+    ),
+    Step(
+        "add a function",
+        "Edit",
+        {
+            "file_path": LISP_FILE,
+            "old_string": "          sequence)))\n\n(defun shuffle",
+            "new_string": f"          sequence)))\n\n{LISP_NEW}\n\n(defun shuffle",
+        },
+    ),
+    Step(
+        "preview",
+        "Bash",
+        {
+            "command": 'sbcl --noinform --non-interactive --eval "(require :asdf)" '
+            "--eval '(push #p\"./\" asdf:*central-registry*)' --eval '(asdf:load-system \"alexandria\")' "
+            "--eval '(print (alexandria::rotations (list 1 2 3)))' 2>&1 | tail -60"
+        },
+        r"\(\(1 2 3\) \(3 1 2\) \(2 3 1\)\)",
+    ),
+    Step("run the tests again", "Bash", {"command": f"{LISP_TEST} | tail -60"}, r"Pass: 3"),
+]
+
+# ---- Python
+
+PYTHON_MISTAKE = (
+    "        for i in range(1, n):\n            j, delta",
+    "        for i in range(1, n + 1):\n            j, delta",
+)
+PYTHON_FILE = "src/figures.py"
+PYTHON_TESTS = """
+import figures
+
+
+def test_quartiles_of_a_sample():
+    assert figures.quantiles([1, 2, 3, 4]) == [1.25, 2.5, 3.75]
+
+
+def test_quartiles_of_a_population():
+    assert figures.quantiles([1, 2, 3, 4], method="inclusive") == [1.75, 2.5, 3.25]
+
+
+def test_median():
+    assert figures.median_high([1, 3, 5, 7]) == 5
+"""
+PYTHON_NEW = '''\
+def spread(data):
+    """Return the difference between the largest and the smallest value."""
+    ordered = sorted(data)
+    if not ordered:
+        raise StatisticsError("no spread for empty data")
+    return ordered[-1] - ordered[0]'''
+PYTHON_PLOT = """\
+import matplotlib.pyplot as plt
+plt.bar(["q1", "q2", "q3"], figures.quantiles(range(1, 101), method="inclusive"))
+plt.title("quartiles")"""
+
+
+def python_project(directory: Path, environment: Path) -> None:
+    """Write the project of the Python day."""
+    right, wrong = PYTHON_MISTAKE
+    text = inspect.getsource(statistics)
+    if text.count(right) != 1:
+        raise ValueError("the module statistics is not the one that the day was written for")
+    (directory / "src").mkdir(parents=True)
+    (directory / "tests").mkdir()
+    (directory / PYTHON_FILE).write_text(text.replace(right, wrong), encoding="utf-8")
+    (directory / "tests/test_figures.py").write_text(PYTHON_TESTS, encoding="utf-8")
+    (directory / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["src"]\n')
+    (directory / ".venv").symlink_to(environment.resolve())
+
+
+PYTHON_DAY = [
+    Step("run the tests", "run_tests", {}, r"1 failed, 2 passed.*test_quartiles_of_a_population", fails=True),
+    Step(
+        "see the failure",
+        "evaluate-python",
+        {"code": 'import figures\nfigures.quantiles([1, 2, 3, 4], method="inclusive")'},
+        "IndexError",
+        fails=True,
+    ),
+    Step("see the failure", "error_frames", {"frame": 0}, r"\bi\b.*\bn\b|\bn\b.*\bi\b"),
+    Step(
+        "try a repair",
+        "eval_in_frame",
+        {"code": "[divmod(i * m, n) for i in range(1, n)]", "frame": 0},
+        r"=> \[\(0, 3\), \(1, 2\), \(2, 1\)\]",
+    ),
+    Step(
+        "repair",
+        "edit_file",
+        {"path": PYTHON_FILE, "old": "range(1, n + 1)", "new": "range(1, n)"},
+        r"figures\.py",
+    ),
+    Step(
+        "add a function",
+        "edit_definition",
+        {"path": PYTHON_FILE, "name": "median_high", "action": "insert_after", "code": PYTHON_NEW},
+        r"figures\.py",
+    ),
+    Step(
+        "preview",
+        "preview_form",
+        {"code": "import importlib\nimportlib.reload(figures)\nfigures.spread([4, 9, 2])"},
+        r"=> 7",
+    ),
+    Step("load it", "load_file", {"path": PYTHON_FILE}, "spread"),
+    Step("run the tests again", "run_tests", {}, r"3 passed"),
+    Step("try and take back", "evaluate-python", {"code": "figures.spread = lambda data: 0"}),
+    Step("try and take back", "undo_last", {}, "back at"),
+    Step("show", "evaluate-python", {"code": PYTHON_PLOT}, r"640"),
+    Step("save", "save_state", {"path": "day.state"}, "day.state"),
+]
+PYTHON_SHELL = [
+    Step("run the tests", "Bash", {"command": ".venv/bin/python -m pytest -q --showlocals"}, "1 failed"),
+    Step(
+        "see the failure",
+        "Bash",
+        {"command": f"sed -n '/^def quantiles/,/raise ValueError/p' {PYTHON_FILE}"},
+        r"n \+ 1",
+    ),
+    Step(
+        "repair",
+        "Edit",
+        {"file_path": PYTHON_FILE, "old_string": "range(1, n + 1)", "new_string": "range(1, n)"},
+    ),
+    Step("add a function", "Bash", {"command": f'grep -n -A 20 "def median_high" {PYTHON_FILE}'}),
+    Step(
+        "add a function",
+        "Edit",
+        {
+            "file_path": PYTHON_FILE,
+            "old_string": "    return data[n // 2]\n\n\ndef median_grouped",
+            "new_string": f"    return data[n // 2]\n\n\n{PYTHON_NEW}\n\n\ndef median_grouped",
+        },
+    ),
+    Step(
+        "preview",
+        "Bash",
+        {"command": 'cd src && ../.venv/bin/python -c "import figures; print(figures.spread([4, 9, 2]))"'},
+        "7",
+    ),
+    Step("run the tests again", "Bash", {"command": ".venv/bin/python -m pytest -q"}, "3 passed"),
+    Step(
+        "show",
+        "Bash",
+        {
+            "command": f"cd src && ../.venv/bin/python - <<'END'\nimport figures\n{PYTHON_PLOT}\n"
+            "plt.savefig('../quartiles.png')\nEND"
+        },
+    ),
+    Step("show", "Read", {"file_path": "quartiles.png"}),
+]
+
+
+# ---- the two ways
+
+
+class Desk:
+    """A shell and the file tools of a client, as lean as they can be: an edit answers with one word."""
+
+    def __init__(self, project: Path) -> None:
+        self._project = project
+
+    def call(self, step: Step) -> Done:
+        """Do a step for real."""
+        return getattr(self, f"_{step.tool.lower()}")(step, **step.arguments)  # type: ignore[no-any-return]
+
+    def _bash(self, step: Step, command: str) -> Done:
+        done = subprocess.run(
+            command,
+            shell=True,
+            cwd=self._project,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+        return Done(step, done.stdout + done.stderr)
+
+    def _read(self, step: Step, file_path: str, offset: int = 1, limit: int | None = None) -> Done:
+        data = (self._project / file_path).read_bytes()
+        if file_path.endswith(".png"):
+            return Done(step, "", (data,))
+        lines = data.decode().splitlines()[offset - 1 :][:limit]
+        return Done(step, "\n".join(f"{number}\t{line}" for number, line in enumerate(lines, offset)))
+
+    def _edit(self, step: Step, file_path: str, old_string: str, new_string: str) -> Done:
+        file = self._project / file_path
+        text = file.read_text(encoding="utf-8")
+        if text.count(old_string) != 1:
+            raise ValueError(f"{old_string!r} is not once in {file_path}")
+        file.write_text(text.replace(old_string, new_string), encoding="utf-8")
+        return Done(step, "Edited.")
+
+
+class Image:
+    """The same steps through `gramercy serve`."""
+
+    def __init__(self, language: str, project: Path, *options: str) -> None:
+        rules = project.with_suffix(".toml")
+        rules.write_text(POLICY, encoding="utf-8")
+        sets = ("--toolset", "default", "--toolset", "project", "--toolset", "errors")
+        words = ("--image", language, "--project", str(project), "--policy", str(rules), *sets, *options)
+        self.client = StdioClient(sys.executable, "-m", "gramercy", "serve", *words, seconds=PATIENCE)
+        self.client.initialize()
+
+    def call(self, step: Step) -> Done:
+        """Call a tool; a step that is to fail and does not, or the other way round, ends the day."""
+        result = self.client.call(step.tool, **step.arguments)
+        texts = [block["text"] for block in result["content"] if block["type"] == "text"]
+        pictures = [block["data"].encode() for block in result["content"] if block["type"] == "image"]
+        return Done(step, "\n".join(texts), tuple(map(b64decode, pictures)))
+
+
+def walk(way: Desk | Image, steps: Sequence[Step]) -> list[Done]:
+    """Take the steps in order; each answer must tell what it is asked for."""
+    done = []
+    for step in steps:
+        done.append(way.call(step))
+        if not re.search(step.tells, done[-1].answer, re.DOTALL):
+            raise AssertionError(
+                f"{step.tool} {written(step)} does not tell {step.tells}:\n{done[-1].answer}"
+            )
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A language, its project and the steps of both ways."""
+
+    language: str
+    ours: tuple[Done, ...]
+    theirs: tuple[Done, ...]
+
+
+def lisp_day() -> Day:
+    """Walk the Lisp day both ways, each in a project of its own."""
+    with tempfile.TemporaryDirectory(prefix="day-") as directory:
+        ours, theirs = Path(directory, "ours"), Path(directory, "theirs")
+        lisp_project(ours)
+        lisp_project(theirs)
+        desk = Desk(theirs)
+        # Compiles; a developer has done so before.
+        desk.call(LISP_SHELL[0])
+        return _day("Lisp", Image("sbcl", ours), LISP_DAY, desk, LISP_SHELL)
+
+
+def python_day(environment: Path) -> Day:
+    """Walk the Python day both ways."""
+    with tempfile.TemporaryDirectory(prefix="day-") as directory:
+        ours, theirs = Path(directory, "ours"), Path(directory, "theirs")
+        python_project(ours, environment)
+        python_project(theirs, environment)
+        return _day(
+            "Python",
+            Image("python", ours, "--python", str(environment)),
+            PYTHON_DAY,
+            Desk(theirs),
+            PYTHON_SHELL,
+        )
+
+
+def _day(language: str, image: Image, ours: list[Step], desk: Desk, theirs: list[Step]) -> Day:
+    try:
+        return Day(language, tuple(walk(image, ours)), tuple(walk(desk, theirs)))
+    finally:
+        image.client.close()
+
+
+# ---- the page
+
+HEAD = """\
+# A day beside a shell
+
+The same work twice: in a live image with the tools of gramercy, and with a shell and the file tools that a
+client brings along. Made by `python -m bench.days --write --python DIR`, where DIR is an environment with
+pytest and matplotlib; `--texts` prints every call and answer. Characters are those that a model writes (name
+and arguments of a call) and reads (the text of the answer); a picture is counted apart. The lists of tools
+stand in the model's context both ways and are not counted: see [answers](answers.md) for ours.
+
+The other way is counted as leanly as it can be: it knows where to look and reads no more than it needs, its
+edits answer with one word, its compiled files are there already, and its outputs are cut with `tail`. What it
+cannot do is marked with a dash: to go on from the moment of the error with another function, to take an
+evaluation back, to keep a state of the program.
+
+The projects: a copy of Debian's alexandria with a misspelt function in `sequences.lisp` (25 KB), and a copy
+of the standard library's `statistics` with a wrong bound in it (47 KB), each with a few tests.
+"""
+
+
+def page(days: Sequence[Day]) -> str:
+    """Write the page."""
+    return "\n".join([HEAD, *machine_facts(), "", *(line for day in days for line in _table(day))])
+
+
+def _table(day: Day) -> list[str]:
+    parts = list(dict.fromkeys(done.step.part for done in (*day.ours, *day.theirs)))
+    rows = [
+        f"## {day.language}",
+        "",
+        "| part | gramercy: calls | characters | shell: calls | characters |",
+        "|---|---|---:|---|---:|",
+    ]
+    rows += [f"| {part} | {_cells(day.ours, part)} | {_cells(day.theirs, part)} |" for part in parts]
+    ours, theirs = (sum(done.characters for done in way) for way in (day.ours, day.theirs))
+    tokens = f"about {ours // CHARACTERS_PER_TOKEN:,} and {theirs // CHARACTERS_PER_TOKEN:,} tokens"
+    return [
+        *rows,
+        f"| sum | {len(day.ours)} | {ours:,} | {len(day.theirs)} | {theirs:,} |",
+        "",
+        f"That is {tokens}.",
+        "",
+    ]
+
+
+def _cells(way: Sequence[Done], part: str) -> str:
+    done = [each for each in way if each.step.part == part]
+    if not done:
+        return "- | -"
+    pictures = sum(len(each.pictures) for each in done)
+    shown = f" + {pictures} picture{'s' if pictures > 1 else ''}" if pictures else ""
+    return f"{', '.join(each.step.tool for each in done)} | {sum(each.characters for each in done):,}{shown}"
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="bench.days", description=__doc__)
+    parser.add_argument("--python", type=Path, metavar="DIR", help="environment with pytest and matplotlib")
+    parser.add_argument("--write", action="store_true", help=f"make {DOCUMENT.name}")
+    parser.add_argument("--texts", action="store_true", help="print every call and answer")
+    options = parser.parse_args()
+    days = [lisp_day(), *([python_day(options.python)] if options.python else [])]
+    if options.texts:
+        for done in (each for day in days for each in (*day.ours, *day.theirs)):
+            print(f"===== {done.step.part}: {done.step.tool} {written(done.step)}\n{done.answer}\n")
+    text = page(days)
+    if options.write:
+        DOCUMENT.write_text(text, encoding="utf-8")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,281 @@
+"""A run of a project's tests in a process of its own, which is thrown away afterwards.
+
+Either a copy of the live process, which has all that was defined in it, or a fresh one as the image starts
+with, which has what the files say. Each test is told of by an event when it begins and ends, so that a run
+whose process dies or hangs still tells what came before, and which test it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
+from gramercy.images import deaths
+from gramercy.images.base import ImageFault
+from gramercy.images.connection import WATCH_SECONDS, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gramercy.images.connection import Connection
+    from gramercy.images.lifecycle import Lifecycle
+    from gramercy.images.processes import Family
+    from gramercy.images.runner import Runner
+
+# Outcomes that count as failures; the others are passed, skipped, and what is expected to fail.
+BAD = ("failed", "error")
+# Failures whose texts are kept: an answer has room for fewer. Names are kept of more, to run them again.
+MOST_TEXTS = 50
+MOST_NAMES = 5_000
+
+
+class WantedTests(msgspec.Struct, frozen=True):
+    """Which tests to run: names, files, systems or suites; none means all of the project.
+
+    `in_image` chooses a copy of the live process over a fresh one; None leaves that to the language: Lisp
+    works in the image, Python on files.
+    """
+
+    names: tuple[str, ...] = ()
+    framework: str | None = None
+    in_image: bool | None = None
+
+
+class CaseFailure(msgspec.Struct, frozen=True):
+    """A test that failed: its name as it can be asked for, what was wrong and where, what it printed."""
+
+    name: str
+    outcome: str
+    text: str = ""
+    output: str = ""
+
+
+class SuiteEvent(msgspec.Struct, frozen=True):
+    """What a running suite tells: `found`, `begin`, `result`, `end`, `stopped`."""
+
+    kind: str
+    name: str = ""
+    outcome: str = ""
+    text: str = ""
+    output: str = ""
+    total: int = 0
+    checks: int = 0
+
+
+class _Frame(msgspec.Struct, frozen=True):
+    """An event, or the reply at the end."""
+
+    ok: bool
+    id: int | None = None
+    event: SuiteEvent | None = None
+    error: ImageFault | None = None
+    framework: str = ""
+    trouble: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    notes: list[str] = []
+
+
+class SuiteRun(msgspec.Struct, eq=False):
+    """All that is known of a run. `current` is the test under way; after the end, the one it ended in.
+
+    `trouble` says that nothing was found, or that the framework itself failed; `fault` is an error outside of
+    the tests, or the death or timeout that ended them.
+    """
+
+    where: str = ""
+    framework: str = ""
+    total: int = 0
+    counts: dict[str, int] = {}
+    checks: int = 0
+    failures: list[CaseFailure] = []
+    failed: list[str] = []
+    current: str = ""
+    stopped: str = ""
+    seconds: float = 0.0
+    trouble: str = ""
+    fault: ImageFault | None = None
+    stdout: str = ""
+    stderr: str = ""
+    log: str = ""
+    notes: list[str] = []
+
+    @property
+    def done(self) -> int:
+        """How many tests have ended."""
+        return sum(self.counts.values())
+
+    @property
+    def bad(self) -> int:
+        """How many of them failed."""
+        return sum(self.counts.get(outcome, 0) for outcome in BAD)
+
+    def note(self, event: SuiteEvent) -> None:
+        """Take an event in."""
+        if event.kind == "found":
+            self.total += event.total
+        elif event.kind == "begin":
+            self.current = event.name
+        elif event.kind == "end":
+            self.current = ""
+        elif event.kind == "stopped":
+            self.stopped = event.text
+        else:
+            self._note_result(event)
+
+    def _note_result(self, event: SuiteEvent) -> None:
+        self.counts[event.outcome] = self.counts.get(event.outcome, 0) + 1
+        self.checks += event.checks
+        if event.outcome not in BAD:
+            return
+        if len(self.failures) < MOST_TEXTS:
+            self.failures.append(CaseFailure(event.name, event.outcome, event.text, event.output))
+        if len(self.failed) < MOST_NAMES and event.name not in self.failed[-1:]:
+            self.failed.append(event.name)
+
+    def conclude(self, frame: _Frame) -> None:
+        """Take the reply at the end in."""
+        self.framework = frame.framework or self.framework
+        self.trouble, self.fault = frame.trouble, frame.error
+        self.stdout, self.stderr = frame.stdout, frame.stderr
+        self.notes += frame.notes
+
+
+class _SuiteWait(Wait):
+    """The wait for a run: takes its events, and tells of them."""
+
+    run: SuiteRun = msgspec.field(default_factory=SuiteRun)
+    observe: Any = None
+    told_at: float = 0.0
+
+    def _within(self, kind: type[Any], seconds: float) -> Any:
+        del kind  # always a _Frame
+        deadline = monotonic() + seconds
+        while (left := deadline - monotonic()) > 0:
+            frame = self.connection.receive(min(left, WATCH_SECONDS))
+            if frame is not None:
+                message = _read(frame)
+                if message.event is not None:
+                    self.run.note(message.event)
+                elif message.id == self.connection.last_id:
+                    return message
+            self._tell_in_time()
+        return None
+
+    def _tell_in_time(self) -> None:
+        if self.observe is None or monotonic() - self.told_at < WATCH_SECONDS:
+            return
+        self.told_at = monotonic()
+        self.run.seconds = self.told_at - self.started
+        try:
+            self.observe(self.run)
+        except Exception:  # noqa: BLE001 - a watcher's fault must not fail the tests
+            self.observe = None
+
+
+_decoder = msgspec.json.Decoder(_Frame)
+
+
+def _read(frame: bytes) -> _Frame:
+    try:
+        return _decoder.decode(frame)
+    except msgspec.MsgspecError as error:
+        raise ImageProtocolError(
+            f"the image sent something about its tests that is not known: {error}"
+        ) from None
+
+
+class SuiteCall:
+    """One call that runs tests; another thread may cancel it."""
+
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        runner: Runner,
+        wanted: WantedTests,
+        seconds: float,
+        observe: Callable[[SuiteRun], object] | None = None,
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._runner = runner
+        self._wanted = wanted
+        self._seconds = seconds
+        self._observe = observe
+        self._wait: Wait | None = None
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        """Interrupt the tests, or keep them from being begun."""
+        self._is_cancelled = True
+        if self._wait is not None:
+            self._wait.cut_short()
+
+    def run(self) -> SuiteRun:
+        """Run the tests and wait for the end."""
+        run = SuiteRun(counts={}, failures=[], failed=[], notes=[])
+        with self._runner.lock:
+            family = self._lifecycle.started()
+            copy = self._copy(family, run)
+            copy.hold()
+            try:
+                self._run_in(copy, family, run)
+            finally:
+                self._runner.wait = None
+                _end(copy, family)
+        return run
+
+    def _copy(self, family: Family, run: SuiteRun) -> Connection:
+        in_image = self._wanted.in_image
+        if in_image if in_image is not None else family.program.language != "python":
+            _, live = self._lifecycle.surely_ready()
+            run.where = "a copy of the image"
+            return family.fork(live, "preview")
+        run.where = "a fresh process"
+        return family.fork(family.zygote, "live", plain=True)
+
+    def _run_in(self, copy: Connection, family: Family, run: SuiteRun) -> None:
+        family.log.news()
+        wait = _SuiteWait(copy, family.mirror, run=run, observe=self._observe)
+        self._wait = self._runner.wait = wait
+        copy.send(
+            "run_tests",
+            names=list(self._wanted.names),
+            framework=self._wanted.framework,
+            cache=str(family.directory.path / "tmp" / "tests"),
+        )
+        if self._is_cancelled:
+            wait.cut_short()
+        try:
+            frame = wait.for_reply(_Frame, self._seconds)
+        except ImageGoneError:
+            run.fault = deaths.died(family.log.tail(), family.fate(copy))
+        except ImageProtocolError as error:
+            run.fault = ImageFault("INVALID-REPLY", str(error))
+        else:
+            self._conclude(run, frame, wait)
+        run.seconds = monotonic() - wait.started
+        run.log = family.log.news()
+
+    def _conclude(self, run: SuiteRun, frame: _Frame | None, wait: Wait) -> None:
+        if frame is None:
+            run.fault = deaths.killed(self._seconds)
+            return
+        run.conclude(frame)
+        if wait.is_late:
+            run.fault = deaths.late(run.fault or ImageFault("TIMEOUT", ""), self._seconds)
+        elif self._is_cancelled:
+            run.fault = ImageFault("CANCELLED", "The call was taken back.", interrupted=True)
+
+
+def _end(copy: Connection, family: Family) -> None:
+    """End the process, with what tests have left running in its group."""
+    if not copy.has_ended():
+        with contextlib.suppress(OSError, ImageError):
+            os.killpg(copy.pid, signal.SIGKILL)
+    family.kill(copy)

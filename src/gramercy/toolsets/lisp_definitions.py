@@ -1,0 +1,294 @@
+"""Find the definitions of Common Lisp text, and the names by which they are told apart."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from gramercy.toolsets.documents import lines
+from gramercy.toolsets.lisp_text import Item, Reading, Scan, tokens
+from gramercy.toolsets.outlines import Definition, Language, Lines, Outline, indentation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Forms whose own subforms are as good as those at top level.
+_CONTAINERS = frozenset(
+    ("PROGN", "EVAL-WHEN", "LOCALLY", "LET", "LET*", "FLET", "LABELS", "MACROLET", "SYMBOL-MACROLET")
+)
+# Definers whose names do not begin with DEF: those of test libraries.
+_DEFINERS = frozenset({"TEST"})
+# SBCL prints methods so, in backtraces and listings.
+_METHODS = {"DEFMETHOD": "DEFMETHOD", "METHOD": "DEFMETHOD"}
+# Elements of a definition up to its lambda list; methods may have several qualifiers.
+_MOST_ELEMENTS = 8
+# Definitions in progn in eval-when in let: deeper ones are no longer what a file defines.
+_DEEPEST = 6
+_PRINTED_METHOD = re.compile(r"\(\s*method\s", re.IGNORECASE)
+_PACKAGE_PREFIX = re.compile(r"[^|\\:]*::?(?=.)")
+
+
+class Head(NamedTuple):
+    """How a form begins: its operator, and of a definition the name and what tells methods apart."""
+
+    operator: str
+    written: str = ""
+    name: str = ""
+    qualifiers: tuple[str, ...] = ()
+    specializers: tuple[str, ...] | None = None
+    parameters: str = ""
+
+    @property
+    def key(self) -> str:
+        """The whole of it as a name."""
+        parts = [self.operator, spelled(self.name), *self.qualifiers]
+        if self.specializers is not None:
+            parts.append(f"({' '.join(self.specializers)})")
+        return f"({' '.join(parts)})"
+
+
+def outline(text: str) -> Outline:
+    """Read a text."""
+    reading = Reading(text)
+    finder = _Finder(reading)
+    finder.find(reading.items, reading.comments)
+    return Outline(finder.found, len(reading.items), reading.faults, _unchecked(reading, finder.readtable))
+
+
+def _unchecked(reading: Reading, readtable: str) -> list[str]:
+    """Tell what was not looked into."""
+    found = [
+        f"line {reading.lines.number(place)}: {macro} is no standard reader macro; what it reads is unchecked"
+        for macro, place in reading.unknown.items()
+    ]
+    if reading.evaluated:
+        count = len(reading.evaluated)
+        more = f" and {count - 1} more" if count > 1 else ""
+        found.append(f"line {reading.lines.number(reading.evaluated[0])}{more}: #. is not run")
+    if readtable:
+        found.append(f"{readtable}: the text is read without the reader macros of that readtable")
+    return found
+
+
+class _Finder:
+    """Collects the definitions of a reading."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._text = reading.text
+        self._lines = reading.lines
+        self._package = ""
+        self.found: list[Definition] = []
+        self.readtable = ""
+
+    def find(
+        self, items: list[Item], comments: list[tuple[int, int]], depth: int = 0, parent: str = ""
+    ) -> None:
+        """Add the definitions among these objects, and those inside of them."""
+        ends = {end: start for start, end in comments}
+        for item in items:
+            if item.kind not in {"open", "unclosed"} or not item.is_plain:
+                continue
+            head = head_of(self._text, item)
+            self._note(head)
+            definition = self._definition(item, head, ends, parent)
+            if depth == 0 or head.name:
+                self.found.append(definition)
+            if head.operator in _CONTAINERS and depth < _DEEPEST and item.kind == "open":
+                scan = Scan(self._text)
+                inner = list(scan.items(item.start + 1, item.end - 1))[1:]
+                self.find(inner, scan.comments, depth + 1, definition.exact)
+
+    def _note(self, head: Head) -> None:
+        if head.operator == "IN-PACKAGE":
+            self._package = spelled(head.written)
+        elif head.operator == "IN-READTABLE":
+            self.readtable = f"(in-readtable {head.written})"
+
+    def _definition(self, item: Item, head: Head, ends: dict[int, int], parent: str) -> Definition:
+        outer = item.outer
+        keys, exact = _names(head)
+        return Definition(
+            kind=head.operator.lower(),
+            name=head.name or head.operator.lower(),
+            exact=exact,
+            lead=self._lead(outer, ends),
+            outer=outer,
+            start=item.start,
+            end=item.end,
+            line=self._lines.number(item.start),
+            last_line=self._lines.number(item.end - 1),
+            keys=keys if head.name else frozenset(),
+            weak_keys=frozenset() if head.name else keys,
+            package=self._package,
+            parent=parent,
+        )
+
+    def _lead(self, outer: int, ends: dict[int, int]) -> int:
+        """Return where the comments right above begin; a blank line parts them from what they are about."""
+        if self._text[self._lines.start(outer) : outer].strip():
+            return outer
+        first = outer
+        while True:
+            blank = len(self._text[:first].rstrip())
+            begin = ends.get(blank)
+            if begin is None or self._text.count("\n", blank, first) != 1:
+                return first
+            line = self._lines.start(begin)
+            if self._text[line:begin].strip():
+                return first
+            first = begin
+
+
+def _names(head: Head) -> tuple[frozenset[str], str]:
+    """Return the names under which a form is found, and the one that is exact."""
+    if not head.name:
+        return frozenset({head.operator, f"({head.operator})"}), f"({head.operator.lower()} …)"
+    keys = {spelled(head.name), f"({head.operator} {spelled(head.name)})", head.key}
+    exact = f"({head.operator.lower()} {head.name}"
+    if head.specializers is not None:
+        keys.add(head._replace(specializers=None).key)
+        exact = " ".join([exact, *map(str.lower, head.qualifiers), head.parameters])
+    return frozenset(keys), f"{exact})"
+
+
+def head_of(text: str, item: Item) -> Head:
+    """Read how a form begins."""
+    end = item.end - 1 if item.kind == "open" else item.end
+    elements = list(islice(Scan(text).items(item.start + 1, end), _MOST_ELEMENTS))
+    if not elements or elements[0].kind != "atom":
+        return Head("")
+    operator = spelled(_written(text, elements[0]))
+    operator = _METHODS.get(operator, operator)
+    written = _squeezed(_written(text, elements[1])) if len(elements) > 1 else ""
+    if not (operator.startswith("DEF") or operator in _DEFINERS) or not written:
+        return Head(operator, written)
+    head = Head(operator, written, _name(text, elements[1]))
+    return _method(text, head, elements[2:]) if operator == "DEFMETHOD" else head
+
+
+def _method(text: str, head: Head, elements: list[Item]) -> Head:
+    """Add what tells a method apart from others of the same name."""
+    qualifiers: list[str] = []
+    for element in elements:
+        if element.kind == "open":
+            required = list(_required(text, element))
+            specializers = tuple(_specializer(text, parameter) for parameter in required)
+            parameters = " ".join(_squeezed(_written(text, parameter)) for parameter in required)
+            return head._replace(
+                qualifiers=tuple(qualifiers), specializers=specializers, parameters=f"({parameters})"
+            )
+        qualifiers.append(spelled(_written(text, element), is_keyword=True))
+    return head
+
+
+def _required(text: str, element: Item) -> Iterator[Item]:
+    for parameter in Scan(text).items(element.start + 1, element.end - 1):
+        if _written(text, parameter).startswith("&"):
+            return
+        yield parameter
+
+
+def _specializer(text: str, parameter: Item) -> str:
+    if parameter.kind != "open":
+        return "T"
+    parts = list(islice(Scan(text).items(parameter.start + 1, parameter.end - 1), 2))
+    return _squeezed(_written(text, parts[1])).upper() if len(parts) > 1 else "T"
+
+
+def _name(text: str, element: Item) -> str:
+    """Return the name as written; the first of a list such as (point (:copier nil))."""
+    written = _squeezed(_written(text, element))
+    if element.kind != "open":
+        return written
+    inner = list(islice(Scan(text).items(element.start + 1, element.end - 1), 1))
+    if not inner or spelled(_written(text, inner[0])) == "SETF":
+        return written
+    return _name(text, inner[0])
+
+
+def _written(text: str, item: Item) -> str:
+    return text[item.outer : item.end]
+
+
+def _squeezed(written: str) -> str:
+    return " ".join(written.split())
+
+
+def spelled(written: str, *, is_keyword: bool = False) -> str:
+    """Return a name as it is compared: without package and marks, in capitals unless it is escaped."""
+    if written.startswith("("):
+        inner = " ".join(spelled(part, is_keyword=True) for part in written.strip("()").split())
+        return f"({inner})"
+    if written.startswith('"'):
+        return written.strip('"').upper()
+    if is_keyword and written.startswith(":"):
+        return written.upper()
+    bare = _PACKAGE_PREFIX.sub("", written.removeprefix("#:"), count=1) if ":" in written else written
+    if "|" in bare:
+        return bare.replace("|", "")
+    return bare.replace("\\", "").upper()
+
+
+def wanted_key(wanted: str) -> str:
+    """Return the key under which a definition is looked up that a caller has named."""
+    wanted = wanted.strip()
+    if not wanted.startswith("("):
+        return spelled(wanted)
+    scan = Scan(wanted)
+    list(scan.items())
+    # A caller may give no more than the beginning of the definition.
+    closed = wanted + ")" * len(scan.unclosed)
+    head = head_of(closed, next(Scan(closed).items()))
+    if not head.name:
+        return spelled(_squeezed(closed)) if head.operator == "SETF" else f"({head.operator})"
+    if _PRINTED_METHOD.match(closed) and head.parameters:
+        return head._replace(specializers=(head.parameters[1:-1].upper(),)).key
+    return head.key
+
+
+def fitted(code: str, indent: str, _text: str) -> str:
+    """Write code as it stands at a column: what is further in by itself stays as it is.
+
+    Lines that begin inside of a string are never touched. The first line has no indentation: what is before
+    the form in the file stays there.
+    """
+    code = code.strip()
+    if not indent or _stands_at(code, len(indent)):
+        return code
+    inside = _lines_in_strings(code)
+    first, *rest = lines(code)
+    shifted = [
+        line if number in inside or not line.strip() else indent + line for number, line in enumerate(rest, 2)
+    ]
+    return "".join([first, *shifted])
+
+
+def _stands_at(code: str, column: int) -> bool:
+    """Tell whether the lines of code after its first are indented already as they are to be."""
+    numbers, inside = Lines(code), _lines_in_strings(code)
+    items = list(Scan(code).items())
+    outer: list[int] = []
+    inner: list[int] = []
+    for number, line in enumerate(numbers.all[1:], 2):
+        if not line.strip() or number in inside:
+            continue
+        depth = len(indentation(line))
+        place = numbers.starts[number - 1] + depth
+        is_inner = any(item.start < place < item.end for item in items)
+        (inner if is_inner else outer).append(depth)
+    # What stands beside the first line is at the column itself, and what is inside of a form further in.
+    return min(outer) >= column if outer else min(inner, default=0) > column
+
+
+def _lines_in_strings(code: str) -> set[int]:
+    """Return the numbers of the lines that begin inside of a string."""
+    numbers = Lines(code)
+    found: set[int] = set()
+    for kind, start, end in tokens(code, 0, len(code)):
+        if kind in {"string", "atom"}:
+            found.update(range(numbers.number(start) + 1, numbers.number(end - 1) + 1))
+    return found
+
+
+LISP = Language("Lisp", outline, outline, wanted_key, fitted, ";", (1, 1))

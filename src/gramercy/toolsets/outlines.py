@@ -1,0 +1,114 @@
+"""What is defined where in a source text: the common shape of what the readers of each language find.
+
+They read text and evaluate nothing. Offsets count characters from 0, lines and columns from 1.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from gramercy.toolsets.documents import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A definition, or another top-level form, and where it stands.
+
+    The form itself is from `start` to `end`. What belongs to it begins at `outer` (decorators, conditionals
+    such as `#+sbcl`), and the comments right above it at `lead`. `exact` names it where `name` is not enough.
+    `keys` are the names under which it is found, `weak_keys` those that count when nothing has the name as a
+    key. `parent` is the name of what it is defined in; `is_alone` tells that its lines hold nothing else.
+    """
+
+    kind: str
+    name: str
+    exact: str
+    lead: int
+    outer: int
+    start: int
+    end: int
+    line: int
+    last_line: int
+    keys: frozenset[str] = frozenset()
+    weak_keys: frozenset[str] = frozenset()
+    package: str = ""
+    parent: str = ""
+    is_alone: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong at a place; `hint` tells where the cause may be."""
+
+    line: int
+    column: int
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The definitions of a text in their order, the number of its top-level forms, and its faults.
+
+    `unchecked` is what was not looked into, such as the reader macros of a library.
+    """
+
+    definitions: list[Definition] = field(default_factory=list)
+    forms: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+
+class Lines:
+    """The lines of a text by number, and the numbers of offsets."""
+
+    def __init__(self, text: str) -> None:
+        self.all = lines(text)
+        self.starts = [0, *accumulate(map(len, self.all))]
+
+    def number(self, offset: int) -> int:
+        """Return the number of the line that an offset is in; the end of the text is in the last line."""
+        return min(bisect_right(self.starts, offset), max(1, len(self.all)))
+
+    def start(self, offset: int) -> int:
+        """Return where the line begins that an offset is in."""
+        return self.starts[self.number(offset) - 1]
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Return the line and column of an offset."""
+        number = self.number(offset)
+        return number, offset - self.starts[number - 1] + 1
+
+    def text(self, number: int) -> str:
+        """Return a line without its end."""
+        return self.all[number - 1].rstrip("\r\n") if 0 < number <= len(self.all) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """What is known about texts in a language.
+
+    `outline` reads a whole text and `part` a piece of one. `key` makes of the name that a caller gives a key
+    of definitions. `fitted` writes code as it stands behind an indentation in a file: it takes the code, the
+    indentation, and the text of the file. `comment` begins a comment; `gap` is the number of blank lines
+    between definitions, at top level and further in, where a file does not tell.
+    """
+
+    name: str
+    outline: Callable[[str], Outline]
+    part: Callable[[str], Outline]
+    key: Callable[[str], str]
+    fitted: Callable[[str, str, str], str]
+    comment: str
+    gap: tuple[int, int]
+
+
+def indentation(line: str) -> str:
+    """Return the blanks that a line begins with."""
+    return line[: len(line) - len(line.lstrip(" \t\f"))]

@@ -1,0 +1,219 @@
+"""Find a definition in a text by name; write the text with it replaced, removed, or another one beside it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from gramercy.errors import WorkspaceError
+from gramercy.gram.suggestion import suggest
+from gramercy.toolsets.lisp_definitions import LISP
+from gramercy.toolsets.lisp_text import ends_in_comment
+from gramercy.toolsets.outlines import Lines
+from gramercy.toolsets.python_text import PYTHON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gramercy.toolsets.outlines import Definition, Fault, Language, Outline
+
+LANGUAGES = {
+    **dict.fromkeys((".lisp", ".lsp", ".cl", ".asd", ".l"), LISP),
+    **dict.fromkeys((".py", ".pyi", ".pyw"), PYTHON),
+}
+# Parsing takes about a second for each megabyte, and a hundred times its size in memory for Python.
+LARGEST_TEXT = 4_000_000
+# Candidates, and names of a file in which none was found; the rest is counted.
+MOST_LISTED = 20
+NEAREST = 3
+# As much of a line as a caret below it still helps with.
+LONGEST_LINE = 200
+_PLACE = re.compile(r"(.*?)@(\d+)", re.DOTALL)
+
+
+def language_of(path: str) -> Language:
+    """Return the language of a file by its name, or refuse it."""
+    found = LANGUAGES.get(PurePath(path).suffix.lower())
+    if found is None:
+        raise WorkspaceError(
+            f"{path} is neither Lisp nor Python by its name ({', '.join(LANGUAGES)}): no other is read"
+        )
+    return found
+
+
+def find(outline: Outline, language: Language, wanted: str, path: str) -> Definition:
+    """Return the one definition of a name, or refuse with all that could be meant."""
+    name, line = wanted.strip(), 0
+    if place := _PLACE.fullmatch(name):
+        name, line = place[1].strip(), int(place[2])
+    found = _named(outline, language.key(name)) if name else outline.definitions
+    if line:
+        at = [each for each in found if each.line == line] or [
+            each for each in found if each.line <= line <= each.last_line
+        ][-1:]
+        if not at:
+            raise WorkspaceError(
+                f"there is no {name or 'definition'} on line {line} of {path}. {_there(outline, name)}"
+            )
+        found = at[-1:]
+    if not found:
+        raise WorkspaceError(f"{path} has no definition of {name}. {_there(outline, name)}")
+    if len(found) > 1:
+        raise WorkspaceError(
+            f"{path} has {len(found)} definitions of {name}: give one of these as name.\n{_listed(found)}"
+        )
+    return found[0]
+
+
+def _named(outline: Outline, key: str) -> list[Definition]:
+    """Return the definitions under a key; where there are none, those of which it is a part of the name."""
+    return [each for each in outline.definitions if key in each.keys] or [
+        each for each in outline.definitions if key in each.weak_keys
+    ]
+
+
+def _listed(found: list[Definition]) -> str:
+    counts = Counter(each.exact for each in found)
+    shown = [
+        f"{each.exact if counts[each.exact] == 1 else f'{each.name}@{each.line}'}  (line {each.line})"
+        for each in found[:MOST_LISTED]
+    ]
+    more = [f"… {len(found) - MOST_LISTED} more"] if len(found) > MOST_LISTED else []
+    return "\n".join([*shown, *more])
+
+
+def _there(outline: Outline, name: str) -> str:
+    """Tell which names are near, or else which there are."""
+    by_name = {each.name: each.line for each in reversed(outline.definitions) if each.keys}
+    near = suggest(name, by_name, most=NEAREST) if name else []
+    if near:
+        return "Did you mean " + " or ".join(f"{each} (line {by_name[each]})" for each in near) + "?"
+    names = list(reversed(by_name))
+    if not names:
+        return "It has no definitions."
+    listed = ", ".join(f"{each} ({by_name[each]})" for each in names[:MOST_LISTED])
+    return f"It has {listed}" + (
+        f" and {len(names) - MOST_LISTED} more." if len(names) > MOST_LISTED else "."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """A text, what it defines, and how its language is written."""
+
+    text: str
+    outline: Outline
+    language: Language
+
+    def replaced(self, old: Definition, code: str) -> str:
+        """Return the text with code in place of a definition; its comments stay unless the code has some."""
+        begin = self._begin_of(old, code)
+        fitted = self.language.fitted(code, self._indent(begin, old), self.text)
+        return self.text[:begin] + fitted + self.text[old.end :]
+
+    def _begin_of(self, old: Definition, code: str) -> int:
+        """Return where the text begins that code replaces."""
+        lead = code.lstrip()
+        if lead.startswith((self.language.comment, "#|")):
+            return old.lead
+        if old.start != old.outer and (self.language.name == "Python" or lead.startswith(("#+", "#-"))):
+            return old.outer
+        return old.start
+
+    def _indent(self, begin: int, old: Definition) -> str:
+        """Return the indentation of what begins at an offset."""
+        if self.language.name == "Python":
+            line = self.text[old.start : old.end]
+            return line[: len(line) - len(line.lstrip(" \t\f"))].replace("\f", "")
+        before = self.text[Lines(self.text).start(begin) : begin]
+        return "".join(mark if mark in " \t" else " " for mark in before)
+
+    def inserted(self, anchor: Definition, code: str, *, after: bool) -> str:
+        """Return the text with code before or after a definition and what belongs to it."""
+        place = self._line_end(anchor.end) if after else anchor.lead
+        indent = self._indent(anchor.lead, anchor)
+        fitted = self.language.fitted(code, indent, self.text)
+        inner = "" if self.language.name == "Python" else indent
+        gap = "\n" * (self._gap(anchor, code) + 1)
+        before, following = self.text[:place], self.text[place:]
+        if after:
+            more = "\n" * max(0, len(gap) - _newlines(following)) if self._has_next(following) else ""
+            return f"{before}{gap}{inner}{fitted}{more}{following}"
+        return f"{before}{fitted}{gap}{inner}{following}"
+
+    def _has_next(self, following: str) -> bool:
+        return bool(following.strip()) and not following.lstrip().startswith(")")
+
+    def _line_end(self, end: int) -> int:
+        """Return where a line ends on which nothing but a comment follows, else the place itself."""
+        line = re.compile(rf"[ \t]*(?:{self.language.comment}[^\n]*)?(?=\n|\Z)").match(self.text, end)
+        return line.end() if line else end
+
+    def _gap(self, anchor: Definition, code: str) -> int:
+        """Return how many blank lines the file has between definitions such as these."""
+        kinds = {each.kind for each in self.language.part(code).definitions}
+        if {anchor.kind, *kinds} == {"variable"}:
+            return 0
+        numbers = Lines(self.text)
+        level = [each for each in self.outline.definitions if each.parent == anchor.parent]
+        gaps = Counter(
+            self.text.count("\n", numbers.starts[one.last_line - 1], other.lead) - 1
+            for one, other in pairwise(level)
+            if other.lead >= one.end
+            and {one.kind, other.kind} != {"variable"}
+            and not self.text[self._line_end(one.end) : other.lead].strip()
+        )
+        usual = self.language.gap[bool(anchor.parent)]
+        return max(gaps, key=lambda gap: (gaps[gap], gap == usual), default=usual)
+
+    def deleted(self, old: Definition) -> str:
+        """Return the text without a definition and its comments; the larger gap around it stays."""
+        end = self._line_end(old.end)
+        before, following = self.text[: old.lead], self.text[end:]
+        kept, rest = before.rstrip(" \t"), following.lstrip("\n")
+        if before.strip() and not kept.endswith("\n"):
+            # Something else is on its line.
+            return kept + self.text[old.end :]
+        if not self._has_next(rest):
+            return self._closed(before.rstrip(), rest)
+        above, below = _newlines(kept[::-1]) - 1, _newlines(following) - 1
+        header = kept.rstrip()
+        if not header:
+            return rest
+        blank = above if header.endswith(":") else max(above, below)
+        return f"{header}\n" + "\n" * blank + self._own_indent(following) + rest.lstrip(" \t")
+
+    def _own_indent(self, following: str) -> str:
+        line = following.lstrip("\n")
+        return line[: len(line) - len(line.lstrip(" \t"))]
+
+    def _closed(self, before: str, rest: str) -> str:
+        """Join what is before the last definition with what closes around it."""
+        if not rest.strip():
+            return before + "\n" if before else ""
+        # Only Lisp has what closes behind a definition.
+        return before + ("\n" if ends_in_comment(before) else "") + rest.lstrip()
+
+
+def _newlines(text: str) -> int:
+    """Count the line ends before the first thing that is not blank."""
+    return text[: len(text) - len(text.lstrip())].count("\n")
+
+
+def faults_text(faults: Iterable[Fault], text: str, name: str) -> str:
+    """Show faults with their places, the line and a caret."""
+    numbers = Lines(text)
+    shown = []
+    for fault in faults:
+        line = numbers.text(fault.line)
+        column = min(fault.column, len(line) + 1)
+        blank = "".join("\t" if mark == "\t" else " " for mark in line[: column - 1])
+        parts = [f"{name}:{fault.line}:{fault.column}: {fault.message}", f"    {line[:LONGEST_LINE]}"]
+        if column <= LONGEST_LINE:
+            parts.append(f"    {blank}^")
+        shown.append("\n".join([*parts, *([f"  {fault.hint}"] if fault.hint else [])]))
+    return "\n".join(shown)

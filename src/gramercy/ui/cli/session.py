@@ -1,0 +1,323 @@
+"""What the prompt does with an entry: evaluate it, or do what a command says, and show what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from gramercy.errors import GramercyError, SourceError
+from gramercy.execution.calls import ToolCall
+from gramercy.execution.executor import Executor
+from gramercy.gram.suggestion import suggest
+from gramercy.toolsets.rendering import preview_text
+from gramercy.ui.cli.forms import split_forms
+from gramercy.ui.cli.reading import Completer, Entries, offer_names, piped_line, remembered, typed_line
+from gramercy.ui.cli.terminal import show, stoppable, summary_line, tell, visible
+from gramercy.ui.cli.transcript import Transcript, other_language
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gramercy.images.base import MomentQuestion, Reply
+    from gramercy.images.live import LiveImage
+    from gramercy.tools.registry import Registry
+
+T = TypeVar("T")
+INTRODUCTION = """\
+Code is evaluated in the image and its state is kept. Ctrl-C stops an evaluation, Ctrl-D leaves,
+Tab completes names, files inside of strings, and commands; Ctrl-R searches what was typed before."""
+
+
+class Command(NamedTuple):
+    """How a command is written, what it does, and what it cannot do without."""
+
+    usage: str
+    does: str
+    needs: str = ""
+
+
+COMMANDS = (
+    Command(":undo", "take back the last evaluation"),
+    Command(":preview CODE", "show what an evaluation would do, without doing it", "code: :preview (+ 1 2)"),
+    Command(":edit [FILE]", "change the last entry or a file in your editor, and evaluate what you save"),
+    Command(":load FILE", "load a file of the project", "a file: :load src/beds.py"),
+    Command(":tests [WHAT]", "run the tests: all, those of a file or name, or `failed` again"),
+    Command(":frames", "show the stack of the last error; frame 0 is where it failed"),
+    Command(":locals [N]", "show the variables of a frame"),
+    Command(":in N CODE", "evaluate with the variables of a frame", "a frame and code: :in 0 x"),
+    Command(":restart [N ARGS]", "list the restarts of the last error, or go on with one in a copy"),
+    Command(":checkpoints", "list the states that can be gone back to"),
+    Command(":checkpoint LABEL", "name the present state so that it is kept"),
+    Command(":rollback ID", "go back to a state, or make what a restart gave the image"),
+    Command(":save FILE", "write the state to a file", "a file: :save work.state"),
+    Command(":restore FILE", "go on with the state in a file", "a file: :restore work.state"),
+    Command(
+        ":why TOOL JSON",
+        "tell what the guard would say to a call, and by which rule",
+        "a tool: :why eval_form {}",
+    ),
+    Command(":tools", "list the tools a model would have"),
+    Command(":help", "this text"),
+    Command(":quit", "leave, as exit() does in Python and (exit) in Lisp"),
+)
+NAMES = {command.usage.partition(" ")[0]: command for command in COMMANDS}
+SUFFIXES = {"sbcl": ".lisp", "python": ".py"}
+LEAVING = {":quit", ":q", ":exit"}
+# What people type to leave such a prompt; in the image it would end the process and lose its state.
+ENDING = {
+    "python": re.compile(r"(exit|quit)(\(\s*\))?"),
+    "sbcl": re.compile(r"\(\s*(sb-ext:)?(exit|quit)\s*\)", re.IGNORECASE),
+}
+
+
+def help_text() -> str:
+    """Return what :help shows."""
+    return "\n".join([INTRODUCTION, *(f"  {each.usage:<19} {each.does}" for each in COMMANDS)])
+
+
+def at_terminal(image: LiveImage, registry: Registry, project: str) -> None:
+    """Talk with a person until they leave; Ctrl-C only gives up what is being typed."""
+    session = Session(image, registry, project, interactive=True)
+    entries = Entries(image.language, typed_line, interactive=True)
+    completer = Completer(image, Path(project), tuple(NAMES))
+    completer.begun = lambda: entries.begun
+    offer_names(completer, image.language)
+    with remembered(image.language):
+        while True:
+            try:
+                _converse(session, entries)
+            except KeyboardInterrupt:
+                entries.forget()
+                click.echo("", err=True)
+                continue
+            click.echo("", err=True)
+            return
+
+
+def from_pipe(image: LiveImage, registry: Registry, project: str) -> bool:
+    """Take the entries of standard input to their end; tell whether one of them failed."""
+    session = Session(image, registry, project, interactive=False)
+    _converse(session, Entries(image.language, piped_line, interactive=False))
+    return session.has_failed
+
+
+def _converse(session: Session, entries: Entries) -> None:
+    """Take entries to their end."""
+    with contextlib.suppress(EOFError):
+        while True:
+            entry = entries.read(session.prompt)
+            if entry.strip() and not session.handle(entry):
+                return
+
+
+@contextlib.contextmanager
+def _editor() -> Iterator[None]:
+    """Tell what went wrong with the person's editor."""
+    try:
+        yield
+    except click.ClickException as error:
+        raise SourceError(f"the editor failed: {error.message} (VISUAL or EDITOR names another)") from None
+
+
+class Session:
+    """One image, its tools, and what went wrong so far."""
+
+    def __init__(self, image: LiveImage, registry: Registry, project: str, *, interactive: bool) -> None:
+        self._image = image
+        self._project = Path(project)
+        self._language = image.language
+        self._registry = registry
+        self._executor = Executor(registry)
+        self._interactive = interactive
+        # Not known where a state was taken up that an evaluation has told nothing about yet.
+        self._package: str | None = None
+        self.has_failed = False
+        self._last = ""
+        self._knows_frames = False
+        self._commands: dict[str, Callable[[str], None]] = {
+            ":undo": lambda _: self._go("undo_last"),
+            ":preview": self._preview,
+            ":edit": self._edit,
+            ":load": self._load,
+            ":tests": self._tests,
+            ":frames": lambda _: self._look("frames"),
+            ":locals": self._locals,
+            ":in": self._in_frame,
+            ":restart": self._restart,
+            ":checkpoints": lambda _: self._call("list_checkpoints"),
+            ":checkpoint": lambda rest: self._call("checkpoint_image", label=rest),
+            ":rollback": lambda rest: self._go("rollback_image", checkpoint=rest),
+            ":save": self._save,
+            ":restore": self._restore,
+            ":why": self._why,
+            ":tools": lambda _: self._tools(),
+            ":help": lambda _: click.echo(help_text()),
+        }
+
+    @property
+    def prompt(self) -> str:
+        """The prompt: of Lisp it names the package."""
+        if self._language == "python" or not self._interactive:
+            return ">>> "
+        return f"{visible(self.package)}> "
+
+    @property
+    def package(self) -> str:
+        """The package that code is evaluated in."""
+        if self._package is None:
+            try:
+                self._package = self._image.ask("definitions").data.get("package", "")
+            except GramercyError:
+                self._package = ""
+        return self._package or "CL-USER"
+
+    def handle(self, entry: str) -> bool:
+        """Do what an entry says and tell whether to go on; a failure is shown, never raised."""
+        word, _, rest = entry.strip().partition(" ")
+        if word in LEAVING or ENDING[self._language].fullmatch(entry.rstrip()):
+            return False
+        try:
+            if not entry.startswith(":"):
+                self._evaluate(entry)
+            elif word not in NAMES:
+                self._fail(self._unknown(word))
+            elif NAMES[word].needs and not rest.strip():
+                self._fail(f"{word} needs {NAMES[word].needs}")
+            else:
+                self._commands[word](rest.strip())
+        except GramercyError as error:
+            self._fail(str(error))
+        return True
+
+    def _unknown(self, word: str) -> str:
+        begun = [name for name in NAMES if name.startswith(word) and word != ":"]
+        close = begun or suggest(word, NAMES)
+        hint = f"did you mean {' or '.join(close[:3])}?" if close else ":help lists them"
+        return (
+            f"there is no command {word:.60}: {hint} (code begins with a space where it begins with a colon)"
+        )
+
+    def _fail(self, message: str) -> None:
+        self.has_failed = True
+        click.echo(visible(message), err=True)
+
+    def _evaluate(self, code: str) -> None:
+        self._last = code
+        transcript = Transcript(self._language, "=> ")
+        watch = transcript.watch if self._interactive else None
+        reply = self._run(lambda: self._image.evaluate(code, watch=watch))
+        self._package = reply.package or self._package
+        self._close(transcript, reply)
+        if self._interactive and reply.error is not None and reply.error.moment and not self._knows_frames:
+            self._knows_frames = True
+            show("(:frames shows where it stands, :help what can be done there)", err=True, dim=True)
+        if hint := other_language(code, self._language, reply):
+            tell(hint)
+
+    def _close(self, transcript: Transcript, reply: Reply) -> None:
+        self.has_failed |= not reply.ok
+        transcript.close(reply)
+
+    def _run(self, work: Callable[[], T]) -> T:
+        return stoppable(work, self._image.interrupt) if self._interactive else work()
+
+    def _preview(self, code: str) -> None:
+        # On this thread: Ctrl-C ends the throw-away copy and leaves the image alone.
+        reply = self._image.preview(code)
+        self.has_failed |= not reply.ok
+        show(preview_text(reply))
+
+    def _save(self, path: str) -> None:
+        show(self._run(lambda: self._image.save(path)))
+
+    def _restore(self, path: str) -> None:
+        show(self._run(lambda: self._image.restore(path)))
+        self._package = None
+
+    def _edit(self, path: str) -> None:
+        """Let the person change code in their editor, and evaluate it where they saved it."""
+        if not self._interactive:
+            self._fail(":edit needs a terminal")
+        elif path:
+            self._edit_file(path)
+        else:
+            with _editor():
+                text = click.edit(self._last, extension=SUFFIXES[self._language])
+            if text is None or not text.strip():
+                tell("nothing was saved, so nothing is evaluated")
+            else:
+                show(text.rstrip("\n"), dim=True)
+                self._evaluate(text)
+
+    def _edit_file(self, path: str) -> None:
+        file = self._project / Path(path).expanduser()
+        before = file.stat().st_mtime_ns if file.exists() else None
+        with _editor():
+            click.edit(filename=str(file))
+        if not file.exists() or file.stat().st_mtime_ns == before:
+            tell("the file was not changed, so it is not loaded")
+        else:
+            self._load(path)
+
+    def _load(self, path: str) -> None:
+        self._go("load_file", path=path)
+
+    def _tests(self, what: str) -> None:
+        arguments: dict[str, Any] = (
+            {"last_failed": True} if what == "failed" else {"what": what} if what else {}
+        )
+        self._run(lambda: self._call("run_tests", **arguments))
+
+    def _look(self, question: MomentQuestion, **details: Any) -> None:
+        answer = self._image.ask_moment(question, **details)
+        if answer.error is not None:
+            self._fail(answer.error.message)
+        else:
+            show(answer.text)
+
+    def _locals(self, frame: str) -> None:
+        if frame and not frame.isdecimal():
+            self._fail(":locals needs the number of a frame, such as :locals 1: :frames lists them")
+        else:
+            self._look("locals", frame=int(frame or 0))
+
+    def _in_frame(self, rest: str) -> None:
+        frame, _, code = rest.partition(" ")
+        if not frame.isdecimal() or not code.strip():
+            self._fail(":in needs the number of a frame and code, such as :in 0 x")
+            return
+        reply = self._run(lambda: self._image.evaluate_in_frame(code, frame=int(frame)))
+        self._close(Transcript(self._language, "=> "), reply)
+
+    def _restart(self, rest: str) -> None:
+        name, _, arguments = rest.partition(" ")
+        if not name:
+            self._look("restarts")
+            return
+        chosen = int(name) if name.isdecimal() else name
+        reply = self._run(lambda: self._image.invoke_restart(chosen, split_forms(arguments)))
+        self._close(Transcript(self._language, "=> "), reply)
+
+    def _go(self, name: str, **arguments: Any) -> None:
+        self._call(name, **arguments)
+        self._package = None
+
+    def _call(self, name: str, **arguments: Any) -> None:
+        result = self._executor.execute(ToolCall("repl", name, arguments))
+        if result.success:
+            show(result.content)
+        else:
+            self._fail(result.content)
+
+    def _why(self, rest: str) -> None:
+        name, _, arguments = rest.partition(" ")
+        verdict = self._executor.why(name, arguments.strip() or "{}")
+        show(f"{verdict.action.value}: {verdict.explanation}")
+
+    def _tools(self) -> None:
+        for tool in self._registry.select():
+            show(summary_line(tool))

@@ -1,0 +1,134 @@
+"""One evaluation as a person or a pipe sees it: what it printed as it is, then its values, errors apart.
+
+Models get the same facts as one text, under headings: see `toolsets.rendering`.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from gramercy.toolsets.rendering import MOST_OUTPUT, MOST_PRINTED, STREAMS, hint, sections_of, value_text
+from gramercy.ui.cli.forms import LispForm
+from gramercy.ui.cli.terminal import show, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gramercy.images.base import Progress, Reply
+
+# What is said beside output and values, in the order in which it is shown.
+_COLORS = {"log": "cyan", "warnings": "yellow", "error": "red"}
+# By the language of the image.
+_OTHER = {
+    "sbcl": 'this looks like Python, but the image runs Lisp: say --language python, or put image = "python" '
+    "into gramercy.toml",
+    "python": 'this looks like Lisp, but the image runs Python: say --language sbcl, or put image = "sbcl" '
+    "into gramercy.toml",
+}
+
+
+class Transcript:
+    """One evaluation on the screen, or in a pipe; `mark` stands before each value.
+
+    A pipe gets all of the output that the image has kept, and nothing on standard output but that and values.
+    """
+
+    def __init__(self, language: str, mark: str = "") -> None:
+        self._language = language
+        self._mark = mark
+        self._shown = dict.fromkeys(STREAMS, 0)
+        self._is_line_open = False
+
+    def watch(self, progress: Progress) -> None:
+        """Show what is new, as much of it as would be shown at the end."""
+        for stream in STREAMS:
+            self._write(stream, getattr(progress, stream))
+
+    def close(self, reply: Reply) -> None:
+        """Show the rest."""
+        for stream in STREAMS:
+            printed = getattr(reply, stream)
+            self._write(stream, printed[self._shown[stream] :])
+        values = [] if reply.error else list(self._values(reply))
+        if values or sys.stdout.isatty():
+            self._end_line()
+        for stream in STREAMS:
+            self._tell_cut(stream, max(reply.truncated.get(stream, 0), len(getattr(reply, stream))))
+        told = {section.name: section for section in sections_of(reply)}
+        for name, color in _COLORS.items():
+            if name in told:
+                self._tell(told[name].shown(MOST_PRINTED, hint(name, can_read_on=False)), color)
+        for value in values:
+            show(self._mark, ends_line=False, dim=True)
+            show(value, bold=True)
+        for note in reply.notes:
+            tell(note)
+
+    def _values(self, reply: Reply) -> Iterator[str]:
+        """Yield what each value shows; as everywhere in Python, None shows nothing."""
+        if self._language == "python" and reply.values == ["None"]:
+            return
+        for number in range(len(reply.values)):
+            yield value_text(reply, number, MOST_PRINTED, hint("values", can_read_on=False), 0)
+        if not reply.values and self._mark and not reply.statement:
+            yield "; No values"
+
+    def _write(self, stream: str, text: str) -> None:
+        is_error = stream == "stderr"
+        if (sys.stderr if is_error else sys.stdout).isatty():
+            text = text[: max(0, MOST_OUTPUT - self._shown[stream])]
+        if not text:
+            return
+        self._shown[stream] += len(text)
+        show(text, ends_line=False, err=is_error, fg="yellow" if is_error else None)
+        self._is_line_open = not text.endswith("\n")
+
+    def _end_line(self) -> None:
+        if self._is_line_open:
+            click.echo()
+            self._is_line_open = False
+
+    def _tell_cut(self, stream: str, total: int) -> None:
+        if self._shown[stream] < total:
+            shown = f"{self._shown[stream]:,} of {total:,} characters shown"
+            tell(f"… [{stream} cut: {shown}; {hint(stream, can_read_on=False)}]")
+
+    def _tell(self, text: str, color: str) -> None:
+        """Show what is beside the result; its first line is in a colour."""
+        first, line, rest = text.partition("\n")
+        show(first, err=True, fg=color, bold=True)
+        if line:
+            show(rest, err=True)
+
+
+def other_language(code: str, language: str, reply: Reply) -> str:
+    """Return what to say about code that failed since it is written in the other language, if it seems so."""
+    if reply.error is None:
+        return ""
+    seems = _seems_python(code) if language == "sbcl" else _seems_lisp(code, reply.error.type)
+    return _OTHER[language] if seems else ""
+
+
+def _seems_python(code: str) -> bool:
+    """Tell whether it is Python, and more than a name or a number, which Lisp has too."""
+    if code.lstrip()[:1] in {"(", "'", "`", "#", ":", ""}:
+        return False
+    try:
+        statements = ast.parse(code).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    plain = (ast.Name, ast.Constant)
+    return any(not (isinstance(one, ast.Expr) and isinstance(one.value, plain)) for one in statements)
+
+
+def _seems_lisp(code: str, kind: str) -> bool:
+    if kind != "SyntaxError" or code.lstrip()[:1] != "(":
+        return False
+    form = LispForm()
+    for line in code.split("\n"):
+        form.feed(line)
+    return form.is_complete

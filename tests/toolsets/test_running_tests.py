@@ -1,0 +1,306 @@
+"""run_tests with real suites in real images: counts, failures, names to give back, early ends."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from gramercy.images.environment import Environment
+from gramercy.images.opening import open_image
+from gramercy.images.suites import WantedTests
+from gramercy.toolsets.factory import SingleImage, Workshop
+from gramercy.toolsets.running_tests import running_test_tools
+from gramercy.toolsets.workspace import Workspace
+from tests.toolsets.conftest import SANDBOX, Desk
+
+# Where the pytest of these tests is, which stands for that of a project's environment.
+PYTEST = Path(pytest.__file__).parents[1]
+SUMS = {
+    "sums.py": """
+        def add(a, b):
+            return a + b
+
+
+        def divide(a, b):
+            return a / b
+        """,
+    "tests/test_sums.py": """
+        import pytest
+
+        from sums import add, divide
+
+
+        def test_adds():
+            assert add(1, 2) == 3
+
+
+        def test_adds_wrongly():
+            print("about to add")
+            assert add(1, 2) == 4
+
+
+        @pytest.mark.parametrize("n", [1, 0])
+        def test_divides(n):
+            assert divide(2, n) == 2
+
+
+        @pytest.mark.skip(reason="later")
+        def test_later():
+            pass
+
+
+        @pytest.mark.xfail
+        def test_expected():
+            assert add(1, 1) == 3
+
+
+        @pytest.fixture
+        def broken():
+            raise ValueError("no fixture")
+
+
+        def test_with_fixture(broken):
+            pass
+        """,
+}
+LISP = {
+    "sums.asd": """
+        (defsystem "sums" :components ((:file "sums")) :in-order-to ((test-op (test-op "sums/tests"))))
+        (defsystem "sums/tests" :depends-on ("sums" "fiveam") :components ((:file "tests"))
+          :perform (test-op (o c) (symbol-call :fiveam :run! (find-symbol* :sums :sums/tests))))
+        """,
+    "sums.lisp": """
+        (defpackage #:sums (:use #:cl) (:export #:add #:divide))
+        (in-package #:sums)
+        (defun add (a b) (+ a b))
+        (defun divide (a b) (let ((c (/ a b))) (print c) c))
+        """,
+    "tests.lisp": """
+        (defpackage #:sums/tests (:use #:cl #:fiveam #:sums))
+        (in-package #:sums/tests)
+        (def-suite sums)
+        (in-suite sums)
+        (test adds (is (= 3 (add 1 2))) (is (= 0 (add 0 0))))
+        (test adds-wrongly
+          (format t "about to add~%")
+          (is (= 4 (add 1 2))))
+        (test by-zero (is (= 1 (divide 1 0))))
+        (test (depends :depends-on adds-wrongly) (is (= 1 1)))
+        (test skips (skip "later"))
+        """,
+}
+
+
+def write(project: Path, files: dict[str, str]) -> None:
+    """Write the files of a project."""
+    for name, content in files.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(dedent(content).lstrip("\n"), encoding="utf-8")
+
+
+@pytest.fixture
+def desk_on(project):
+    """Open an image of the project, with its files, and a desk with all tools."""
+    images = []
+
+    def opened(language, files, *, paths=(PYTEST,), **more):
+        if language == "sbcl" and shutil.which("sbcl") is None:
+            pytest.skip("sbcl is not installed")
+        write(project, files)
+        environment = Environment(paths=tuple(paths)) if language == "python" else None
+        image = open_image(language, project=project, sandbox=SANDBOX, environment=environment, **more)
+        images.append(image)
+        return Desk(image, Workspace(project), language)
+
+    yield opened
+    for image in images:
+        image.close()
+
+
+@pytest.mark.contract("day.runs.pytest")
+def test_pytest_counts_and_failures_with_values_place_and_output(desk_on):
+    """The verdict comes first, then each failure by the name that runs it again."""
+    desk = desk_on("python", SUMS)
+    lines = desk.text("run_tests").splitlines()
+    assert lines[0].startswith("2 failed, 1 error, 2 passed, 1 skipped, 1 xfailed in ")
+    assert lines[0].endswith(f"(pytest {pytest.__version__}, a fresh process)")
+    answer = "\n".join(lines)
+    assert (
+        "FAILED tests/test_sums.py::test_adds_wrongly\ntests/test_sums.py:12: in test_adds_wrongly" in answer
+    )
+    assert "E   assert 3 == 4" in answer
+    assert "[printed]\nabout to add" in answer
+    assert "FAILED tests/test_sums.py::test_divides[0]" in answer
+    assert "sums.py:6: in divide" in answer
+    assert "ERROR tests/test_sums.py::test_with_fixture" in answer
+    assert "test_later" not in answer
+
+
+def test_pytest_runs_one_test_a_file_a_name_and_the_last_failed(desk_on, project):
+    """What an answer names can be given back."""
+    desk = desk_on("python", SUMS)
+    assert desk.text("run_tests", what="tests/test_sums.py::test_adds").startswith("1 passed in ")
+    assert desk.text("run_tests", what="test_divides").startswith("1 failed, 1 passed in ")
+    assert desk.text("run_tests", last_failed=True).startswith("1 failed in ")
+    assert desk.text("run_tests", what="tests/test_sums.py").startswith("2 failed, 1 error, 2 passed")
+    fixed = SUMS["tests/test_sums.py"].replace("== 4", "== 3").replace("divide(2, n) == 2", "n in (0, 1)")
+    write(project, {"tests/test_sums.py": fixed})
+    assert desk.text("run_tests", last_failed=True).splitlines()[0].startswith("1 error, 2 passed in ")
+
+
+@pytest.mark.contract("day.runs.untouched")
+def test_the_image_is_as_before_and_its_definitions_are_tested_on_request(desk_on):
+    """A fresh process has what the files say; a copy has what the image has."""
+    desk = desk_on("python", SUMS)
+    desk.text("evaluate-python", code="import sums; sums.add = lambda a, b: 4")
+    assert "E   assert 3 == 4" in desk.text("run_tests", what="test_adds_wrongly")
+    assert desk.text("run_tests", what="test_adds_wrongly", in_image=True).startswith("1 passed in ")
+    assert "False" in desk.text("evaluate-python", code="import sys; 'pytest' in sys.modules")
+
+
+@pytest.mark.contract("day.runs.fiveam")
+def test_fiveam_counts_and_failures_with_place_and_output(desk_on):
+    """The test-op of the project is performed in a copy, and each test of fiveam is told."""
+    desk = desk_on("sbcl", LISP)
+    answer = desk.text("run_tests")
+    assert answer.startswith("2 failed, 1 passed, 2 skipped (4 checks) in ")
+    assert "(fiveam, a copy of the image)" in answer
+    assert "FAILED sums/tests::adds-wrongly\ntests.lisp:6\n(= 4 (sums:add 1 2))" in answer
+    assert "(ADD 1 2) evaluated to 3 which is not = to 4" in answer
+    assert "[printed]\nabout to add" in answer
+    assert "DIVISION-BY-ZERO" in answer
+    assert "(DIVIDE 1 0) in sums.lisp:4" in answer
+    assert "FIVEAM" not in answer
+    assert desk.text("list-definitions") == desk_on("sbcl", {}).text("list-definitions")
+
+
+def test_fiveam_tests_what_the_image_defines(desk_on):
+    """A definition made in the image is tested before it is in any file; the image stays without fiveam."""
+    desk = desk_on("sbcl", LISP)
+    desk.text("load-system", system="sums")
+    assert desk.text("run_tests", what="adds-wrongly").startswith("1 failed (1 check) in ")
+    desk.text("evaluate-lisp", code="(defun sums:add (a b) (declare (ignore a b)) 4)")
+    assert desk.text("run_tests", last_failed=True).startswith("1 passed (1 check) in ")
+    assert desk.text("run_tests", what="adds-wrongly", in_image=False).startswith("1 failed (1 check) in ")
+    assert "NIL" in desk.text("evaluate-lisp", code='(find-package "FIVEAM")')
+
+
+# ---- early ends
+
+
+HANGING = {
+    "python": {
+        "tests/test_long.py": """
+            import os
+            import time
+
+
+            def test_fine():
+                assert True
+
+
+            def test_wrong():
+                print("a" * 50_000_000)
+                assert False
+
+
+            def test_hangs():
+                while not os.path.exists("go-on"):
+                    time.sleep(0.05)
+                os._exit(7)
+
+
+            def test_after():
+                assert True
+            """
+    },
+    "sbcl": {
+        "long.asd": """
+            (defsystem "long" :depends-on ("fiveam") :components ((:file "tests"))
+              :perform (test-op (o c) (symbol-call :fiveam :run! :long)))
+            """,
+        "tests.lisp": """
+            (defpackage #:long (:use #:cl #:fiveam))
+            (in-package #:long)
+            (def-suite* :long)
+            (test test-fine (is (= 1 1)))
+            (test test-wrong
+              (let ((line (make-string 100000 :initial-element #\\a)))
+                (dotimes (i 500) (write-string line)))
+              (is (= 1 2)))
+            (test test-hangs
+              (loop until (probe-file "go-on") do (sleep 0.05))
+              (sb-ext:exit :code 7 :abort t))
+            (test test-after (is (= 1 1)))
+            """,
+    },
+}
+
+
+@pytest.fixture(params=["python", "sbcl"])
+def hanging(request, desk_on):
+    """Return a desk on a project one of whose tests prints 50 MB, and one hangs or ends the process."""
+    return desk_on(request.param, HANGING[request.param])
+
+
+def tool_of(desk):
+    """Return the tool as a server has it whose callers may choose a timeout."""
+    return running_test_tools(Workshop(SingleImage(desk.image), 600.0), desk.workspace)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.contract("day.runs.early-end")
+def test_a_test_that_hangs_is_named_and_what_came_before_is_told(hanging):
+    """The timeout interrupts as in an evaluation; 50 MB of printing are bounded."""
+    # Time to load fiveam, and to find the tests.
+    answer = tool_of(hanging).handler({"timeout": 8.0})
+    assert answer.startswith("1 failed, 1 passed")
+    assert "[TIMEOUT] The evaluation did not finish within 8 s" in answer
+    assert "test" in answer.split("It ended in ")[1].split(".")[0]
+    assert "hangs" in answer.split("It ended in ")[1].splitlines()[0]
+    assert "2 of 4 tests have no result" in answer
+    assert len(answer) < 8_000
+    assert "characters before this" in answer or answer.count("a") < 5_000
+    assert hanging.evaluate("(+ 1 2)", "1 + 2").startswith("=> 3")
+
+
+@pytest.mark.contract("day.runs.early-end")
+def test_a_test_that_ends_the_process_is_named_with_its_status(hanging, project):
+    """The events before the death have come; the live image does not notice."""
+    hanging.evaluate("(defvar *kept* 5)", "kept = 5")
+    (project / "go-on").touch()
+    answer = hanging.text("run_tests")
+    assert answer.startswith("1 failed, 1 passed")
+    assert "its code ended it with status 7" in answer
+    assert "hangs" in answer.split("It ended in ")[1].splitlines()[0]
+    assert hanging.evaluate("*kept*", "kept").startswith("=> 5")
+
+
+@pytest.mark.contract("day.runs.progress")
+def test_progress_is_told_and_a_cancelled_run_ends(hanging):
+    """Each report says how far the run is; to cancel is to interrupt, and the image goes on at once."""
+
+    async def run():
+        seen = []
+        hangs = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def watch(now):
+            seen.append((now.done, now.total, now.bad))
+            if "hangs" in now.current:
+                loop.call_soon_threadsafe(hangs.set)
+
+        task = asyncio.create_task(hanging.image.arun_tests(WantedTests(), watch=watch))
+        await asyncio.wait_for(hangs.wait(), 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return seen
+
+    seen = asyncio.run(run())
+    assert seen[-1] == (2, 4, 1)
+    assert hanging.evaluate("(+ 1 2)", "1 + 2").startswith("=> 3")
