@@ -29,7 +29,7 @@ LIST_SECONDS = 10.0
 # Braces multiply: {a,b}{c,d} are four patterns.
 MOST_GLOBS = 100
 KILOBYTE = 1_000
-GLOB = text("Only files that fit, such as *.py or src/**/*.{c,h}; !*.txt leaves out")
+GLOB = text("Only files that fit, as src/**/*.{c,h}; !*.txt leaves out")
 
 
 def list_files(workspace: Workspace) -> Tool:
@@ -41,9 +41,8 @@ def list_files(workspace: Workspace) -> Tool:
     }
     return create_tool(
         "list_files",
-        "List the files of the project with their sizes. Use it to get to know a project. Files that git "
-        "ignores are left out unless path is inside one such directory; of too many the directories are "
-        "shown with counts.",
+        "List the files of the project with their sizes; of too many the directories with counts. Use it to "
+        "get to know a project. What git ignores is left out unless path is in it.",
         {"type": "object", "properties": properties, "required": [], "additionalProperties": False},
         lambda a: _list(Selection(workspace, a.get("path"), a.get("glob")), a.get("depth")),
         title="List files",

@@ -59,17 +59,17 @@ def searching_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
 
 def _search_files(workspace: Workspace) -> Tool:
     properties = {
-        "pattern": text("Text that a line has, or a regular expression", minLength=1),
-        "regex": flag("Whether pattern is a regular expression", default=False),
-        "ignore_case": flag("Whether upper and lower case are the same", default=False),
-        "path": text("Directory or file to search; by default the project"),
+        "pattern": text("Text that a line has", minLength=1),
+        "regex": flag("Whether it is a regular expression"),
+        "ignore_case": flag("Whether case does not matter"),
+        "path": text("Directory or file to search"),
         "glob": GLOB,
-        "context": whole("Lines to show around each", minimum=0, maximum=MOST_CONTEXT, default=0),
+        "context": whole("Lines to show around each", minimum=0, maximum=MOST_CONTEXT),
     }
     return create_tool(
         "search_files",
         "Find lines in the files of the project, as file:line: text. Use it to find where something is "
-        "written. Files that git ignores are left out unless path is inside one such directory.",
+        "written. What git ignores is left out unless path is in it.",
         {"type": "object", "properties": properties, "required": ["pattern"], "additionalProperties": False},
         lambda a: _search(workspace, a),
         title="Search files",
