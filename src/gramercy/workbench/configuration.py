@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from gramercy.images.environment import Environment, Files, Network
+from gramercy.images.environment import DEFAULT_DEBUG, Environment, Files, Network
 from gramercy.workbench.settings import SPELLINGS, Settings, read_environment, read_settings
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ def read_configuration(project: str | Path, told: Settings | None = None) -> Con
         publish=joined.publish or (),
         network=joined.network or Network.NONE,
         files=joined.files or Files.WRITE,
+        debug=DEFAULT_DEBUG if joined.debug_quality is None else joined.debug_quality,
         notes=tuple(remark if remark.endswith("?") else f"{remark}." for remark in reading.remarks),
     )
     timeout = joined.timeout or DEFAULT_TIMEOUT
@@ -266,6 +267,7 @@ def _over(nearer: Settings, farther: Settings) -> Settings:
         publish=farther.publish if nearer.publish is None else nearer.publish,
         network=nearer.network or farther.network,
         files=nearer.files or farther.files,
+        debug_quality=farther.debug_quality if nearer.debug_quality is None else nearer.debug_quality,
         image=nearer.image or farther.image,
     )
 

@@ -14,7 +14,7 @@ import msgspec
 
 from gramercy.errors import ImageError, InvalidSettingError
 from gramercy.gram.suggestion import suggest
-from gramercy.images.environment import LANGUAGES, Files, Network, PublishedPort
+from gramercy.images.environment import LANGUAGES, MOST_DEBUG, Files, Network, PublishedPort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ SPOKEN = {"sbcl": "Common Lisp (SBCL)", "python": "Python"}
 # Names of images are part of addresses and are repeated in every listing.
 LONGEST_NAME = 40
 # Keys whose option is in the singular, since it is given once for each value.
-SPELLINGS = {"paths": "path", "registries": "registry"}
+SPELLINGS = {"paths": "path", "registries": "registry", "debug_quality": "debug-quality"}
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -43,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True):
     publish: tuple[PublishedPort, ...] | None = None
     network: Network | None = None
     files: Files | None = None
+    debug_quality: int | None = None
     image: tuple[str, ...] = ()
 
 
@@ -196,6 +197,12 @@ def _files(value: object, _base: Path) -> Files:
         raise InvalidSettingError(f"must be one of {', '.join(Files)}") from None
 
 
+def _debug(value: object, _base: Path) -> int:
+    if type(value) is not int or not 0 <= value <= MOST_DEBUG:
+        raise InvalidSettingError(f"must be a whole number from 0 to {MOST_DEBUG}")
+    return value
+
+
 def _images(value: object, _base: Path) -> tuple[str, ...]:
     words = tuple(map(_text, value if isinstance(value, list) else [value]))
     try:
@@ -312,8 +319,16 @@ KEYS: dict[str, Key] = {
         "What evaluated code may do with the files of the project.",
         'files = "read"',
     ),
+    "debug_quality": Key(
+        _debug,
+        f"whole number from 0 to {MOST_DEBUG}",
+        "2",
+        "How well SBCL keeps frames and variables for errors; at 3 each tail call keeps its frame.",
+        "debug_quality = 1",
+        "anything",
+    ),
 }
-NUMBERS = ("memory", "timeout")
+NUMBERS = ("memory", "timeout", "debug_quality")
 
 
 def variable(key: str) -> str:

@@ -99,6 +99,7 @@
        (every #'trivial-object-p (evaluation-last-values evaluation))
        (null (user-threads))))
 
+(defglobal *standing-evaluation* nil "What is to be told of the evaluation that runs, or stands, or NIL.")
 (defglobal *unchanged* nil "Whether the last request left the image as it was.")
 
 (defun microseconds ()
@@ -158,7 +159,11 @@
                    - form
                    (evaluation-pure evaluation) (and (evaluation-pure evaluation) (pure-form-p form)))
              (unless (evaluation-pure evaluation) (remember-assigned form))
-             (let ((values (multiple-value-list (funcall evaluate form))))
+             (let ((values (multiple-value-list
+                            ;; From here the lines of frames are found.
+                            (let ((sb-c::*source-plist*
+                                    (list :evaluated (list (source-text source) (source-form-start source) form))))
+                              (funcall evaluate form)))))
                (remember-values form values)
                (push (print-values evaluation values) (evaluation-forms evaluation))
                (setf (evaluation-last-values evaluation) values)
@@ -227,7 +232,9 @@
     (with-user-streams ((min (request-count request :limit +default-limit+) (ash +largest-frame+ -3))
                         (getf request :id))
       (prepare-for-user-code)
+      (setf *standing-evaluation* evaluation)
       (run-evaluation evaluation evaluate)
+      (setf *standing-evaluation* nil)
       (keep-package evaluation start)
       ;; Where nothing has changed, the last checkpoint is as good as a new one.
       (when (setf *unchanged* (evaluation-unchanged-p evaluation))

@@ -12,6 +12,7 @@ from gramercy.toolsets.rendering import preview_text
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.options import (
     environment_options,
+    json_option,
     language_option,
     place_options,
     restore_option,
@@ -45,7 +46,7 @@ LARGEST_CODE = 16 * 1024 * 1024
 @restore_option
 @save_option
 @click.option("--debug", is_flag=True, help="Where it fails, open the prompt in the image.")
-@click.option("--json", "as_json", is_flag=True, help="Print all that is known about the evaluation as JSON.")
+@json_option("Print all that is known about the evaluation as JSON.")
 def evaluate(  # noqa: PLR0913 - one parameter per option
     code: str,
     language: str | None,

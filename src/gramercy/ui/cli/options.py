@@ -154,6 +154,7 @@ def told_settings(options: dict[str, Any]) -> Settings:
         publish=tuple(_read(read_port, told["publish"], "--publish")) if told["publish"] else None,
         network=Network(told["network"]) if told["network"] else None,
         files=Files(told["files"]) if told["files"] else None,
+        debug_quality=told["debug_quality"],
     )
 
 
@@ -196,9 +197,14 @@ def _lasting(name: str, value: Any) -> str:
 
 OPTION_NAMES = (
     *("python", "paths", "registries", "init", "memory"),
-    *("timeout", "env", "publish", "network", "files"),
+    *("timeout", "env", "publish", "network", "files", "debug_quality"),
 )
 _ENVIRONMENT_OPTIONS = (
+    click.option(
+        "--debug-quality",
+        type=click.IntRange(0, 3),
+        help="How well SBCL keeps frames and variables for errors; by default 2.",
+    ),
     click.option(
         "--files",
         type=click.Choice(["read", "write"]),
@@ -297,3 +303,8 @@ def _in_a_directory(context: click.Context, parameter: click.Parameter, path: st
     if path is not None and not Path(path).parent.is_dir():
         raise click.BadParameter(f"there is no directory {Path(path).parent}", context, parameter)
     return path
+
+
+def json_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what adds --json; the shapes are documented beside the exit codes, and errors have one too."""
+    return click.option("--json", "as_json", is_flag=True, help=about)
