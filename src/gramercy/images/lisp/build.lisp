@@ -29,7 +29,8 @@
 (let ((here *load-truename*)
       (files '("package" "json" "frames" "requests" "streams" "printing" "places" "conditions" "definitions"
                "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "evaluation" "symbols"
-               "owners" "origins" "classes" "arglists" "describing" "sourcing" "snapshot" "references" "searching"
+               "owners" "origins" "classes" "arglists" "describing" "sourcing" "methods" "manuals"
+               "snapshot" "references" "searching"
                "displays" "reply" "listing" "inspection" "undo" "systems" "frameworks" "testing"
                "moments" "server")))
   ;; One unit, so that a function may be used before the file that defines it.
