@@ -164,7 +164,7 @@ LISP_DAY = [
     Step(
         "try and take back",
         "evaluate-lisp",
-        {"code": "(defun alexandria:rotate (sequence &optional n) n sequence)"},
+        {"code": "(defun spin (list) (alexandria:rotate list 2))"},
     ),
     Step("try and take back", "undo_last", {}, "back at"),
     Step("show", "evaluate-lisp", {"code": LISP_TABLE}, r"rose"),
