@@ -1,7 +1,8 @@
 """Write the generated pages of docs/reference from the program itself; --check only compares.
 
-api.md comes from `gramercy.__all__`, cli.md from the commands, errors.md from the error tree, lint-codes.md
-from the linter's table, tools.md from the tools. Everything that can be run is run: the messages are real.
+api.md comes from `gramercy.__all__`, cli.md from the commands, configuration.md from the table
+of settings, errors.md from the error tree, lint-codes.md from the linter's table, tools.md from the tools.
+Everything that can be run is run: the messages are real.
 """
 
 # ruff: noqa: INP001 - documentation is not a package
@@ -17,6 +18,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING
 
 import click
+from configuration import configuration_page
 from interface import describe_name
 from listing import tools_page
 from samples import ERROR_IMPORTS, ERRORS, GRAM, GRAM_OF_NOTES, RESULTS, UNSHOWN
@@ -201,6 +203,7 @@ def _block(language: str, text: str) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "api.md": api_page,
     "cli.md": cli_page,
+    "configuration.md": configuration_page,
     "errors.md": errors_page,
     "lint-codes.md": lint_page,
     "tools.md": tools_page,

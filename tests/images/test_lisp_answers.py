@@ -78,7 +78,8 @@ class Library:
         reply = self.process.ask(question, **details)
         assert reply["ok"], (details, reply["error"])
         assert len(reply["text"]) <= LIMIT, details
-        assert "GRAMERCY" not in reply["text"], details
+        # The feature by which user code knows that it runs in an image is no secret.
+        assert "GRAMERCY" not in reply["text"].replace("(:GRAMERCY ", "("), details
         return reply
 
     def records(self, function, names):

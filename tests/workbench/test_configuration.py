@@ -198,7 +198,7 @@ def test_a_general_interpreter_is_for_projects_without_an_environment(project):
     ("text", "words"),
     [
         ("pyton = 'x'", "there is no key 'pyton': did you mean 'python'?"),
-        ("colour = 1", "there is no key 'colour': there are python, paths"),
+        ("colour = 1", "there is no key 'colour': there are image, python"),
         ("projects = 1", "there is no key 'projects'"),
         ("python = 3.12", "python is 3.12, but must be a text"),
         ("python = ''", "must be a text that is not empty"),

@@ -19,6 +19,7 @@ MOST_TOOLS, MOST_TOKENS = 26, 4_500
 # No tokenizer is needed for a bound: English text and JSON of schemas have 4 to 4.6 characters in a token.
 CHARACTERS_IN_A_TOKEN = 4
 EVALUATING = {"evaluate-lisp", "evaluate-python", "eval_form", "compile_form", "load-system", "run_tests"}
+EVALUATING |= {"eval_in_frame", "invoke_restart"}
 EVALUATING |= {"load_file"}
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 READS = (True, False, True, False)
@@ -61,7 +62,10 @@ def test_the_default_list_is_small(images):
 def test_the_default_list_has_one_tool_for_one_job():
     """evaluate-lisp and eval_form do the same."""
     tools = listed()
-    assert set(tools) & EVALUATING == {"evaluate-lisp", "load-system", "run_tests"}
+    assert set(tools) & EVALUATING == {
+        *("evaluate-lisp", "load-system", "run_tests"),
+        *("eval_in_frame", "invoke_restart"),
+    }
     taken = {name for tool in tools.values() for name in tool["inputSchema"]["properties"]}
     assert not taken & {"form", "handle"}
 
@@ -123,6 +127,11 @@ CONFINED = {
     "compile_form": (False, True, False, False),
     "load-system": (False, True, False, False),
     "run_tests": (False, True, False, False),
+    "eval_in_frame": (False, True, False, False),
+    "invoke_restart": (False, True, False, False),
+    "install_packages": (False, True, False, True),
+    "save_state": (False, False, False, False),
+    "restore_state": (False, True, False, False),
     "macroexpand_form": (False, False, True, False),
     "preview_form": (False, False, True, False),
     "checkpoint_image": (False, False, True, False),
@@ -168,7 +177,8 @@ def test_evaluated_code_that_can_reach_others_is_an_open_world(options):
     """Derived from the confinement of the image."""
     tools = listed(*TOOLSETS, **options)
     reaching = {name for name, tool in tools.items() if tool["annotations"]["openWorldHint"]}
-    assert reaching == EVALUATING | {"macroexpand_form", "undo_last", "edit_definition"}
+    more = {"macroexpand_form", "undo_last", "edit_definition", "install_packages", "restore_state"}
+    assert reaching == EVALUATING | more
 
 
 def test_where_only_landlock_works_the_sockets_of_local_servers_are_in_reach(monkeypatch):

@@ -15,6 +15,7 @@ from gramercy.gram.suggestion import suggest
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from gramercy.images.installing import Installation
     from gramercy.images.suites import SuiteRun, WantedTests
 
 
@@ -337,6 +338,12 @@ class Image(Protocol):
         watch: Callable[[SuiteRun], object] | None = None,
     ) -> SuiteRun:
         """Run tests without holding up the event loop; to cancel it is to interrupt them."""
+
+    def installation(self, packages: Sequence[str]) -> Installation:
+        """Return the command that installs packages into the environment of the image's project.
+
+        Raise ImageError where the project has none, or where a name is not that of a package.
+        """
 
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Keep the present state under a name, or raise CheckpointError where that is not possible."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from gramercy.images.base import MomentInfo, MomentQuestion, UndoWay, Watcher
     from gramercy.images.checkpoints import Step
+    from gramercy.images.installing import Installation
     from gramercy.images.lifecycle import Thrift
     from gramercy.images.processes import Program
     from gramercy.images.suites import SuiteCall, SuiteRun, WantedTests
@@ -214,6 +215,13 @@ class LiveImage:
         from gramercy.images.suites import SuiteCall
 
         return SuiteCall(self._lifecycle, self._runner, wanted, self._loading_seconds(timeout), watch)
+
+    def installation(self, packages: Sequence[str]) -> Installation:
+        """Return the command that installs packages for the image, into the environment of its project."""
+        from gramercy.images.installing import installation_for
+
+        program = self.program()
+        return installation_for(program, program.grants.project, packages)
 
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Keep the present state under a name, or say why it cannot be kept."""

@@ -177,6 +177,8 @@ def prepare_libraries(
     systems = find_systems(project, environment)
     notes = [*systems.problems]
     options = ["--quicklisp", str(systems.quicklisp)] if systems.quicklisp else []
+    # A saved core has what the user has declared in it.
+    options += ["--debug", str(environment.debug)] if is_fresh else []
     variables = {VARIABLE: systems.registry()}
     readable, writable = [*systems.readable], []
     cache = compile_cache(systems, environment, confinement=confinement, build=build)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from gramercy.images.base import MomentInfo, MomentQuestion, UndoWay, Watcher
+    from gramercy.images.installing import Installation
     from gramercy.images.suites import SuiteRun, WantedTests
 
 NO_MOMENTS = ImageFault("NO-MOMENT", "An image in memory keeps no moment of an error.")
@@ -156,6 +157,10 @@ class MemoryImage:
     ) -> SuiteRun:
         """Raise ImageError, as `run_tests` does."""
         return self.run_tests(wanted, timeout=timeout, watch=watch)
+
+    def installation(self, packages: Sequence[str]) -> Installation:
+        """Raise ImageError: an image in memory has no environment of its own."""
+        raise ImageError(f"an image in memory has no environment to install {', '.join(packages)} into")
 
     def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Evaluate and take it back; raise ImageError where the state cannot be copied."""

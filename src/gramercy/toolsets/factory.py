@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gramercy.tools.context import current_call
 from gramercy.tools.definition import create_tool
-from gramercy.toolsets.rendering import evaluated, preview_text
+from gramercy.toolsets.rendering import evaluated, moment_text, preview_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Sequence
@@ -115,7 +115,19 @@ class Workshop:
 
     def evaluated(self, reply: Reply) -> Any:
         """Return an evaluation as a handler's result, for callers with the tools that are served."""
-        return evaluated(reply, can_read_on=self.has("read_output"), shows_objects=self.has("inspect_object"))
+        return evaluated(
+            reply,
+            can_read_on=self.has("read_output"),
+            shows_objects=self.has("inspect_object"),
+            moment="" if reply.ok else moment_text(reply, self._error_tools(reply)),
+        )
+
+    def _error_tools(self, reply: Reply) -> list[str]:
+        """Return the tools that are served for the moment of an error."""
+        tools = ["error_frames", "eval_in_frame"]
+        if reply.error is not None and reply.error.choices:
+            tools.append("invoke_restart")
+        return [tool for tool in tools if self.has(tool)]
 
     def make(  # noqa: PLR0913 - a tool is described by this many things
         self,

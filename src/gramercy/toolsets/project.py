@@ -32,10 +32,13 @@ FAMILIES: tuple[Family, ...] = (
     Family("forms", "form_tools", "edit_definition load_file"),
     Family("checking", "checking_tools", "check_syntax"),
     # Definitions in the image: find, document, describe.
-    Family("looking", "looking_tools", "find_definition"),
+    Family("looking", "looking_tools", "find_definition find_methods look_up_documentation"),
     # Tests, packages and states.
     Family("running_tests", "running_test_tools", "run_tests"),
+    Family("installing", "installing_tools", "install_packages"),
+    Family("saved_states", "saved_state_tools", "save_state restore_state"),
     # The moment of an error.
+    Family("errors", "error_tools", "error_frames eval_in_frame invoke_restart"),
     # Time and memory.
 )
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from gramercy.images.pictures import SVG, settled
 from gramercy.tools.content import ImageBlock, ToolOutput
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from gramercy.images.base import Answer, Change, Display, ImageFault, Notice, Reply
 
 # What one answer has for all its sections together, some 2,000 tokens; read_output gives the rest.
@@ -39,6 +43,9 @@ MOST_FRAMES = 20
 LONGEST_FRAME = 300
 # Messages can hold whole data structures; the beginning names what is wrong.
 LONGEST_MESSAGE = 2_000
+# Restarts of an error: the innermost ones are meant for it, the others are there for any.
+MOST_CHOICES = 6
+LONGEST_CHOICE = 100
 # Forms with more values than this are rare, and their numbers follow each other.
 MOST_OBJECTS = 8
 # They share one descriptor: which of them wrote a line, and during which call, cannot be told.
@@ -275,14 +282,34 @@ def fault_text(fault: ImageFault, *, whole: bool = False) -> str:
     if fault.suggestions:
         text += f"\nDid you mean {' or '.join(fault.suggestions)}?"
     sections = [text, *_backtrace(fault.backtrace, whole=whole)]
+    if fault.choices:
+        shown = fault.choices if whole else fault.choices[:MOST_CHOICES]
+        lines = [choice_line(msgspec.structs.asdict(each)) for each in shown]
+        if len(shown) < len(fault.choices):
+            lines.append(f"… {len(fault.choices) - len(shown)} more")
+        sections.append("\n".join(["[Restarts]", *lines]))
     # Every evaluation can be left by ABORT: that is what has happened.
-    if restarts := [name for name in fault.restarts if name != "ABORT"]:
+    elif restarts := [name for name in fault.restarts if name != "ABORT"]:
         sections.append(f"[Restarts] {', '.join(restarts)}")
     for cause in fault.causes:
         heading = "[Caused by]" if cause.relation == "cause" else "[While handling]"
         sections += [f"{heading} {cause.type}\n{_message(cause.message, whole=whole)}"]
         sections += _backtrace(cause.backtrace, whole=whole)
     return "\n\n".join(sections)
+
+
+def choice_line(choice: Mapping[str, Any]) -> str:
+    """Write a restart: its number and name, what it takes, and what it does."""
+    takes = f" ({' '.join(choice['parameters'])})" if choice.get("parameters") else ""
+    return f"{choice['number']} {choice['name']}{takes}: {choice.get('report', '')[:LONGEST_CHOICE]}"
+
+
+def moment_text(reply: Reply, tools: Iterable[str]) -> str:
+    """Say that the stack of the error is kept, and which of these tools look at it; else nothing."""
+    fault, there = reply.error, list(tools)
+    if fault is None or fault.moment is None or not there:
+        return ""
+    return f"{fault.moment} keeps this moment: {', '.join(there)}"
 
 
 def _source_text(fault: ImageFault) -> str:
@@ -412,13 +439,16 @@ def answered(answer: Answer, most: int = LONGEST_ANSWER) -> ToolOutput | str:
     return f"{shown}\n… [answer cut: {len(shown):,} of {len(answer.text):,} characters shown; ask for less]"
 
 
-def evaluated(reply: Reply, *, can_read_on: bool = True, shows_objects: bool = False) -> ToolOutput | str:
+def evaluated(
+    reply: Reply, *, can_read_on: bool = True, shows_objects: bool = False, moment: str = ""
+) -> ToolOutput | str:
     """Return an evaluation as a handler's result; a failed one is a failure that carries all its output.
 
-    The numbers of objects are for callers that can look into them.
+    The numbers of objects are for callers that can look into them; `moment` tells of the kept stack.
     """
     rendered = evaluation_text(reply, can_read_on=can_read_on, room=ROOM)
     if not reply.ok:
+        rendered = f"{rendered}\n\n{moment}" if moment else rendered
         return ToolOutput(None, error=rendered, blocks=picture_blocks(reply))
     if shows_objects and any(reply.objects):
         rendered = f"{rendered}\n\n{_objects_text(reply)}"

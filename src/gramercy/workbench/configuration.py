@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from gramercy.images.environment import Environment, Files, Network
-from gramercy.workbench.settings import SPELLINGS, Settings, read_settings
+from gramercy.images.environment import DEFAULT_DEBUG, Environment, Files, Network
+from gramercy.workbench.settings import SPELLINGS, Settings, read_environment, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,14 +35,36 @@ _OF_PROGRAMS = re.compile(
 )
 
 
+class Source(msgspec.Struct, frozen=True):
+    """Where settings come from, and what it says."""
+
+    name: str
+    settings: Settings
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What a project's own file may not say."""
+
+    key: str
+    value: Any
+    where: str
+    reason: str
+
+
 class Configuration(msgspec.Struct, frozen=True):
-    """What holds for the images of a project; `remarks` tell what of the files is not used, and why."""
+    """What holds for the images of a project; `remarks` tell what of the files is not used, and why.
+
+    `settings` are all sources together; `sources` what each of them says, the nearest first.
+    """
 
     environment: Environment = msgspec.field(default_factory=Environment)
     timeout: float = DEFAULT_TIMEOUT
     images: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     remarks: tuple[str, ...] = ()
+    settings: Settings = Settings()
+    sources: tuple[Source, ...] = ()
+    refused: tuple[Refusal, ...] = ()
 
     @property
     def language(self) -> str | None:
@@ -57,6 +79,8 @@ class _Reading:
         self.project = project
         self.files: list[Path] = []
         self.remarks: list[str] = []
+        self.refused: list[Refusal] = []
+        self.own = ""
 
     def table(self, file: Path, place: str = "") -> dict[str, Any]:
         """Return a table of a file, an empty one where there is none."""
@@ -93,12 +117,13 @@ class _Reading:
 def read_configuration(project: str | Path, told: Settings | None = None) -> Configuration:
     """Return what holds for a project, `told` being the word of the command line."""
     reading = _Reading(_directory(project))
+    told, variables = told or Settings(), _of_environment(reading)
     general, special = _of_user(reading)
     if general.python and _has_environment(reading.project):
         # In general means: for projects that have no environment of their own.
         general = msgspec.structs.replace(general, python=None)
     own = _of_project(reading, _over(special, general))
-    joined = _joined(told or Settings(), special, own, general)
+    joined = _joined(_over(told, variables), special, own, general)
     environment = Environment(
         python=joined.python,
         paths=joined.paths,
@@ -109,10 +134,27 @@ def read_configuration(project: str | Path, told: Settings | None = None) -> Con
         publish=joined.publish or (),
         network=joined.network or Network.NONE,
         files=joined.files or Files.WRITE,
+        debug=DEFAULT_DEBUG if joined.debug_quality is None else joined.debug_quality,
         notes=tuple(remark if remark.endswith("?") else f"{remark}." for remark in reading.remarks),
     )
     timeout = joined.timeout or DEFAULT_TIMEOUT
-    return Configuration(environment, timeout, joined.image, tuple(reading.files), tuple(reading.remarks))
+    sources = (
+        Source("the command line", told),
+        Source("the environment", variables),
+        Source(f'{user_file()} [{PROJECTS}."{reading.project}"]', special),
+        Source(reading.own, own),
+        Source(str(user_file()), general),
+    )
+    return Configuration(
+        environment,
+        timeout,
+        joined.image,
+        tuple(reading.files),
+        tuple(reading.remarks),
+        joined,
+        sources,
+        tuple(reading.refused),
+    )
 
 
 def _directory(project: str | Path) -> Path:
@@ -134,6 +176,13 @@ def user_file() -> Path:
     told = os.environ.get("XDG_CONFIG_HOME", "")
     home = Path(told) if Path(told).is_absolute() else Path.home() / ".config"
     return home / "gramercy" / NAME
+
+
+def _of_environment(reading: _Reading) -> Settings:
+    """Return what variables of the environment say, which are the user's own word."""
+    found, wrong = read_environment(os.environ, _directory("."))
+    reading.remarks += [f"the environment: {line}" for line in wrong]
+    return found
 
 
 def _of_user(reading: _Reading) -> tuple[Settings, Settings]:
@@ -163,7 +212,9 @@ def _of_project(reading: _Reading, limits: Settings) -> Settings:
         reading.remarks.append(f"{shared} [tool.gramercy] is not used, since there is {file}")
     table = reading.table(file, place)
     settings = reading.settings(table, where, reading.project)
+    reading.own = where
     for key, kept, reason in raised(settings, table, reading.project, limits):
+        reading.refused.append(Refusal(key, table.get(key), where, reason))
         option = SPELLINGS.get(key, key)
         reading.remarks.append(
             f"{where}: {key} is refused, since {reason}: say --{option}, or put it into {user_file()} "
@@ -216,6 +267,7 @@ def _over(nearer: Settings, farther: Settings) -> Settings:
         publish=farther.publish if nearer.publish is None else nearer.publish,
         network=nearer.network or farther.network,
         files=nearer.files or farther.files,
+        debug_quality=farther.debug_quality if nearer.debug_quality is None else nearer.debug_quality,
         image=nearer.image or farther.image,
     )
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         UndoWay,
         Watcher,
     )
+    from gramercy.images.installing import Installation
     from gramercy.images.suites import SuiteRun, WantedTests
     from gramercy.mcp.catalogue import Catalog
 
@@ -145,6 +146,10 @@ class DeferredImage:
     ) -> Coroutine[Any, Any, SuiteRun]:
         """Run tests without holding up the event loop."""
         return self._image().arun_tests(wanted, timeout=timeout, watch=watch)
+
+    def installation(self, packages: Sequence[str]) -> Installation:
+        """Return the command that installs packages for the image."""
+        return self._image().installation(packages)
 
     def checkpoint(self, label: str = "") -> CheckpointInfo:
         """Keep the present state under a name."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from gramercy.errors import ImageError, InvalidSettingError
 from gramercy.gram.suggestion import suggest
-from gramercy.images.environment import LANGUAGES, Files, Network, PublishedPort
+from gramercy.images.environment import LANGUAGES, MOST_DEBUG, Files, Network, PublishedPort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ SPOKEN = {"sbcl": "Common Lisp (SBCL)", "python": "Python"}
 # Names of images are part of addresses and are repeated in every listing.
 LONGEST_NAME = 40
 # Keys whose option is in the singular, since it is given once for each value.
-SPELLINGS = {"paths": "path", "registries": "registry"}
+SPELLINGS = {"paths": "path", "registries": "registry", "debug_quality": "debug-quality"}
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -43,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True):
     publish: tuple[PublishedPort, ...] | None = None
     network: Network | None = None
     files: Files | None = None
+    debug_quality: int | None = None
     image: tuple[str, ...] = ()
 
 
@@ -53,14 +54,13 @@ def read_settings(table: Mapping[str, Any], base: Path, allowed: str = "") -> tu
     for key, value in table.items():
         if key == allowed:
             continue
-        reader = READERS.get(key)
-        if reader is None:
-            close = suggest(key, READERS)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(READERS)}"
+        if key not in KEYS:
+            close = suggest(key, KEYS)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(KEYS)}"
             wrong.append(f"there is no key {key!r:.60}: {hint}")
             continue
         try:
-            found[key] = reader(value, base)
+            found[key] = KEYS[key].read(value, base)
         except InvalidSettingError as error:
             wrong.append(f"{key} is {_shown(value)}, but {error}")
     return Settings(**found), wrong
@@ -197,6 +197,12 @@ def _files(value: object, _base: Path) -> Files:
         raise InvalidSettingError(f"must be one of {', '.join(Files)}") from None
 
 
+def _debug(value: object, _base: Path) -> int:
+    if type(value) is not int or not 0 <= value <= MOST_DEBUG:
+        raise InvalidSettingError(f"must be a whole number from 0 to {MOST_DEBUG}")
+    return value
+
+
 def _images(value: object, _base: Path) -> tuple[str, ...]:
     words = tuple(map(_text, value if isinstance(value, list) else [value]))
     try:
@@ -206,16 +212,149 @@ def _images(value: object, _base: Path) -> tuple[str, ...]:
     return words
 
 
-READERS: dict[str, Callable[[Any, Path], Any]] = {
-    "python": _python,
-    "paths": _directories,
-    "registries": _directories,
-    "init": _file,
-    "memory": _memory,
-    "timeout": _seconds,
-    "env": _variables,
-    "publish": _ports,
-    "network": _network,
-    "files": _files,
-    "image": _images,
+class Key(NamedTuple):
+    """One setting: how it is read, and what people are told about it.
+
+    `project` says what of it a project's own file may say. `separator` parts the values of a list where it
+    comes from the environment.
+    """
+
+    read: Callable[[Any, Path], Any]
+    type: str
+    default: str
+    does: str
+    example: str
+    project: str = "less than you allow"
+    separator: str = ""
+
+
+KEYS: dict[str, Key] = {
+    "image": Key(
+        _images,
+        "text, or list of texts",
+        "the language of the project, else SBCL where it is installed",
+        "The language of the image, or `NAME=LANGUAGE`; a list gives a server several images.",
+        'image = ["sbcl", "helper=python"]',
+        "anything",
+        ",",
+    ),
+    "python": Key(
+        _python,
+        "text",
+        "the environment of the project, else the one that is active",
+        "The interpreter or virtual environment of a Python image: a path, or a version.",
+        'python = "3.12"',
+        "what is in the project, or a version",
+    ),
+    "paths": Key(
+        _directories,
+        "list of directories",
+        "none",
+        "Directories outside of the project to import from.",
+        'paths = ["lib"]',
+        "what is in the project",
+        os.pathsep,
+    ),
+    "registries": Key(
+        _directories,
+        "list of directories",
+        "none",
+        "Trees of Lisp systems outside of the project, to be read.",
+        'registries = ["systems"]',
+        "what is in the project",
+        os.pathsep,
+    ),
+    "init": Key(
+        _file,
+        "file",
+        "none",
+        "A file to load when an image starts.",
+        'init = "setup.py"',
+        "what is in the project",
+    ),
+    "memory": Key(
+        _memory,
+        f"whole number of MB, {LEAST_MEMORY_MB} or more",
+        "2048 for Python, 1024 for the heap of SBCL",
+        "What each process of an image may use.",
+        "memory = 512",
+    ),
+    "timeout": Key(
+        _seconds,
+        "number of seconds",
+        "60",
+        "After this an evaluation is interrupted; what it has changed by then stays.",
+        "timeout = 30",
+    ),
+    "env": Key(
+        _variables,
+        "table of texts, or list of names",
+        "none",
+        "Environment variables for the image: values, or names of variables that are set where it starts.",
+        'env = { GARDEN_MODE = "test" }',
+        "values, but no variable that programs of the system read",
+        ",",
+    ),
+    "publish": Key(
+        _ports,
+        "list of ports",
+        "none",
+        "Ports inside of the image that programs of this machine may reach: `PORT` or `OUTER:INNER`.",
+        'publish = [8080, "8081:80"]',
+        "only `[]`",
+        ",",
+    ),
+    "network": Key(
+        _network,
+        '`"none"` or `"open"`',
+        '`"none"`',
+        "What evaluated code may connect to.",
+        'network = "open"',
+        'only `"none"`',
+    ),
+    "files": Key(
+        _files,
+        '`"write"` or `"read"`',
+        '`"write"`',
+        "What evaluated code may do with the files of the project.",
+        'files = "read"',
+    ),
+    "debug_quality": Key(
+        _debug,
+        f"whole number from 0 to {MOST_DEBUG}",
+        "2",
+        "How well SBCL keeps frames and variables for errors; at 3 each tail call keeps its frame.",
+        "debug_quality = 1",
+        "anything",
+    ),
 }
+NUMBERS = ("memory", "timeout", "debug_quality")
+
+
+def variable(key: str) -> str:
+    """Return the variable of the environment that sets a key."""
+    return f"GRAMERCY_{key.upper()}"
+
+
+def read_environment(variables: Mapping[str, str], base: Path) -> tuple[Settings, list[str]]:
+    """Read what variables of the environment set; lists are parted by `:` (paths) or a comma."""
+    table: dict[str, Any] = {}
+    for key, about in KEYS.items():
+        word = variables.get(variable(key))
+        if word:
+            table[key] = _number(word) if key in NUMBERS else word
+            if about.separator:
+                table[key] = [each for each in word.split(about.separator) if each]
+    return read_settings(table, base)
+
+
+def _number(word: str) -> object:
+    """Return a number where it is one; what else it is the reader of the key refuses."""
+    try:
+        return int(word)
+    except ValueError:
+        pass
+    try:
+        return float(word)
+    except ValueError:
+        return word

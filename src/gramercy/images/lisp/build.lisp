@@ -29,8 +29,10 @@
 (let ((here *load-truename*)
       (files '("package" "json" "frames" "requests" "streams" "printing" "places" "conditions" "definitions"
                "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "evaluation" "symbols"
-               "owners" "origins" "classes" "arglists" "describing" "sourcing" "snapshot" "references" "searching"
-               "reply" "listing" "inspection" "undo" "systems" "frameworks" "testing" "server")))
+               "owners" "origins" "classes" "arglists" "describing" "sourcing" "methods" "manuals"
+               "snapshot" "references" "searching"
+               "displays" "reply" "listing" "inspection" "undo" "systems" "frameworks" "testing"
+               "moments" "server")))
   ;; One unit, so that a function may be used before the file that defines it.
   (with-compilation-unit ()
     (dolist (file files)
@@ -48,6 +50,8 @@
 (gramercy.image::start-finalizers-late)
 (gramercy.image::note-system-packages)
 (gramercy.image::note-documentation-methods)
+(sb-ext:lock-package '#:gramercy)
 (sb-ext:lock-package '#:gramercy.image)
+(pushnew :gramercy *features*)
 (in-package #:common-lisp-user)
 (delete-package '#:gramercy.image.build)

@@ -88,6 +88,58 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
           collect (symbol-name name) into names
         finally (return (subseq names 0 (min 20 (length names))))))
 
+;;; The restarts that the code of the user's has around itself, which it can go on with
+
+(defglobal *moment-tag* nil "The name of the copy to be left behind where the running code fails, or NIL.")
+(defglobal *floor-handlers* '() "The handlers outside of the running code.")
+(defglobal *floor-restarts* '() "The restarts outside of the running code: our own and those of the toplevel.")
+(defglobal *standing-handlers* '() "The handlers around the code that has failed.")
+(defglobal *standing-restarts* '() "The restarts around it.")
+(defglobal *moment* nil "The condition whose stack stands in this process, see moments.lisp, or NIL.")
+
+(defconstant +most-choices+ 20 "Restarts told of an error: code that nests more of them has lost count itself.")
+
+(defstruct (choice (:copier nil))
+  "A restart inside of the evaluation, and what is told of it."
+  number name report parameters asks restart)
+
+(defglobal *choices* '() "The restarts that the last error offered, as they are told.")
+
+(defun inner-restarts (condition)
+  "Return the restarts that CONDITION offers and the code of the user's, or what it calls, has set up: not ours."
+  (let ((outer (loop for cluster in *floor-restarts* append cluster)))
+    (remove-if (lambda (restart) (member restart outer)) (compute-restarts condition))))
+
+(defun make-choices (condition)
+  "Return what is told of the restarts that CONDITION offers."
+  (loop for restart in (inner-restarts condition)
+        for number from 0 below +most-choices+
+        collect (make-choice :number number
+                             :name (if (restart-name restart) (qualified-choice (restart-name restart)) "NIL")
+                             :report (substitute #\Space #\Newline
+                                                 (bounded-text (lambda (stream) (princ restart stream)) 200))
+                             :parameters (ignore-errors (restart-parameters restart))
+                             :asks (and (sb-kernel::restart-interactive-function restart) t)
+                             :restart restart)))
+
+(defun qualified-choice (name)
+  "Return NAME, of a restart, as it is told: without package where it is a standard or visible one."
+  (if (eq (symbol-package name) (load-time-value (find-package :common-lisp))) (symbol-token name) (seen-symbol name)))
+
+(defun restart-parameters (restart)
+  "Return the texts of what RESTART takes."
+  (mapcar (lambda (parameter) (symbol-token (if (consp parameter) (first parameter) parameter)))
+          (sb-introspect:function-lambda-list (sb-kernel::restart-function restart))))
+
+(defun choice-objects ()
+  "Return what a reply tells of the restarts of the last error."
+  (loop for choice in *choices*
+        collect (list* :object "number" (choice-number choice) "name" (choice-name choice)
+                       "report" (choice-report choice)
+                       (append (and (choice-parameters choice)
+                                    (list "parameters" (cons :array (choice-parameters choice))))
+                               (and (choice-asks choice) (list "asks" t))))))
+
 ;;; Frames
 
 (defglobal *signalling-functions*
@@ -134,12 +186,13 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
   "Tell whether a function called NAME is the one of ours that user code runs upon."
   (name-mentions-p name (lambda (symbol) (eq symbol 'call-guarded))))
 
-(defun user-frames (frames)
-  "Return those of FRAMES, newest first, that stand between the fault and our own call of EVAL."
-  (let* ((below (member-if-not #'signalling-frame-p frames :key #'frame-name))
-         (bottom (position-if #'floor-frame-p below :key #'frame-name)))
+(defun user-frames (frames &optional (key #'frame-name))
+  "Return those of FRAMES, newest first, that stand between the fault and our own call of EVAL; KEY tells their names."
+  (let* ((below (member-if-not #'signalling-frame-p frames :key key))
+         (bottom (position-if #'floor-frame-p below :key key)))
     (collapse-evaluator (remove-if (lambda (name) (or (own-frame-p name) (machinery-frame-p name)))
-                                   (subseq below 0 bottom) :key #'frame-name))))
+                                   (subseq below 0 bottom) :key key)
+                        key)))
 
 (defun machinery-frame-p (name)
   "Tell whether a function called NAME only leads from a fault to the handlers of the user's."
@@ -154,8 +207,8 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
   "Return the name of the function of FRAME, a list made by SB-DEBUG."
   (if (consp frame) (car frame) frame))
 
-(defun collapse-evaluator (frames)
-  "Drop the inner functions of EVAL from FRAMES."
+(defun collapse-evaluator (frames key)
+  "Drop the inner functions of EVAL from FRAMES, whose names KEY tells."
   (let ((inner (load-time-value
                 (remove nil (list (internal-symbol "SIMPLE-EVAL-IN-LEXENV" "SB-INT")
                                   (internal-symbol "SIMPLE-EVAL-IN-LEXENV" "SB-IMPL")
@@ -163,7 +216,7 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
                                   (internal-symbol "EVAL-IN-LEXENV" "SB-IMPL")
                                   (internal-symbol "%SIMPLE-EVAL" "SB-IMPL")
                                   (internal-symbol "SIMPLE-EVAL-PROGN-BODY" "SB-IMPL"))))))
-    (remove-if (lambda (name) (and (symbolp name) (member name inner))) frames :key #'frame-name)))
+    (remove-if (lambda (name) (and (symbolp name) (member name inner))) frames :key key)))
 
 (defun frame-text (frame)
   "Return the text of FRAME. Arguments are shown by their structure: the user's print methods may be what failed."
@@ -264,6 +317,8 @@ Generic functions of a class of the user's are not asked for theirs."
                 "interrupted" (if (typep condition 'interrupted) t :false))
           (let ((suggestions (condition-suggestions condition)))
             (and suggestions (list "suggestions" (cons :array suggestions))))
+          (and (setf *choices* (make-choices condition))
+               (list "choices" (cons :array (choice-objects))))
           (place-members (fault-place condition))))
 
 (defun untraceable-p (condition)

@@ -84,6 +84,8 @@
   (started 0 :type (unsigned-byte 62))
   (pure t :type boolean)
   (notes '() :type list)
+  ;; Pictures and tables, the last one first.
+  (displays '() :type list)
   fault)
 
 (defun evaluation-unchanged-p (evaluation)
@@ -97,6 +99,7 @@
        (every #'trivial-object-p (evaluation-last-values evaluation))
        (null (user-threads))))
 
+(defglobal *standing-evaluation* nil "What is to be told of the evaluation that runs, or stands, or NIL.")
 (defglobal *unchanged* nil "Whether the last request left the image as it was.")
 
 (defun microseconds ()
@@ -138,7 +141,7 @@
   "Return the texts of VALUES, each within the limit."
   (setf (evaluation-cuts evaluation) '())
   (loop for value in values
-        collect (multiple-value-bind (text cut deep) (printed-value value (evaluation-value-limit evaluation))
+        collect (multiple-value-bind (text cut deep) (value-text value (evaluation-value-limit evaluation))
                   (push cut (evaluation-cuts evaluation))
                   (when deep (note-depth evaluation))
                   text)
@@ -156,7 +159,11 @@
                    - form
                    (evaluation-pure evaluation) (and (evaluation-pure evaluation) (pure-form-p form)))
              (unless (evaluation-pure evaluation) (remember-assigned form))
-             (let ((values (multiple-value-list (funcall evaluate form))))
+             (let ((values (multiple-value-list
+                            ;; From here the lines of frames are found.
+                            (let ((sb-c::*source-plist*
+                                    (list :evaluated (list (source-text source) (source-form-start source) form))))
+                              (funcall evaluate form)))))
                (remember-values form values)
                (push (print-values evaluation values) (evaluation-forms evaluation))
                (setf (evaluation-last-values evaluation) values)
@@ -176,7 +183,9 @@
           (call-guarded
            (lambda ()
              (call-collecting-warnings
-              source (lambda () (evaluate-forms evaluation evaluate))))))
+              source (lambda ()
+                       (evaluate-forms evaluation evaluate)
+                       (show-values evaluation))))))
     (mapc #'note-assigned (source-assigned source))))
 
 ;;; Requests
@@ -223,7 +232,9 @@
     (with-user-streams ((min (request-count request :limit +default-limit+) (ash +largest-frame+ -3))
                         (getf request :id))
       (prepare-for-user-code)
+      (setf *standing-evaluation* evaluation)
       (run-evaluation evaluation evaluate)
+      (setf *standing-evaluation* nil)
       (keep-package evaluation start)
       ;; Where nothing has changed, the last checkpoint is as good as a new one.
       (when (setf *unchanged* (evaluation-unchanged-p evaluation))

@@ -187,7 +187,7 @@ What ends it by a jump, as an interruption does, leaves it without a result. A t
     (format nil "~a: ~a~{~%  ~a~}" (condition-type-name condition) (condition-message condition)
             (subseq own 0 (min +most-test-frames+ (length own))))))
 
-(defun one-line (text)
+(defun framework-line (text)
   "Return TEXT, in which a framework has put every value on lines of its own, on one line; a long one as it is."
   (let ((trimmed (string-trim '(#\Newline #\Space) text)))
     (if (> (length trimmed) 500)
@@ -247,7 +247,7 @@ loaded, the other runs a list of such objects.")
 
 (defun fiveam-failure (form reason)
   "Return what is told of a check of FORM that failed for REASON."
-  (format nil "~@[~a~%~]~@[~a~]" (and form (form-text form)) (and (stringp reason) (one-line reason))))
+  (format nil "~@[~a~%~]~@[~a~]" (and form (form-text form)) (and (stringp reason) (framework-line reason))))
 
 (define-observer ("ADD-RESULT" *fiveam*) (type &key ((:condition condition)) &allow-other-keys)
   (declare (ignore type))
@@ -330,7 +330,7 @@ loaded, the other runs a list of such objects.")
   (let ((reason (rove-part "REASON" assertion))
         (place (ignore-errors (rove-part "SOURCE-LOCATION" assertion))))
     (format nil "~a~@[ (~a)~]~{~@[~%  ~a~]~}~@[~%~a~]"
-            (one-line (rove-part "DESCRIPTION" assertion))
+            (framework-line (rove-part "DESCRIPTION" assertion))
             (and (consp place) (stringp (first place)) (integerp (second place))
                  (format nil "~a:~d" (project-name (first place)) (second place)))
             (loop for argument in (rove-part "ARGS" assertion)

@@ -27,7 +27,11 @@
            (throw 'end-evaluation nil)))
     (let ((sb-ext:*invoke-debugger-hook* #'give-up)
           (*debugger-hook* nil))
-      (setf *fault* (condition-report condition))))
+      (setf *fault* (condition-report condition)))
+    (when *moment-tag*
+      (setf *standing-handlers* sb-kernel:*handler-clusters*
+            *standing-restarts* sb-kernel:*restart-clusters*)
+      (keep-moment condition)))
   (throw 'end-evaluation nil))
 
 (defun end-evaluation-by-force ()
@@ -50,7 +54,8 @@
 Interruptions nest, and SBCL ends the process when they nest too deep."
   (when *evaluating*
     (case (incf *interruptions*)
-      (1 (sb-sys:with-interrupts (error 'interrupted)))
+      (1 (sb-sys:with-interrupts
+           (with-simple-restart (continue "Go on with what was interrupted.") (error 'interrupted))))
       (2 (end-evaluation-by-force)))))
 
 (defun on-interrupt (signal info context)
@@ -78,6 +83,8 @@ After a fork there is no finalizer thread either."
 (defun call-aborting (function)
   "Call FUNCTION with an ABORT restart that counts as a fault."
   (with-simple-restart (abort "End the evaluation.")
+    (setf *floor-restarts* sb-kernel:*restart-clusters*
+          *floor-handlers* sb-kernel:*handler-clusters*)
     (funcall function)
     (return-from call-aborting))
   (setf *fault* (list "type" "ABORT" "message" "The code invoked the ABORT restart."

@@ -17,7 +17,9 @@
   (loop while (and words (eql (mismatch "--" (first words)) 2))
         do (let ((name (pop words)) (value (pop words)))
              (cond ((string= name "--quicklisp") (setf *quicklisp-setup* value))
-                   ((string= name "--init") (setf *init-file* value)))))
+                   ((string= name "--init") (setf *init-file* value))
+                   ;; A declaration of the user's counts more, as the later one.
+                   ((string= name "--debug") (proclaim `(optimize (debug ,(parse-integer value))))))))
   words)
 
 (defun load-plainly (file)

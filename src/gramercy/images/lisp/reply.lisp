@@ -108,10 +108,11 @@
   (put-unkept)
   (put-ascii "}"))
 
-(defun put-evaluation (id evaluation)
-  "Write the whole reply to the evaluation that the request ID asked for."
-  (let ((changes (take-changes)))
-    (close-entry (source-text (evaluation-source evaluation)))
+(defun put-evaluation (id evaluation &optional (with-changes t))
+  "Write the whole reply to the evaluation that the request ID asked for.
+WITH-CHANGES it is over; else what it has defined is told by the evaluation that it is a part of."
+  (let ((changes (and with-changes (take-changes))))
+    (when with-changes (close-entry (source-text (evaluation-source evaluation))))
     (put-reply-start id (null (evaluation-fault evaluation)))
     (put-forms (evaluation-forms evaluation))
     (put-output)
@@ -121,6 +122,7 @@
     (put-string (display-package-name *current-package*))
     (put-changes changes)
     (put-objects (evaluation-last-values evaluation) (evaluation-cuts evaluation))
+    (put-displays (evaluation-displays evaluation))
     (put-notes (evaluation-notes evaluation))
     (put-effects)
     (put-truncated evaluation (length changes))

@@ -59,6 +59,7 @@
   (typecase condition
     (unknown-name (unknown-name-members condition))
     (cannot-fork (list "type" "CANNOT-FORK" "message" (cannot-fork-reason condition)))
+    (refusal (list "type" (refusal-type condition) "message" (refusal-reason condition)))
     ;; One that lands between the end of the guarded part and the reply is an interruption all the same.
     (interrupted (list "type" "INTERRUPTED" "message" (condition-message condition) "interrupted" t))
     (t (list "type" (condition-type-name condition) "message" (condition-message condition)))))
@@ -110,27 +111,32 @@ ended by then and can be reaped; SIGCHLD ends the wait early.")
          (condition (catch 'end-request
                       (setf request (read-request start end)
                             *unchanged* nil
+                            *moment-tag* (getf request :keep-moment)
                             *checkpoint-tag* (let ((tag (getf request :then-fork)))
                                                (and (stringp tag) tag)))
+                      (unless *moment* (setf *standing-request* request))
                       (perform request)
                       nil)))
     (when (typep condition 'condition)
-      (reply-fault request (condition-members condition)))
+      (reply-fault request (condition-members condition) (typep condition 'refusal)))
     (let ((tag (shiftf *checkpoint-tag* nil)))
       (when tag
         (without-hangup-signal
           (wait-for-request +reply-arrives-nanoseconds+)
           (when (fork-checkpoint tag) (make-ready)))))))
 
-(defun serve ()
+(defun serve-requests ()
   "Serve requests until the connection ends, which ends the process."
-  (let ((*untracked* t))
-    (loop
-      (multiple-value-bind (start end) (next-frame)
-        (unless *undisturbed* (reap-children))
-        (setf sb-ext:*invoke-debugger-hook* #'end-request
-              *debugger-hook* nil)
-        (serve-request start end)))))
+  (loop
+    (multiple-value-bind (start end) (next-frame)
+      (unless *undisturbed* (reap-children))
+      (setf sb-ext:*invoke-debugger-hook* #'end-request
+            *debugger-hook* nil)
+      (serve-request start end))))
+
+(defun serve ()
+  "Serve requests as a process in which no stack stands."
+  (let ((*untracked* t)) (serve-requests)))
 
 (define-operation "ping" (request) (reply request))
 (define-operation "exit" (request) (declare (ignore request)) (leave))

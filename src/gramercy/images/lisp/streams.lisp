@@ -261,6 +261,30 @@ ENOUGH characters, it does so too when it has to grow behind the DEADLINE."))
 (defmethod open-stream-p ((stream bounded-stream))
   t)
 
+(defun stream-contents (stream)
+  "Return what STREAM keeps and has counted, to be put back."
+  (with-slots (text kept total column limit) stream
+    (list (subseq text 0 kept) total column limit)))
+
+(defun (setf stream-contents) (contents stream)
+  "Let STREAM be as CONTENTS, of STREAM-CONTENTS, say."
+  (destructuring-bind (old-text old-total old-column old-limit) contents
+    (with-slots (text kept total column limit) stream
+      (setf text (replace (make-string (max 256 (length old-text))) old-text)
+            kept (length old-text)
+            total old-total
+            column old-column
+            limit old-limit)))
+  contents)
+
+(defun show-again (standard error id)
+  "Show in the mirror, for the request ID, what the streams STANDARD and ERROR keep."
+  (begin-mirror id)
+  (when *mirror-in-use*
+    (loop for stream in (list standard error)
+          do (with-slots (text kept total area) stream
+               (mirror-text text 0 kept area total)))))
+
 (defmethod print-object ((stream bounded-stream) output)
   (print-unreadable-object (stream output :type nil :identity t)
     (write-string "output of the evaluation" output)))

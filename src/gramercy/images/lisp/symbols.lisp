@@ -172,7 +172,9 @@ that one was given, and near names."
                    (or (eq status :external) (not (eq :system (package-owner package))))
                    (meaningful-p symbol))
           (pushnew symbol found))))
-    (sort found #'< :key (lambda (symbol) (owner-rank (package-owner (symbol-package symbol)))))))
+    ;; By name where owners are the same: packages are listed in no order that lasts.
+    (stable-sort (sort found #'string< :key (lambda (symbol) (package-name (symbol-package symbol))))
+                 #'< :key (lambda (symbol) (owner-rank (package-owner (symbol-package symbol)))))))
 
 (defun find-exact (text marker package)
   "Return the symbol of PACKAGE spelled exactly as TEXT, for names typed without their bars."

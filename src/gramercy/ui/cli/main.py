@@ -14,6 +14,10 @@ from gramercy.errors import GramercyError, ImageError, SourceError, UnknownToolE
 
 # Help must not import what it lists: name -> (where it lives, what it does).
 COMMANDS = {
+    "config": (
+        "gramercy.ui.cli.config:group",
+        "Show the settings of images, and where each comes from.",
+    ),
     "doctor": (
         "gramercy.ui.doctor.checks:doctor",
         "Check live images by starting, crashing and attacking them, and the server by being its client.",

@@ -154,6 +154,7 @@ def told_settings(options: dict[str, Any]) -> Settings:
         publish=tuple(_read(read_port, told["publish"], "--publish")) if told["publish"] else None,
         network=Network(told["network"]) if told["network"] else None,
         files=Files(told["files"]) if told["files"] else None,
+        debug_quality=told["debug_quality"],
     )
 
 
@@ -196,9 +197,14 @@ def _lasting(name: str, value: Any) -> str:
 
 OPTION_NAMES = (
     *("python", "paths", "registries", "init", "memory"),
-    *("timeout", "env", "publish", "network", "files"),
+    *("timeout", "env", "publish", "network", "files", "debug_quality"),
 )
 _ENVIRONMENT_OPTIONS = (
+    click.option(
+        "--debug-quality",
+        type=click.IntRange(0, 3),
+        help="How well SBCL keeps frames and variables for errors; by default 2.",
+    ),
     click.option(
         "--files",
         type=click.Choice(["read", "write"]),

@@ -1,0 +1,190 @@
+"""Three tools for the moment of an error: look at its stack, evaluate in a frame, go on with a restart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gramercy.toolsets.factory import Running, text, whole
+from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, choice_line
+
+if TYPE_CHECKING:
+    from gramercy.images.base import Answer, Image, MomentInfo
+    from gramercy.tools.tool import Tool
+    from gramercy.toolsets.factory import Workshop
+    from gramercy.toolsets.workspace import Workspace
+
+MOMENT = text("Id of the moment, as the error has told it; by default the latest")
+# Frames of one answer: with source lines and names of variables they fill it.
+MOST_FRAMES = 30
+LONGEST_LINE = 240
+# Names of variables of a frame in the list of frames; the frame itself shows all.
+MOST_NAMES = 10
+HEADER = 400
+
+
+def error_tools(workshop: Workshop, _workspace: Workspace | None = None) -> list[Tool]:
+    """Make the three tools."""
+    return [_frames(workshop), _in_frame(workshop), _restart(workshop)]
+
+
+def _frames(workshop: Workshop) -> Tool:
+    return workshop.make(
+        "error_frames",
+        "Look at the stack that an error has left: restarts, and frames with their source lines; with "
+        "frame, the variables of that one. Runs no code.",
+        {
+            "frame": whole("Number of a frame, to see its variables", minimum=0),
+            "offset": whole("First frame to list", minimum=0, default=0),
+            "moment": MOMENT,
+        },
+        _look,
+        categories=["errors"],
+        title="Look at an error",
+    )
+
+
+def _in_frame(workshop: Workshop) -> Tool:
+    running = Running(
+        lambda image, a: image.evaluate_in_frame(
+            a["code"], frame=a.get("frame", 0), moment=a.get("moment"), timeout=a.get("timeout")
+        ),
+        lambda image, a, _watch: image.aevaluate_in_frame(
+            a["code"], frame=a.get("frame", 0), moment=a.get("moment"), timeout=a.get("timeout")
+        ),
+        lambda reply, _: workshop.evaluated(reply),
+    )
+    return running.make(
+        workshop,
+        "eval_in_frame",
+        "Evaluate code with the variables of a frame of an error. What it changes, it changes in the kept "
+        "copy of that moment, not in the image.",
+        {
+            "code": text("The code: one form or several"),
+            "frame": whole("Number of the frame; 0 is where it failed", minimum=0, default=0),
+            "moment": MOMENT,
+        },
+        required=["code"],
+        level="cautious",
+        categories=["errors"],
+        title="Evaluate in a frame",
+    )
+
+
+def _restart(workshop: Workshop) -> Tool:
+    running = Running(
+        lambda image, a: image.invoke_restart(*_chosen(a), moment=a.get("moment"), timeout=a.get("timeout")),
+        lambda image, a, _watch: image.ainvoke_restart(
+            *_chosen(a), moment=a.get("moment"), timeout=a.get("timeout")
+        ),
+        lambda reply, _: workshop.evaluated(reply),
+    )
+    return running.make(
+        workshop,
+        "invoke_restart",
+        workshop.told(
+            "Go on from an error with one of its restarts, in a copy: the answer is that of the whole "
+            "evaluation, and the image stays as it was. Try several; each leaves an attempt (m1.a1).",
+            ("rollback_image", "rollback_image m1.a1 makes it the image."),
+        ),
+        {
+            "restart": text("Number or name of the restart", minLength=1),
+            "arguments": text("Code for what it takes: one form for each argument", default=""),
+            "moment": MOMENT,
+        },
+        required=["restart"],
+        level="cautious",
+        categories=["errors"],
+        title="Go on from an error",
+    )
+
+
+def _chosen(arguments: dict[str, Any]) -> tuple[str, list[str]]:
+    forms = arguments.get("arguments", "")
+    return arguments["restart"].strip(), [forms] if forms.strip() else []
+
+
+def _look(image: Image, arguments: dict[str, Any]) -> Any:
+    moment = arguments.get("moment")
+    if "frame" in arguments:
+        answer = image.ask_moment("locals", moment, frame=arguments["frame"])
+        return answered(answer) if answer.error is not None else locals_text(answer)
+    offset = arguments.get("offset", 0)
+    answer = image.ask_moment("frames", moment, offset=offset, limit=MOST_FRAMES)
+    if answer.error is not None:
+        return answered(answer)
+    restarts = image.ask_moment("restarts", moment) if offset == 0 else None
+    known = {info.id: info for info in image.moments()}
+    return frames_text(answer, restarts, known.get(answer.data.get("moment", "")))
+
+
+def frames_text(answer: Answer, restarts: Answer | None = None, info: MomentInfo | None = None) -> str:
+    """Write the restarts and frames of a moment, with the way to see more."""
+    parts = []
+    if info is not None:
+        more = f"; attempts: {', '.join(info.attempts)}" if info.attempts else ""
+        parts.append(f"{info.id}: {info.type}: {info.message}"[:HEADER] + more)
+    if restarts is not None and restarts.data.get("restarts"):
+        parts.append("\n".join(["[Restarts]", *(choice_line(each) for each in restarts.data["restarts"])]))
+    frames = answer.data.get("frames", [])
+    lines = ["[Frames] error_frames with frame N shows the variables of one"]
+    room = LONGEST_ANSWER - sum(map(len, parts)) - 400
+    shown = 0
+    for frame in frames:
+        told = frame_lines(frame)
+        room -= len(told) + 1
+        if room < 0:
+            break
+        lines.append(told)
+        shown += 1
+    first = frames[0]["number"] if frames else 0
+    left = answer.data.get("total", len(frames)) - first - shown
+    if left > 0:
+        some = "" if answer.data.get("complete", True) else "at least "
+        lines.append(f"… {some}{left:,} more frames: offset {first + shown} shows the next")
+    return "\n\n".join([*parts, "\n".join(lines) if frames else "There are no frames."])
+
+
+def frame_lines(frame: dict[str, Any]) -> str:
+    """Write a frame: its number and call, its place with the source line, the names of its variables."""
+    lines = [f"{frame['number']}: {_short(frame.get('call') or frame.get('name', ''))}"]
+    if place := place_text(frame):
+        lines.append(f"   {place}")
+    names = frame.get("locals", [])
+    if names:
+        more = f" … {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        lines.append(f"   variables: {' '.join(names[:MOST_NAMES])}{more}")
+    return "\n".join(lines)
+
+
+def place_text(frame: dict[str, Any]) -> str:
+    """Write where a frame stands, in a file or in the code that was evaluated, and the line itself."""
+    file, line, source = frame.get("file"), frame.get("line"), (frame.get("source") or "").strip()
+    if line is None:
+        return file or ""
+    place = f"{file}:{line}" if file else f"line {line} of the evaluated code"
+    return f"{place}  {_short(source)}" if source else place
+
+
+def locals_text(answer: Answer) -> str:
+    """Write a frame and the variables in it with their values."""
+    frame, found = answer.data.get("frame") or {}, answer.data.get("locals", [])
+    lines = [frame_lines({**frame, "locals": []})] if frame else []
+    lines += [f"{each['name']} = {each['value']}{_typed(each)}" for each in found]
+    if not found:
+        lines.append("No variables are known by name in this frame.")
+    told = "\n".join(lines)
+    return (
+        told
+        if len(told) <= LONGEST_ANSWER
+        else f"{told[: LONGEST_ANSWER - 60]}\n… [{len(told):,} characters]"
+    )
+
+
+def _typed(local: dict[str, Any]) -> str:
+    kind = local.get("type") or ""
+    return f"  [{kind}]" if kind and kind not in local["value"] else ""
+
+
+def _short(line: str) -> str:
+    line = " ".join(line.split())
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
