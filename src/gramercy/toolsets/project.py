@@ -28,6 +28,7 @@ class Family(NamedTuple):
 FAMILIES: tuple[Family, ...] = (
     # Files: list, search, edit.
     Family("editing", "edit_tools", "edit_file"),
+    Family("searching", "searching_tools", "list_files search_files"),
     # Definitions in files: edit, check, load.
     Family("forms", "form_tools", "edit_definition load_file"),
     Family("checking", "checking_tools", "check_syntax"),

@@ -15,8 +15,8 @@ from gramercy.execution.executor import Executor
 from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.main import DENIED, FAILED
-from gramercy.ui.cli.options import LEVELS, origin_options, policy_option
-from gramercy.ui.cli.terminal import summary_line, visible
+from gramercy.ui.cli.options import LEVELS, json_option, origin_options, policy_option
+from gramercy.ui.cli.terminal import json_text, summary_line, visible
 from gramercy.workbench.sources import assembled, load_policy
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def group() -> None:
 @click.option("--max-safety", type=LEVELS, help="Only tools at or below this level.")
 @click.option("--category", "categories", multiple=True, help="Only tools in one of these categories.")
 @click.option("--style", type=STYLES, default="openai", help="The shape of --json.")
-@click.option("--json", "as_json", is_flag=True, help="Print the schemas as a model provider gets them.")
+@json_option("Print the schemas as a model provider gets them.")
 def list_tools(
     origin: Origin, max_safety: str | None, categories: Sequence[str], style: Any, *, as_json: bool
 ) -> None:
@@ -57,11 +57,14 @@ def list_tools(
 @click.argument("name")
 @click.option("--style", type=STYLES, help="Print the schema alone, in the shape of this provider.")
 @click.option("--gram", "as_gram", is_flag=True, help="Print the tool as a gram specification.")
-def show_tool(origin: Origin, name: str, style: Any, *, as_gram: bool) -> None:
+@json_option("Print all that is known about the tool as JSON.")
+def show_tool(origin: Origin, name: str, style: Any, *, as_gram: bool, as_json: bool) -> None:
     """Show what a tool does and which arguments it takes."""
     with assembled(origin) as registry:
         tool = registry.resolve(name)
-    if style is not None:
+    if as_json:
+        click.echo(json_text(_facts(tool)))
+    elif style is not None:
         click.echo(json.dumps(tool.to_schema(style), indent=2, ensure_ascii=False))
     elif as_gram:
         from gramercy.workbench.sources import specification_text
@@ -69,6 +72,17 @@ def show_tool(origin: Origin, name: str, style: Any, *, as_gram: bool) -> None:
         click.echo(specification_text(tool))
     else:
         click.echo(visible(_description(tool)))
+
+
+def _facts(tool: Tool) -> dict[str, Any]:
+    """Return the stable shape of --json."""
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "safety_level": tool.safety_level.value,
+        "categories": list(tool.categories),
+        "schema": tool.schema,
+    }
 
 
 def _description(tool: Tool) -> str:
@@ -96,7 +110,7 @@ def _description(tool: Tool) -> str:
     show_default="60, or the timeout of a configuration file",
     help="Seconds.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+@json_option("Print the whole result as JSON.")
 def call_tool(  # noqa: PLR0913 - one parameter per option
     origin: Origin,
     name: str,
