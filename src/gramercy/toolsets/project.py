@@ -41,6 +41,7 @@ FAMILIES: tuple[Family, ...] = (
     # The moment of an error.
     Family("errors", "error_tools", "error_frames eval_in_frame invoke_restart"),
     # Time and memory.
+    Family("profiling", "profiling_tools", "profile_form"),
 )
 
 

@@ -22,6 +22,7 @@ from . import (
     objects,
     operations,
     places,
+    profiling,
     references,
     sourcing,
     systems,
@@ -53,6 +54,7 @@ _ROLES = ("live", "checkpoint", "preview")
 _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "eval": operations.evaluate,
     "compile": operations.compile_code,
+    "profile": profiling.profile,
     "load_system": systems.load_system,
     "undo_definitions": operations.undo_definitions,
     "describe": introspection.describe,
@@ -77,7 +79,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "restarts": moments.tell_restarts,
     "invoke": moments.refuse_restart,
 }
-_RUNNING = ("eval", "compile", "load_system", "undo_definitions")
+_RUNNING = ("eval", "compile", "profile", "load_system", "undo_definitions")
 _UNSUPPORTED = "A Python process cannot be saved to a file; evaluate its definitions again in a new one."
 _signal, _timer = signal.signal, signal.setitimer
 _mask, _EVERY = signal.pthread_sigmask, signal.valid_signals()
