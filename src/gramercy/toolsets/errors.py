@@ -169,7 +169,9 @@ def locals_text(answer: Answer) -> str:
     """Write a frame and the variables in it with their values."""
     frame, found = answer.data.get("frame") or {}, answer.data.get("locals", [])
     lines = [frame_lines({**frame, "locals": []})] if frame else []
-    lines += [f"{each['name']} = {each['value']}{_typed(each)}" for each in found]
+    lines += [f"{each['name']} = {each['value']}{_typed(each)}" for each in found if not each.get("unset")]
+    if unset := [each["name"] for each in found if each.get("unset")]:
+        lines.append(f"Without a value here: {' '.join(unset)}")
     if not found:
         lines.append("No variables are known by name in this frame.")
     told = "\n".join(lines)
