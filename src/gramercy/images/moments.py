@@ -114,14 +114,16 @@ class Moments:
                 self._stale.remove(tag)
 
     def settle(self, family: Family) -> None:
-        """Wait for the processes that have not connected yet; drop the moments of those that do not come."""
+        """Wait for the processes that have not connected yet; drop those that do not come, or have ended."""
         self.tidy(family)
         for moment in list(self._moments.values()):
-            if moment.connection is None:
-                try:
-                    self.connected(family, moment)
-                except ImageError:
-                    self.drop(family, moment)
+            try:
+                self.connected(family, moment)
+            except ImageError:
+                self.drop(family, moment)
+        for attempt in list(self._attempts.values()):
+            if attempt.connection.has_ended():
+                self.take(attempt).close()
 
     def give_up(self, tag: str) -> None:
         """End the process with this tag as soon as it connects: nothing will ask for it."""
