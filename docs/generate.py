@@ -84,6 +84,26 @@ def _room(name: str) -> str:
     return str(getattr(gramercy, name).__module__).split(".")[1]
 
 
+JSON_SHAPES = """\
+With `--json` standard output is one JSON value, whose keys stay; more may come.
+
+| command | with `--json` |
+|---|---|
+| `config show` | object: `project`, `files`, `settings`, `refused`, `remarks` ([more](configuration.md)) |
+| `doctor` | object: `ok`, `checks`, each with `status`, `name` and `detail` |
+| `eval` | object, the whole reply: `ok`, `forms` with `values`, `stdout`, `stderr`, `warnings`, `error`, … |
+| `foreign list`, `show` | list: `server`, `tool`, `standing`, `hidden`, `problem`; `show` adds `text` |
+| `gram lint`, `gram check` | object: a report of diagnostics by file ([how](../how-to/check-gram-files.md)) |
+| `gram fmt` | object: names of files that are `changed`, `unchanged`, `failed` |
+| `gram schema` | object: schemas by name of tool, or one |
+| `install` | object: `client`, `scope`, `name`, `file`, `entry`, `changed`, `backup`, `text` |
+| `tools list` | list of schemas in the shape of `--style` |
+| `tools show` | object: `name`, `description`, `safety_level`, `categories`, `schema` |
+| `tools call` | object: `id`, `success`, `content`, `error`, `metadata` |
+| any of them that cannot be done | object: `error` with `type`, `message` and `exit_code` |
+"""
+
+
 def cli_page() -> str:
     """Show the help of every command."""
     parts = [
@@ -96,6 +116,7 @@ def cli_page() -> str:
         "| 3 | a file or module with tools cannot be loaded, or an image or client cannot be used |",
         "| 4 | the call was refused: by a person, by a rule, or because nobody could be asked |",
         "| 130 | interrupted |\n",
+        JSON_SHAPES,
         "`GRAMERCY_TOOLS` stands in for `--from` in `gramercy tools`. With `GRAMERCY_DEBUG=1` an unexpected",
         "failure shows its traceback.\n",
     ]

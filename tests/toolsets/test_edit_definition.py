@@ -159,6 +159,16 @@ def test_a_method_is_found_as_sbcl_prints_it(paper_desk, lisp):
     assert "(defmethod area :around ((s circle)) 1)\n\n#+sbcl" in lisp.read_text()
 
 
+def test_a_name_in_two_packages_is_told_apart_by_the_package(paper_desk, lisp):
+    """Bad input: names that exist in two packages."""
+    lisp.write_text("(in-package :a)\n(defun f () 1)\n(in-package #:b)\n(defun f () 2)\n")
+    text = refused(paper_desk, lisp, "f", "(defun f () 3)")
+    assert "f@2  (line 2, package A)\nf@4  (line 4, package B)" in text
+    edit(paper_desk, lisp, "b::f", "(defun f () 3)")
+    assert lisp.read_text().endswith("(defun f () 3)\n")
+    assert "(defun f () 1)" in lisp.read_text()
+
+
 def test_a_conditional_stays_before_what_is_replaced_and_goes_with_what_is_deleted(paper_desk, lisp):
     """A conditional left behind would take the next form."""
     edit(paper_desk, lisp, "fast@16", "(defun fast () 3)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,6 +49,8 @@ class Head(NamedTuple):
         return f"({' '.join(parts)})"
 
 
+# A call is worked out for the seal, for the question and when it runs, before and after the change each time.
+@lru_cache(maxsize=4)
 def outline(text: str) -> Outline:
     """Read a text."""
     reading = Reading(text)
@@ -161,7 +164,7 @@ def head_of(text: str, item: Item) -> Head:
     operator = spelled(_written(text, elements[0]))
     operator = _METHODS.get(operator, operator)
     written = _squeezed(_written(text, elements[1])) if len(elements) > 1 else ""
-    if not (operator.startswith("DEF") or operator in _DEFINERS) or not written:
+    if not (operator.startswith("DEF") or operator in _DEFINERS) or written in {"", "()"}:
         return Head(operator, written)
     head = Head(operator, written, _name(text, elements[1]))
     return _method(text, head, elements[2:]) if operator == "DEFMETHOD" else head
@@ -208,7 +211,7 @@ def _name(text: str, element: Item) -> str:
 
 
 def _written(text: str, item: Item) -> str:
-    return text[item.outer : item.end]
+    return text[item.start if item.is_plain else item.outer : item.end]
 
 
 def _squeezed(written: str) -> str:
@@ -220,8 +223,12 @@ def spelled(written: str, *, is_keyword: bool = False) -> str:
     if written.startswith("("):
         inner = " ".join(spelled(part, is_keyword=True) for part in written.strip("()").split())
         return f"({inner})"
+    written = written.lstrip("'")
     if written.startswith('"'):
         return written.strip('"').upper()
+    if written.startswith("#\\"):
+        # Some definers name a character.
+        return written.upper()
     if is_keyword and written.startswith(":"):
         return written.upper()
     bare = _PACKAGE_PREFIX.sub("", written.removeprefix("#:"), count=1) if ":" in written else written

@@ -89,7 +89,8 @@ class Scan:
                 continue
             outer = start if outer < 0 else outer
             if kind in _PREFIXES:
-                is_plain = is_plain and kind == "conditional"
+                # What stands before the feature of a conditional is no part of the object.
+                is_plain = is_plain and (kind == "conditional" or wanted > 1)
                 wanted += kind == "conditional"
                 continue
             wanted -= 1

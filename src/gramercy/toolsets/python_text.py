@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import sys
 import warnings
+from functools import lru_cache
 from io import StringIO
 from token import COMMENT, DEDENT, ENDMARKER, INDENT, NEWLINE, NL, tok_name
 from tokenize import TokenError, generate_tokens
@@ -25,9 +26,11 @@ WIDTH = 4
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
 # Blocks that open no scope of their own: what they define belongs to what is around them.
-_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 
 
+# A call is worked out for the seal, for the question and when it runs, before and after the change each time.
+@lru_cache(maxsize=4)
 def outline(text: str) -> Outline:
     """Read a text."""
     return _outline(text, is_whole=True)
@@ -59,7 +62,7 @@ def _outline(text: str, *, is_whole: bool) -> Outline:
 def _fault(error: SyntaxError) -> Fault:
     version = "{}.{}".format(*sys.version_info)
     kind = "" if type(error) is SyntaxError else f"{type(error).__name__}: "
-    hint = f"read as Python {version}"
+    hint = f"read as Python {version}, on which gramercy runs: what is newer is taken for a fault"
     return Fault(error.lineno or 1, max(1, error.offset or 1), f"{kind}{error.msg}", hint)
 
 

@@ -32,6 +32,8 @@ MOST_LISTED = 20
 NEAREST = 3
 # As much of a line as a caret below it still helps with.
 LONGEST_LINE = 200
+# A package of Lisp before a name.
+_PREFIX = re.compile(r"([^\s:()]+)::?")
 _PLACE = re.compile(r"(.*?)@(\d+)", re.DOTALL)
 
 
@@ -51,6 +53,8 @@ def find(outline: Outline, language: Language, wanted: str, path: str) -> Defini
     if place := _PLACE.fullmatch(name):
         name, line = place[1].strip(), int(place[2])
     found = _named(outline, language.key(name)) if name else outline.definitions
+    if len(found) > 1 and (prefix := _PREFIX.match(name)):
+        found = [each for each in found if each.package == prefix[1].upper()] or found
     if line:
         at = [each for each in found if each.line == line] or [
             each for each in found if each.line <= line <= each.last_line
@@ -78,8 +82,10 @@ def _named(outline: Outline, key: str) -> list[Definition]:
 
 def _listed(found: list[Definition]) -> str:
     counts = Counter(each.exact for each in found)
+    several = len({each.package for each in found}) > 1
     shown = [
-        f"{each.exact if counts[each.exact] == 1 else f'{each.name}@{each.line}'}  (line {each.line})"
+        f"{each.exact if counts[each.exact] == 1 else f'{each.name}@{each.line}'}  "
+        f"(line {each.line}{f', package {each.package}' if several else ''})"
         for each in found[:MOST_LISTED]
     ]
     more = [f"… {len(found) - MOST_LISTED} more"] if len(found) > MOST_LISTED else []

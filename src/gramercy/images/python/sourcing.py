@@ -29,6 +29,18 @@ from .names import Found, holders, resolve
 from .places import USERS, file_of, lines_of, parsed, place_of, shown_file, silently, texts
 from .protocol import Request, RequestError, optional_text, text
 from .session import Reply, Session
+from .trees import (
+    DEFINERS,
+    code_by_path,
+    compiled_alike,
+    first_line,
+    last_binding,
+    last_line,
+    last_with_comments,
+    node_at,
+    node_by_path,
+    statements,
+)
 from .words import PAGE, coarse, unwrapped, what_is, with_article
 
 _modules = sys.modules
@@ -37,8 +49,6 @@ _MOST = 40
 _STEPS = 8
 # Characters for the lines about what was left out.
 _ROOM = 400
-_DEFINERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 class Text(NamedTuple):
@@ -152,7 +162,7 @@ def _functions(value: object) -> list[tuple[str, types.FunctionType]]:
         parts.append((" (deleter)", vars(property)["fdel"].__get__(value)))
         parts = [(label if label != " (getter)" else "", unwrapped(part)) for label, part in parts]
     else:
-        parts = [("", unwrapped(value)), *_registered(value)]
+        parts = [("", unwrapped(value)), *registered(value)]
     seen: set[int] = set()
     return [
         (label, part)
@@ -161,7 +171,7 @@ def _functions(value: object) -> list[tuple[str, types.FunctionType]]:
     ]
 
 
-def _registered(value: object) -> list[tuple[str, object]]:
+def registered(value: object) -> list[tuple[str, object]]:
     """Return what `functools.singledispatch` has for each type."""
     space = plain(value.__dict__) if type(value) is types.FunctionType else instance_space(value)
     inner = space.get("dispatcher", MISSING)
@@ -187,14 +197,14 @@ def _function_text(session: Session, name: str, word: str, function: types.Funct
     if tree is None:
         return _unparsed(Text(name, word, place[0], place[1], place[1]), lines)
     changed = session.definitions.origins.is_changed(module_of(function))
-    node = None if changed else _node_at(tree, code.co_firstlineno, code.co_name)
+    node = None if changed else node_at(tree, code.co_firstlineno, code.co_name)
     note = ""
     if node is None:
-        node = _node_by_path(tree, code.co_qualname)
+        node = node_by_path(tree, code.co_qualname)
         note = _change(place, lines, code, node)
     if node is None:
         return Text(name, word, place[0], place[1], place[1] - 1, note)
-    return Text(name, word, place[0], _start(node), _with_comments(node, lines), note, node)
+    return Text(name, word, place[0], first_line(node), last_with_comments(node, lines), note, node)
 
 
 def _change(place: tuple[str, int], lines: list[str], code: types.CodeType, node: "ast.AST | None") -> str:
@@ -202,7 +212,7 @@ def _change(place: tuple[str, int], lines: list[str], code: types.CodeType, node
     file = shown_file(place[0])
     if node is None:
         return f"{file} has changed since it was loaded, and has no {code.co_qualname} any more."
-    if _compiled_alike(code, _code_by_path(silently("".join(lines), place[0], 0), code.co_qualname)):
+    if compiled_alike(code, code_by_path(silently("".join(lines), place[0], 0), code.co_qualname)):
         return f"{file} has changed since it was loaded, but not in this definition."
     return f"{file} has changed since it was loaded: this is its text now, not what is loaded."
 
@@ -218,15 +228,15 @@ def _class_text(session: Session, found: Found, word: str) -> list[Text]:
     if tree is None:
         return [_unparsed(text_at, lines)]
     changed = session.definitions.origins.is_changed(module_of(cls))
-    node = None if changed else _node_at(tree, place[1], qualified_name(cls).rpartition(".")[2])
+    node = None if changed else node_at(tree, place[1], qualified_name(cls).rpartition(".")[2])
     note = ""
     if node is None:
-        node = _node_by_path(tree, qualified_name(cls))
+        node = node_by_path(tree, qualified_name(cls))
         note = f"{shown_file(place[0])} has changed since it was loaded: this is its text now."
     if node is None:
         gone = f"{shown_file(place[0])} has changed since it was loaded, and has no such class any more."
         return [text_at._replace(last=place[1] - 1, note=gone)]
-    return [Text(found.name, word, place[0], _start(node), _with_comments(node, lines), note, node)]
+    return [Text(found.name, word, place[0], first_line(node), last_with_comments(node, lines), note, node)]
 
 
 def _unparsed(at: Text, lines: list[str]) -> Text:
@@ -241,97 +251,6 @@ def _unparsed(at: Text, lines: list[str]) -> Text:
         last = number if line.strip() else last
     note = f"{shown_file(at.file)} has a syntax error now, so that the end of this is a guess."
     return at._replace(last=last, note=note)
-
-
-# Trees
-
-
-def _start(node: ast.AST) -> int:
-    above: list[int] = [each.lineno for each in getattr(node, "decorator_list", [])]
-    first: int = node.lineno  # type: ignore[attr-defined]  # a statement
-    return min([first, *above])
-
-
-def _end(node: ast.AST) -> int:
-    return int(node.end_lineno or node.lineno)  # type: ignore[attr-defined]  # a statement
-
-
-def _with_comments(node: ast.AST, lines: list[str]) -> int:
-    """Return the last line of a definition; comments below it that are indented deeper belong to it."""
-    last = _end(node)
-    if isinstance(node, _DEFINERS):
-        for number in range(last + 1, len(lines) + 1):
-            line = lines[number - 1]
-            is_inside = line[: node.col_offset + 1].isspace() and line.lstrip().startswith("#")
-            if line.strip() and not is_inside:
-                break
-            last = number if is_inside else last
-    return last
-
-
-def _node_at(tree: ast.AST, first: int, name: str) -> "ast.AST | None":
-    """Return the definition of that name that begins in the line; of a lambda, the statement around it."""
-    if name != "<lambda>":
-        named = (node for node in ast.walk(tree) if isinstance(node, _DEFINERS) and node.name == name)
-        return next((node for node in named if first in (_start(node), node.lineno)), None)
-    around = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.stmt)
-        and not isinstance(node, _DEFINERS)
-        and _start(node) <= first <= _end(node)
-    ]
-    return min(around, key=lambda node: _end(node) - _start(node), default=None)
-
-
-def _node_by_path(tree: ast.AST, path: str) -> "ast.AST | None":
-    """Return the definition that a qualified name leads to; of several, the last, which counts."""
-    node: ast.AST | None = tree
-    for part in path.replace(".<locals>", "").split("."):
-        inner = [each for each in _statements(node) if isinstance(each, _DEFINERS) and each.name == part]
-        node = inner[-1] if inner else None
-        if node is None:
-            return None
-    return node
-
-
-def _statements(node: "ast.AST | None") -> Iterator[ast.AST]:
-    """Give the statements of a body, also those under conditions, but none of inner definitions."""
-    waiting = [node]
-    while waiting:
-        around = waiting.pop()
-        for block in _BLOCKS:
-            for inner in getattr(around, block, None) or ():
-                if isinstance(inner, ast.stmt):
-                    yield inner
-                if not isinstance(inner, _DEFINERS):
-                    waiting.append(inner)
-
-
-def _code_by_path(code: object, path: str) -> "types.CodeType | None":
-    waiting = [code]
-    while waiting:
-        each = waiting.pop()
-        if type(each) is types.CodeType:
-            if each.co_qualname == path:
-                return each
-            waiting += [part for part in each.co_consts if type(part) is types.CodeType]
-    return None
-
-
-def _compiled_alike(one: types.CodeType, other: "types.CodeType | None") -> bool:
-    """Tell whether two code objects do the same, whatever their lines are."""
-    if other is None or one.co_code != other.co_code or one.co_names != other.co_names:
-        return False
-    pairs = list(zip(one.co_consts, other.co_consts, strict=False))
-    return len(one.co_consts) == len(other.co_consts) and all(
-        _compiled_alike(left, right) if type(left) is types.CodeType is type(right) else _same(left, right)
-        for left, right in pairs
-    )
-
-
-def _same(left: object, right: object) -> bool:
-    return type(left) is type(right) and repr(left) == repr(right)
 
 
 # Variables
@@ -352,7 +271,7 @@ def _bound(found: Found, word: str) -> Iterator[Text]:
         file, node = here
         source = _imported_from(module, node, leaf)
         if source is None:
-            yield Text(found.name, word, file, _start(node), _end(node), node=node)
+            yield Text(found.name, word, file, first_line(node), last_line(node), node=node)
             return
         module, leaf = source
 
@@ -361,10 +280,10 @@ def _bound_in_class(found: Found, word: str) -> Iterator[Text]:
     for base in mro_of(found.owner):  # type: ignore[arg-type]  # seen to be a class
         place = place_of(base) if found.leaf in class_space(base) else None
         tree = parsed("".join(lines_of(place[0]))) if place is not None else None
-        outer = _node_at(tree, place[1], qualified_name(base).rpartition(".")[2]) if tree and place else None
-        node = _last_binding(outer, found.leaf)
+        outer = node_at(tree, place[1], qualified_name(base).rpartition(".")[2]) if tree and place else None
+        node = last_binding(outer, found.leaf)
         if node is not None and place is not None:
-            yield Text(found.name, word, place[0], _start(node), _end(node), node=node)
+            yield Text(found.name, word, place[0], first_line(node), last_line(node), node=node)
             return
 
 
@@ -377,40 +296,10 @@ def _statement(module: object, name: str) -> "tuple[str, ast.AST] | None":
     for each in files:
         lines = lines_of(each)
         if any(name in line for line in lines):
-            node = _last_binding(parsed("".join(lines)), name)
+            node = last_binding(parsed("".join(lines)), name)
             if node is not None:
                 return each, node
     return None
-
-
-def _last_binding(tree: "ast.AST | None", name: str) -> "ast.AST | None":
-    found = [node for node in _statements(tree) if name in _bound_names(node)]
-    return max(found, key=_start, default=None)
-
-
-def _bound_names(node: ast.AST) -> Iterator[str]:
-    """Give the names that a statement binds by itself, without the statements inside of it."""
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        for alias in node.names:
-            yield alias.asname or alias.name.partition(".")[0]
-        return
-    targets: list[ast.AST] = []
-    if isinstance(node, ast.Assign):
-        targets = list(node.targets)
-    elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.For, ast.AsyncFor)):
-        targets = [node.target]
-    elif isinstance(node, (ast.With, ast.AsyncWith)):
-        targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
-    elif hasattr(ast, "TypeAlias") and isinstance(node, ast.TypeAlias):
-        targets = [node.name]
-    elif isinstance(node, ast.Expr):
-        targets = [part.target for part in ast.walk(node) if isinstance(part, ast.NamedExpr)]
-    for target in targets:
-        yield from (
-            part.id
-            for part in ast.walk(target)
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-        )
 
 
 def _imported_from(module: object, node: ast.AST, name: str) -> "tuple[object, str] | None":
@@ -479,14 +368,14 @@ def _fitting(each: Text, lines: list[str], room: int, noun: str) -> str:
 
 def _outline(tree: ast.Module) -> list[str]:
     """Return the definitions of a module with their lines."""
-    found = [node for node in _statements(tree) if isinstance(node, _DEFINERS)]
+    found = [node for node in statements(tree) if isinstance(node, DEFINERS)]
     rows = []
-    for node in sorted(found, key=_start):
+    for node in sorted(found, key=first_line):
         word = "class" if isinstance(node, ast.ClassDef) else "def"
-        rows.append(f"{_start(node):6} {word} {node.name}")
+        rows.append(f"{first_line(node):6} {word} {node.name}")
         if isinstance(node, ast.ClassDef):
-            inner = (part for part in _statements(node) if isinstance(part, _DEFINERS))
-            rows += [f"{_start(part):6}   {part.name}" for part in sorted(inner, key=_start)]
+            inner = (part for part in statements(node) if isinstance(part, DEFINERS))
+            rows += [f"{first_line(part):6}   {part.name}" for part in sorted(inner, key=first_line)]
     return rows
 
 
@@ -494,9 +383,9 @@ def _folded_class(each: Text) -> list[str]:
     """Return the lines of a class with the bodies of its methods folded."""
     lines = lines_of(each.file)
     folded: dict[int, int] = {}
-    for node in _statements(each.node):
+    for node in statements(each.node):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.body[0].lineno > node.lineno:
-            folded[node.body[0].lineno] = _end(node)
+            folded[node.body[0].lineno] = last_line(node)
     shown, number = [], each.first
     while number <= each.last:
         end = folded.get(number)

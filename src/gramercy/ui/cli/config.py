@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gramercy.images.environment import PublishedPort
-from gramercy.ui.cli.options import add_environment_options, place_options, timeout_option, told_settings
+from gramercy.ui.cli.options import (
+    add_environment_options,
+    json_option,
+    place_options,
+    timeout_option,
+    told_settings,
+)
 from gramercy.ui.cli.terminal import json_text, show, visible
 from gramercy.workbench.configuration import read_configuration
 from gramercy.workbench.settings import KEYS, SPELLINGS, variable
@@ -32,7 +38,7 @@ def group() -> None:
 
 @group.command("show")
 @click.option("--origin", is_flag=True, help="Tell where each value comes from, and what was refused.")
-@click.option("--json", "as_json", is_flag=True, help="Print values, origins, refusals and remarks as JSON.")
+@json_option("Print values, origins, refusals and remarks as JSON.")
 @place_options
 @add_environment_options
 @timeout_option
@@ -115,6 +121,7 @@ def _named(source: Source, key: str) -> str:
 def _value(key: str, found: Configuration) -> Any:
     """Return what holds, as a file would say it."""
     holds = {"timeout": found.timeout, "publish": found.environment.publish}
+    holds |= {"debug_quality": found.environment.debug}
     holds |= {"network": found.environment.network.value, "files": found.environment.files.value}
     return _plain(holds.get(key, getattr(found.settings, key)))
 

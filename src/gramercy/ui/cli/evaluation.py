@@ -12,12 +12,14 @@ from gramercy.toolsets.rendering import preview_text
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.options import (
     environment_options,
+    json_option,
     language_option,
     place_options,
     restore_option,
     save_option,
     timeout_option,
 )
+from gramercy.ui.cli.pictures import pictures_option, show_pictures
 from gramercy.ui.cli.terminal import json_text, show, start, tell, visible
 from gramercy.ui.cli.transcript import Transcript, other_language
 from gramercy.workbench.site import usable_project
@@ -38,12 +40,13 @@ LARGEST_CODE = 16 * 1024 * 1024
 @place_options
 @environment_options
 @timeout_option
+@pictures_option
 @click.option("--package", help="Package (Lisp) or module (Python) to evaluate in.")
 @click.option("--preview", is_flag=True, help="Only show what would happen.")
 @restore_option
 @save_option
 @click.option("--debug", is_flag=True, help="Where it fails, open the prompt in the image.")
-@click.option("--json", "as_json", is_flag=True, help="Print all that is known about the evaluation as JSON.")
+@json_option("Print all that is known about the evaluation as JSON.")
 def evaluate(  # noqa: PLR0913 - one parameter per option
     code: str,
     language: str | None,
@@ -82,6 +85,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
             click.echo(json_text(msgspec.to_builtins(reply)))
         elif preview:
             show(preview_text(reply))
+            show_pictures(reply.displays)
         if hint := other_language(text, image.language, reply):
             tell(hint)
         if debug and not reply.ok:

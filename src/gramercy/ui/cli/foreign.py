@@ -10,6 +10,8 @@ import click
 from gramercy.mcp.foreign import ForeignError, Listing, PinFile, Review, Standing, review_tools
 from gramercy.mcp.foreign.invisibles import reveal
 from gramercy.ui.cli.main import DENIED
+from gramercy.ui.cli.options import json_option
+from gramercy.ui.cli.terminal import json_text
 from gramercy.workbench.foreign import name_server
 
 if TYPE_CHECKING:
@@ -48,12 +50,18 @@ def group() -> None:
 @group.command("list")
 @click.argument("servers", nargs=-1, metavar="[NAME=COMMAND|URL]...")
 @_server_options
-def list_tools(servers: tuple[str, ...], pins: str | None, variables: tuple[str, ...]) -> None:
+@json_option("Print a list of the tools and how they stand as JSON.")
+def list_tools(
+    *, servers: tuple[str, ...], pins: str | None, variables: tuple[str, ...], as_json: bool
+) -> None:
     """List how the tools of servers stand; without servers, what was accepted."""
     file = PinFile(pins)
     found = [review for word in servers for review in _reviews(word, file, variables)]
     if not servers:
         found = [r for name in file.servers() for r in _accepted(name, file)]
+    if as_json:
+        click.echo(json_text([_facts(review) for review in found]))
+        return
     for review in found:
         flag = "  ! hidden characters" if review.hidden else ""
         problem = f"  ({reveal(review.problem)[:200]})" if review.problem else ""
@@ -64,10 +72,28 @@ def list_tools(servers: tuple[str, ...], pins: str | None, variables: tuple[str,
 @click.argument("server", metavar="NAME=COMMAND|URL")
 @click.argument("tools", nargs=-1, metavar="[TOOL]...")
 @_server_options
-def show_tools(server: str, tools: tuple[str, ...], pins: str | None, variables: tuple[str, ...]) -> None:
+@json_option("Print a list of the tools with their definitions as JSON.")
+def show_tools(
+    *, server: str, tools: tuple[str, ...], pins: str | None, variables: tuple[str, ...], as_json: bool
+) -> None:
     """Show definitions, and what has changed in them since you accepted them."""
-    for review in _chosen(_reviews(server, PinFile(pins), variables), tools):
+    reviews = _chosen(_reviews(server, PinFile(pins), variables), tools)
+    if as_json:
+        click.echo(json_text([{**_facts(review), "text": review.text()} for review in reviews]))
+        return
+    for review in reviews:
         click.echo(review.text())
+
+
+def _facts(review: Review) -> dict[str, Any]:
+    """Return the stable shape of --json; what is hidden in texts is written out."""
+    return {
+        "server": review.server,
+        "tool": reveal(review.tool),
+        "standing": str(review.standing),
+        "hidden": review.hidden,
+        "problem": reveal(review.problem),
+    }
 
 
 @group.command("accept")

@@ -15,7 +15,7 @@ import click
 
 from gramercy.errors import GramError, PositionedGramError, UnreadableFileError
 from gramercy.ui.cli.files import STDIN, Reader, TextFile, print_line, read_text, replace_text
-from gramercy.ui.cli.options import sources_option
+from gramercy.ui.cli.options import json_option, sources_option
 from gramercy.ui.cli.terminal import visible
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ GRAM_SUFFIXES: Final = (".gram",)
 LINTED_SUFFIXES: Final = (".gram", ".md", ".markdown")
 
 _paths = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_as_json = json_option("Print JSON.")
 
 
 @click.group()

@@ -10,7 +10,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import click
@@ -18,8 +18,14 @@ import click
 from gramercy.errors import ClientSettingsError
 from gramercy.ui.cli.files import make_private, read_settings, write_settings
 from gramercy.ui.cli.main import CONFIGURATION
-from gramercy.ui.cli.options import LEVELS, add_environment_options, given_words, timeout_option
-from gramercy.ui.cli.terminal import tell, visible
+from gramercy.ui.cli.options import (
+    LEVELS,
+    add_environment_options,
+    given_words,
+    json_option,
+    timeout_option,
+)
+from gramercy.ui.cli.terminal import json_text, tell, visible
 from gramercy.ui.clients.base import Client, Machine, Token, is_fleeting, own_command, uvx_command
 from gramercy.ui.clients.known import CLIENTS, GENERIC
 
@@ -226,7 +232,8 @@ def _remote_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_remote_options
 @add_environment_options
 @timeout_option
-def install(*, client: str, write: bool, remove: bool, **options: Any) -> None:
+@json_option("Print what was found or done as JSON.")
+def install(*, client: str, write: bool, remove: bool, as_json: bool, **options: Any) -> None:
     """Show what an MCP client needs to use this server, or write it into the client's settings."""
     known = {**CLIENTS, GENERIC.name: GENERIC}[client]
     remote = _remote(known, options, reads_token=write and not remove)
@@ -237,14 +244,48 @@ def install(*, client: str, write: bool, remove: bool, **options: Any) -> None:
     path = wish.file(Machine(sys.platform, Path.home(), os.environ))
     try:
         if remove:
-            _remove(wish, _existing(wish, path), write=write)
+            outcome = _remove(wish, _existing(wish, path), write=write)
         elif write:
-            _write(wish, _existing(wish, path))
+            outcome = _write(wish, _existing(wish, path))
         else:
-            _show(wish, path)
+            outcome = _shown(wish, path)
     except ClientSettingsError as error:
+        if as_json:
+            raise ClientSettingsError(f"{path}: {error}; nothing was written") from None
         tell(f"Error: {path}: {error}\nNothing was written.")
         click.get_current_context().exit(CONFIGURATION)
+    if as_json:
+        click.echo(json_text(_report(wish, path, outcome)))
+    else:
+        click.echo(visible(outcome.said), nl=False)
+    for line in outcome.told:
+        tell(line)
+    if outcome.is_written:
+        _make_ready(wish)
+
+
+class Outcome(NamedTuple):
+    """What a command has to say and what it has done; `told` is beside the result."""
+
+    said: str
+    told: tuple[str, ...] = ()
+    is_changed: bool = False
+    backup: Path | None = None
+    is_written: bool = False
+
+
+def _report(wish: Wish, path: Path | None, outcome: Outcome) -> dict[str, Any]:
+    """Return the stable shape of --json, without a token."""
+    return {
+        "client": wish.client.name,
+        "scope": wish.scope,
+        "name": wish.name,
+        "file": None if path is None else str(path),
+        "entry": None if wish.is_secret and outcome.is_written else wish.entry(),
+        "changed": outcome.is_changed,
+        "backup": None if outcome.backup is None else str(outcome.backup),
+        "text": outcome.said,
+    }
 
 
 def _existing(wish: Wish, path: Path | None) -> Path:
@@ -296,59 +337,51 @@ def _secret(client: Client, file: str | None, variable: str) -> str:
     return token
 
 
-def _show(wish: Wish, path: Path | None) -> None:
+def _shown(wish: Wish, path: Path | None) -> Outcome:
     snippet = wish.client.format.snippet(wish.name, wish.entry())
     _check_published(wish)
     can_write = path is not None and path.suffix != ".yaml"
     place = path or f"the settings of {wish.client.title}"
     tell(f"Add this to {place}{', or run this again with --write' if can_write else ''}:")
-    click.echo(visible(snippet), nl=False)
-    _tell_about_token(wish)
-    tell(wish.client.advice)
+    return Outcome(snippet, (*_about_token(wish), wish.client.advice))
 
 
-def _write(wish: Wish, path: Path) -> None:
+def _write(wish: Wish, path: Path) -> Outcome:
     _check_text(entry := wish.entry())
     old = read_settings(path)
     new = wish.client.format.put(old or "", wish.name, entry)
     _check_works(wish)
     if new == old:
-        click.echo(visible(f"{path} has it already; nothing was changed"))
         if wish.is_secret:
             make_private(path)
-    else:
-        _replace(path, old, new, is_private=wish.is_secret)
-    _tell_about_token(wish)
-    if new != old:
-        tell(wish.client.advice)
-    _make_ready(wish)
+        said = f"{path} has it already; nothing was changed\n"
+        return Outcome(said, _about_token(wish), is_written=True)
+    done = _replaced(path, old, new, is_private=wish.is_secret)
+    return done._replace(told=(*_about_token(wish), wish.client.advice), is_written=True)
 
 
-def _tell_about_token(wish: Wish) -> None:
+def _about_token(wish: Wish) -> tuple[str, ...]:
     if wish.remote is None or wish.remote.token is None:
-        return
+        return ()
     if wish.is_secret:
-        tell("warning: the token is in this file, which only you may read; nobody else should get it")
-    else:
-        tell(f"The client takes the token from the variable {wish.remote.token.variable}: set it there.")
+        return ("warning: the token is in this file, which only you may read; nobody else should get it",)
+    return (f"The client takes the token from the variable {wish.remote.token.variable}: set it there.",)
 
 
-def _remove(wish: Wish, path: Path, *, write: bool) -> None:
+def _remove(wish: Wish, path: Path, *, write: bool) -> Outcome:
     old = read_settings(path)
     there = None if old is None else wish.client.format.get(old, wish.name)
     if old is None or there is None:
-        click.echo(visible(f"{path} has no server {wish.name}; nothing was changed"))
-    elif write:
-        _replace(path, old, wish.client.format.drop(old, wish.name))
-    else:
-        click.echo(visible(f"{path} has the server {wish.name}; --write takes it out"))
+        return Outcome(f"{path} has no server {wish.name}; nothing was changed\n")
+    if write:
+        return _replaced(path, old, wish.client.format.drop(old, wish.name))
+    return Outcome(f"{path} has the server {wish.name}; --write takes it out\n")
 
 
-def _replace(path: Path, old: str | None, new: str, *, is_private: bool = False) -> None:
+def _replaced(path: Path, old: str | None, new: str, *, is_private: bool = False) -> Outcome:
     backup = write_settings(path, old, new, is_private=is_private)
-    click.echo(visible(f"{path} is written"))
-    if backup is not None:
-        click.echo(visible(f"{backup} is what it was before"))
+    kept = f"{backup} is what it was before\n" if backup is not None else ""
+    return Outcome(f"{path} is written\n{kept}", is_changed=True, backup=backup)
 
 
 def _check_works(wish: Wish) -> None:

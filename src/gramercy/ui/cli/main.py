@@ -95,14 +95,16 @@ def _run() -> int:  # noqa: PLR0911 - one return for each way to end
     except KeyboardInterrupt:
         return INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        if not _told_as_json(error, error.format_message(), error.exit_code):
+            error.show()
         return error.exit_code
     except BrokenPipeError:
         # The reader has seen enough; Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except GramercyError as error:
-        click.echo(f"gramercy: {error}", err=True)
+        if not _told_as_json(error, str(error), _code_of(error)):
+            click.echo(f"gramercy: {error}", err=True)
         return _code_of(error)
     except Exception as error:
         if os.environ.get("GRAMERCY_DEBUG"):
@@ -113,6 +115,20 @@ def _run() -> int:  # noqa: PLR0911 - one return for each way to end
         )
         return FAILED
     return outcome if isinstance(outcome, int) else 0
+
+
+def _told_as_json(error: Exception, message: str, code: int) -> bool:
+    """Write an error as JSON if that was asked for, and tell whether it was."""
+    # An option that was not understood is never parsed, so the words themselves are looked at.
+    words = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    if "--json" not in words:
+        return False
+    # Help and everything that goes well do without it.
+    import json
+
+    fault = {"type": type(error).__name__, "message": message, "exit_code": code}
+    click.echo(json.dumps({"error": fault}, indent=2))
+    return True
 
 
 def may_color() -> bool:

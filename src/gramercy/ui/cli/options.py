@@ -303,3 +303,8 @@ def _in_a_directory(context: click.Context, parameter: click.Parameter, path: st
     if path is not None and not Path(path).parent.is_dir():
         raise click.BadParameter(f"there is no directory {Path(path).parent}", context, parameter)
     return path
+
+
+def json_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what adds --json; the shapes are documented beside the exit codes, and errors have one too."""
+    return click.option("--json", "as_json", is_flag=True, help=about)

@@ -39,7 +39,10 @@ def visible(text: str) -> str:
 
 def json_text(value: Any) -> str:
     """Write a value as indented JSON that is safe to show."""
-    return visible(json.dumps(value, indent=2, ensure_ascii=False, default=repr))
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=repr)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def show(text: str, *, ends_line: bool = True, err: bool = False, **style: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,9 +16,9 @@ from gramercy.execution.executor import Executor
 from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.main import DENIED, FAILED
-from gramercy.ui.cli.options import LEVELS, origin_options, policy_option
-from gramercy.ui.cli.terminal import summary_line, visible
-from gramercy.workbench.sources import assembled, load_policy
+from gramercy.ui.cli.options import LEVELS, json_option, origin_options, policy_option
+from gramercy.ui.cli.terminal import json_text, summary_line, tell, visible
+from gramercy.workbench.sources import assembled, load_policy, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,7 @@ def group() -> None:
 @click.option("--max-safety", type=LEVELS, help="Only tools at or below this level.")
 @click.option("--category", "categories", multiple=True, help="Only tools in one of these categories.")
 @click.option("--style", type=STYLES, default="openai", help="The shape of --json.")
-@click.option("--json", "as_json", is_flag=True, help="Print the schemas as a model provider gets them.")
+@json_option("Print the schemas as a model provider gets them.")
 def list_tools(
     origin: Origin, max_safety: str | None, categories: Sequence[str], style: Any, *, as_json: bool
 ) -> None:
@@ -57,11 +58,14 @@ def list_tools(
 @click.argument("name")
 @click.option("--style", type=STYLES, help="Print the schema alone, in the shape of this provider.")
 @click.option("--gram", "as_gram", is_flag=True, help="Print the tool as a gram specification.")
-def show_tool(origin: Origin, name: str, style: Any, *, as_gram: bool) -> None:
+@json_option("Print all that is known about the tool as JSON.")
+def show_tool(origin: Origin, name: str, style: Any, *, as_gram: bool, as_json: bool) -> None:
     """Show what a tool does and which arguments it takes."""
     with assembled(origin) as registry:
         tool = registry.resolve(name)
-    if style is not None:
+    if as_json:
+        click.echo(json_text(_facts(tool)))
+    elif style is not None:
         click.echo(json.dumps(tool.to_schema(style), indent=2, ensure_ascii=False))
     elif as_gram:
         from gramercy.workbench.sources import specification_text
@@ -69,6 +73,17 @@ def show_tool(origin: Origin, name: str, style: Any, *, as_gram: bool) -> None:
         click.echo(specification_text(tool))
     else:
         click.echo(visible(_description(tool)))
+
+
+def _facts(tool: Tool) -> dict[str, Any]:
+    """Return the stable shape of --json."""
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "safety_level": tool.safety_level.value,
+        "categories": list(tool.categories),
+        "schema": tool.schema,
+    }
 
 
 def _description(tool: Tool) -> str:
@@ -96,7 +111,7 @@ def _description(tool: Tool) -> str:
     show_default="60, or the timeout of a configuration file",
     help="Seconds.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+@json_option("Print the whole result as JSON.")
 def call_tool(  # noqa: PLR0913 - one parameter per option
     origin: Origin,
     name: str,
@@ -114,9 +129,21 @@ def call_tool(  # noqa: PLR0913 - one parameter per option
     with assembled(origin, timeout=seconds) as registry:
         tool = registry.resolve(name)
         limits: dict[str, Any] = {"max_safety_level": max_safety, "deadline": origin.patience(seconds)}
-        executor = Executor(registry, handler, policy=load_policy(policy) if policy else None, **limits)
+        policies = load_policy(policy) if policy else None
+        places: list[str] = []
+        executor = Executor(registry, handler, [partial(_note_place, places)], policy=policies, **limits)
         result = executor.execute(ToolCall("cli", tool.name, _read_arguments(tool, arguments)))
-    return _report(result, as_json=as_json)
+    code = _report(result, as_json=as_json)
+    if not as_json and code == FAILED and places:
+        tell("".join(places).removeprefix("\n"))
+    return code
+
+
+def _note_place(places: list[str], phase: str, *_: Any) -> None:
+    """Note where in the user's file a tool failed; hooks are called while the exception is handled."""
+    error = sys.exc_info()[1]
+    if phase == "error" and error is not None:
+        places.append(place_of(error))
 
 
 def _read_arguments(tool: Tool, words: Sequence[str]) -> Any:

@@ -24,7 +24,7 @@ from gramercy.images.live import LiveImage
 from gramercy.images.opening import FINDINGS, ImageSettings, open_image
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
 from gramercy.images.sbcl import INSTALL, find_sbcl, sbcl_version
-from gramercy.ui.cli.options import add_environment_options, timeout_option, told_settings
+from gramercy.ui.cli.options import add_environment_options, json_option, timeout_option, told_settings
 from gramercy.ui.cli.terminal import json_text, visible
 from gramercy.ui.clients.base import Machine, own_command
 from gramercy.ui.clients.known import CLIENTS
@@ -80,7 +80,7 @@ PROBES = {
 )
 @add_environment_options
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Write the checks as JSON.")
+@json_option("Write the checks as JSON.")
 def doctor(*, project: Path | None, as_json: bool, **options: Any) -> int:
     """Check live images by starting, crashing and attacking them, and the server by being its client."""
     checks = []
