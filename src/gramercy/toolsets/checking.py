@@ -58,7 +58,7 @@ def _told(outline: Outline, source: str, name: str, language: str) -> str:
     forms = "statement" if language == "Python" else "form"
     if not outline.faults:
         count = f"{outline.forms} top-level {forms}{'s' if outline.forms != 1 else ''}"
-        return "\n".join([f"{name}: ok, {count}.", *outline.unchecked])
+        return "\n".join([f"{name}: ok, {count}.", *outline.suspicions, *outline.unchecked])
     faults = outline.faults
     more = [f"… {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []
     count = f"{len(faults)} fault{'s' if len(faults) != 1 else ''}"
@@ -67,4 +67,4 @@ def _told(outline: Outline, source: str, name: str, language: str) -> str:
     if outline.unchecked:
         more.append("Not all is checked, so that a fault may be none:")
     shown = faults_text(faults[:MOST_FAULTS], source, name)
-    return "\n".join([f"{name}: {count}.", shown, *more, *outline.unchecked])
+    return "\n".join([f"{name}: {count}.", shown, *outline.suspicions, *more, *outline.unchecked])

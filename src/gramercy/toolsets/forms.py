@@ -55,18 +55,19 @@ def _edit_definition(workshop: Workshop, workspace: Workspace) -> Tool:
     return editing_tool(
         workspace,
         "edit_definition",
-        "Replace, delete or add a whole definition of a Lisp or Python file by name: function, method, class "
-        "or variable. The syntax is checked before anything is written. A person sees the difference and "
-        "decides hunk by hunk. For a small change inside of a long definition use edit_file.",
+        workshop.told(
+            "Replace, delete or add a definition of a Lisp or Python file by name. The syntax is checked; a "
+            "person sees the difference and decides hunk by hunk.",
+            ("edit_file", "For a few lines of a long definition use edit_file."),
+        ),
         {
-            "path": text("Path of the file, relative to the project directory"),
+            "path": text("Path of the file in the project"),
             "name": text(
-                "Name of the definition, such as area, Circle.area, (setf area), "
-                "(defmethod area ((s circle))), or name@line",
+                "Such as area, Circle.area, (setf area), (defmethod area ((s circle))) or name@line",
                 minLength=1,
             ),
-            "code": text("The new definition, with its comments if they change"),
-            "action": text("What to do with it", enum=list(ACTIONS), default="replace"),
+            "code": text("The new definition"),
+            "action": text("What to do there", enum=list(ACTIONS), default="replace"),
             "load": flag("Load the file into the image afterwards", default=False),
         },
         change=lambda a: _change(workspace, a),

@@ -119,7 +119,12 @@ class Rewriting:
         """Return the text with code in place of a definition; its comments stay unless the code has some."""
         begin = self._begin_of(old, code)
         fitted = self.language.fitted(code, self._indent(begin, old), self.text)
-        return self.text[:begin] + fitted + self.text[old.end :]
+        return self.text[:begin] + self._ended(fitted, old.end) + self.text[old.end :]
+
+    def _ended(self, code: str, place: int) -> str:
+        """Return code that does not take what follows on its line into a comment."""
+        follows = self.text[place : place + 1].strip(" \t\r\n")
+        return f"{code}\n" if follows and ends_in_comment(code) else code
 
     def _begin_of(self, old: Definition, code: str) -> int:
         """Return where the text begins that code replaces."""
@@ -148,7 +153,7 @@ class Rewriting:
         before, following = self.text[:place], self.text[place:]
         if after:
             more = "\n" * max(0, len(gap) - _newlines(following)) if self._has_next(following) else ""
-            return f"{before}{gap}{inner}{fitted}{more}{following}"
+            return f"{before}{gap}{inner}{self._ended(fitted, place)}{more}{following}"
         return f"{before}{fitted}{gap}{inner}{following}"
 
     def _has_next(self, following: str) -> bool:
