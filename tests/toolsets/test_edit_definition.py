@@ -144,7 +144,7 @@ def test_a_name_with_two_definitions_is_answered_with_names_for_each(paper_desk,
         assert name in edit(paper_desk, lisp, name, "(defvar *there*)")
     lisp.write_text(LISP)
     assert "fast@16  (line 16)\nfast@18" in refused(paper_desk, lisp, "fast", "(defun fast ())")
-    assert "Circle.area@14" in refused(paper_desk, python, "area", "def area(self): pass")
+    assert "Circle.area  (line 14)" in refused(paper_desk, python, "area", "def area(self): pass")
     text = refused(paper_desk, python, "Square.side", "x = 1")
     assert "Square.side@20  (line 20)\nSquare.side@24  (line 24)" in text
     assert "Replaced Square.side" in edit(

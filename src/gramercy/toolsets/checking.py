@@ -8,7 +8,7 @@ from gramercy.errors import WorkspaceError
 from gramercy.toolsets.factory import text
 from gramercy.toolsets.lisp_definitions import LISP
 from gramercy.toolsets.python_text import PYTHON
-from gramercy.toolsets.rewriting import LARGEST_TEXT, faults_text, language_of
+from gramercy.toolsets.rewriting import LARGEST_TEXT, faults_text, language_of, reader_of
 
 if TYPE_CHECKING:
     from gramercy.images.base import Image
@@ -51,6 +51,7 @@ def _checked(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> s
         raise WorkspaceError(
             f"{path or 'code'} has {len(source):,} characters: {LARGEST_TEXT:,} are the most that are checked"
         )
+    language = reader_of(language, image, source)
     return _told(language.outline(source), source, path or "code", language.name)
 
 
