@@ -304,3 +304,158 @@ def test_progress_is_told_and_a_cancelled_run_ends(hanging):
     seen = asyncio.run(run())
     assert seen[-1] == (2, 4, 1)
     assert hanging.evaluate("(+ 1 2)", "1 + 2").startswith("=> 3")
+
+
+# ---- unittest, and frameworks that are not there
+
+
+UNITTEST = {
+    "sums.py": SUMS["sums.py"],
+    "tests/__init__.py": "",
+    "tests/test_sums.py": """
+        import unittest
+
+        from sums import add
+
+
+        class SumTest(unittest.TestCase):
+            def test_adds(self):
+                self.assertEqual(add(1, 2), 3)
+
+            def test_adds_wrongly(self):
+                print("about to add")
+                self.assertEqual(add(1, 2), 4)
+
+            def test_raises(self):
+                raise LookupError("nothing there")
+
+            @unittest.skip("later")
+            def test_later(self):
+                pass
+
+            def test_parts(self):
+                for number in (1, 2):
+                    with self.subTest(number=number):
+                        self.assertEqual(number, 1)
+        """,
+}
+
+
+@pytest.mark.contract("day.runs.unittest")
+def test_unittest_where_there_is_no_pytest_and_none_is_wanted(desk_on):
+    """Found out by itself; names are those of unittest and can be given back."""
+    desk = desk_on("python", UNITTEST, paths=())
+    answer = desk.text("run_tests")
+    assert answer.startswith("2 failed, 1 error, 1 passed, 1 skipped in ")
+    assert "(unittest, a fresh process)" in answer
+    assert "FAILED tests.test_sums.SumTest.test_adds_wrongly\n" in answer
+    assert "AssertionError: 3 != 4" in answer
+    assert "[printed]\nabout to add" in answer
+    assert "ERROR tests.test_sums.SumTest.test_raises\n" in answer
+    assert desk.text("run_tests", what="tests.test_sums.SumTest.test_adds").startswith("1 passed in ")
+    assert desk.text("run_tests", what="test_raises").startswith("1 error in ")
+    assert desk.text("run_tests", what="tests/test_sums.py").startswith("2 failed, 1 error, 1 passed")
+
+
+def test_the_names_of_unittest_can_be_given_to_pytest(desk_on):
+    """The tests of it are run by pytest too, under names of its own."""
+    desk = desk_on("python", UNITTEST)
+    assert desk.text("run_tests", what="tests.test_sums.SumTest.test_adds").startswith("1 passed in ")
+    assert "(unittest, a fresh process)" in desk.text("run_tests", framework="unittest")
+
+
+@pytest.mark.contract("day.runs.missing")
+def test_pytest_that_is_missing_is_told_with_what_to_try(desk_on):
+    """It must be that of the project's environment, and the tests say that they want it."""
+    desk = desk_on("python", SUMS, paths=())
+    answer = desk.failure("run_tests")
+    assert answer == (
+        "pytest is not installed in the environment of this image. Install it there with install_packages "
+        "pytest, or say framework unittest."
+    )
+
+
+# ---- bad input
+
+
+BAD = (
+    *({"what": "tests/nowhere.py"}, {"what": "tests/nowhere.py::test_x"}, {"what": "test_nothing_like_it"}),
+    *({"what": "--version"}, {"what": "-x"}, {"what": "a" * 5_000}, {"what": "tests/test_sums.py::test_no"}),
+    *({"what": "(not"}, {"framework": "fiveam"}, {"framework": "nose"}, {"what": "a\0b"}, {"what": 3}),
+)
+
+
+@pytest.mark.contract("day.runs.bad-input")
+def test_what_cannot_be_run_is_answered_briefly_and_the_next_run_works(desk_on):
+    """No option of pytest can be smuggled in, and no answer is a traceback of ours."""
+    desk = desk_on("python", {**SUMS, "tests/test_sums.py": "def test_fine():\n    pass\n"})
+    for arguments in BAD:
+        said = desk.call("run_tests", **arguments).content
+        assert "1 passed" not in said, arguments
+        assert len(said) < 2_000, arguments
+        assert not {"_gramercy", "Traceback"} & set(said.replace(".", " ").split()), arguments
+    assert desk.text("run_tests").startswith("1 passed in ")
+
+
+UNKNOWN = {
+    "nowhere": "There is no ASDF system, file, suite or test nowhere.",
+    "sums/nowhere": "There is no ASDF system, file, suite or test sums/nowhere.",
+    "addz": "Did you mean adds",
+    '")(quit)': "There is no ASDF system, file, suite or test",
+    "a" * 5_000: "There is no ASDF system, file, suite or test",
+}
+
+
+@pytest.mark.contract("day.runs.bad-input")
+def test_what_lisp_does_not_know_is_answered_with_what_is_near(desk_on):
+    """And nothing is run."""
+    desk = desk_on("sbcl", LISP)
+    for what, said in UNKNOWN.items():
+        answer = desk.failure("run_tests", what=what)
+        assert said in answer
+        assert len(answer) < 6_000
+
+
+def test_a_system_that_cannot_be_compiled_is_told_with_its_place(desk_on):
+    """As load-system tells it."""
+    desk = desk_on("sbcl", {**LISP, "sums.lisp": "(defun broken (x)\n  (list x)\n"})
+    answer = desk.failure("run_tests")
+    assert "sums.lisp" in answer
+    assert desk.failure("run_tests", framework="pytest").count("\n") < 12
+
+
+def test_a_syntax_error_in_a_test_file_is_an_error_with_its_place(desk_on):
+    """The other files are run as pytest does it: not at all, and that is told."""
+    desk = desk_on("python", {"tests/test_a.py": "def test_a(:\n", "tests/test_b.py": "def test_b(): pass\n"})
+    answer = desk.text("run_tests")
+    assert answer.startswith("1 error in ")
+    assert "tests/test_a.py" in answer
+    assert "SyntaxError" in answer
+
+
+def test_no_tests_at_all_is_said(desk_on):
+    """With what would be found."""
+    assert "No tests were found." in desk_on("python", {}).text("run_tests")
+
+
+def test_no_tests_at_all_is_said_in_lisp(desk_on):
+    """With what would be found."""
+    assert "No tests were found." in desk_on("sbcl", {}).text("run_tests")
+
+
+def test_where_threads_forbid_a_copy_a_fresh_process_runs_the_tests(desk_on):
+    """And the answer says what was not tested."""
+    desk = desk_on("sbcl", LISP)
+    desk.text("evaluate-lisp", code='(sb-thread:make-thread (lambda () (sleep 600)) :name "sleeper")')
+    answer = desk.text("run_tests", what="adds")
+    assert answer.startswith("1 passed (2 checks) in ")
+    assert "(fiveam, a fresh process)" in answer
+    assert "The image cannot be copied (1 user thread is running: sleeper)" in answer
+
+
+def test_last_failed_says_when_there_is_nothing_to_run_again(desk_on):
+    """Before the first run, and after one without failures."""
+    desk = desk_on("python", {"test_a.py": "def test_a(): pass\n"})
+    assert "No tests have run" in desk.text("run_tests", last_failed=True)
+    desk.text("run_tests")
+    assert desk.text("run_tests", last_failed=True) == "Nothing failed in the last run."

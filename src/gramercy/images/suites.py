@@ -33,6 +33,10 @@ BAD = ("failed", "error")
 # Failures whose texts are kept: an answer has room for fewer. Names are kept of more, to run them again.
 MOST_TEXTS = 50
 MOST_NAMES = 5_000
+NO_COPY = (
+    "The image cannot be copied ({reason}), so the tests ran in a fresh process, from the files: what was "
+    "defined in the image only was not tested."
+)
 
 
 class WantedTests(msgspec.Struct, frozen=True):
@@ -234,8 +238,14 @@ class SuiteCall:
         in_image = self._wanted.in_image
         if in_image if in_image is not None else family.program.language != "python":
             _, live = self._lifecycle.surely_ready()
-            run.where = "a copy of the image"
-            return family.fork(live, "preview")
+            try:
+                run.where = "a copy of the image"
+                return family.fork(live, "preview")
+            except ImageGoneError:
+                raise
+            except ImageError as error:
+                # Not in the live process: a test that hangs or dies would take its state along.
+                run.notes.append(NO_COPY.format(reason=error))
         run.where = "a fresh process"
         return family.fork(family.zygote, "live", plain=True)
 

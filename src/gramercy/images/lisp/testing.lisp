@@ -244,8 +244,18 @@ An error behind tests that failed only says that they did."
       (or (ignore-errors (system-fault (suite-build suite) fault)) fault)
       fault))
 
+(defun wanted-suite (request)
+  "Return what REQUEST wants to be run, or refuse it."
+  (let ((names (getf request :names))
+        (framework (request-optional-text request :framework)))
+    (unless (and (listp names) (every #'stringp names)) (malformed "names must be a list of strings"))
+    (when (and framework (not (member framework (list* "asdf" (mapcar #'first *frameworks*)) :test #'string=)))
+      (error "There is no framework ~a for Lisp: ~{~a~^, ~} and asdf are known." framework
+             (remove-duplicates (mapcar #'first *frameworks*) :test #'string=)))
+    (make-suite :names names :framework (and framework (string/= framework "asdf") framework))))
+
 (define-operation "run_tests" (request)
-  (let ((suite (make-suite :names (getf request :names) :framework (request-optional-text request :framework)))
+  (let ((suite (wanted-suite request))
         (*package* (user-package)))
     (with-user-streams ((request-count request :limit +default-limit+) (getf request :id))
       (prepare-for-user-code)

@@ -75,7 +75,10 @@ def run_tests(session: Session, request: Request, tell: Tell) -> Reply:
 
 def _check(framework: str) -> None:
     if framework not in FRAMEWORKS:
-        raise RequestError("UnknownFramework", f"There is no framework '{framework[:100]}' for Python.")
+        raise RequestError(
+            "UnknownFramework",
+            f"There is no framework '{framework[:100]}' for Python: pytest and unittest are known.",
+        )
     if framework == "pytest" and find_spec("pytest") is None:
         raise RequestError(
             "NoPytest",
@@ -160,8 +163,8 @@ def _selected(names: list[str]) -> list[str]:
                 words.append(name)
             else:
                 places.append(place)
-    # With --, so that a name that begins like an option is none.
-    filters = ["-k", " or ".join(words)] if words else []
+    # In one word, and behind --, so that a name that begins like an option is none.
+    filters = ["-k" + " or ".join(words)] if words else []
     return [*filters, "--", *places]
 
 

@@ -15,6 +15,7 @@ from gramercy.execution.executor import Executor
 from gramercy.gram.suggestion import suggest
 from gramercy.toolsets.rendering import preview_text
 from gramercy.ui.cli.forms import split_forms
+from gramercy.ui.cli.pictures import show_pictures
 from gramercy.ui.cli.reading import Completer, Entries, offer_names, piped_line, remembered, typed_line
 from gramercy.ui.cli.terminal import show, stoppable, summary_line, tell, visible
 from gramercy.ui.cli.transcript import Transcript, other_language
@@ -230,6 +231,7 @@ class Session:
         reply = self._image.preview(code)
         self.has_failed |= not reply.ok
         show(preview_text(reply))
+        show_pictures(reply.displays)
 
     def _save(self, path: str) -> None:
         show(self._run(lambda: self._image.save(path)))
