@@ -4,6 +4,7 @@ import io
 import struct
 import subprocess
 import zlib
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from gramercy.images.environment import Environment
 from gramercy.images.opening import open_image
 from gramercy.images.pictures import LARGEST, Picture, check
 from gramercy.toolsets.rendering import LONGEST_ANSWER, evaluation_text
+from tests.support import start_server
 
 ROOT = Path(__file__).parents[2]
 INSTALLING = 600
@@ -297,3 +299,19 @@ def test_the_pictures_are_those_that_pil_itself_reads(image):
     image.evaluate(f"from io import BytesIO\ndata = bytes.fromhex({shown.hex()!r})")
     assert image.evaluate("Image.open(BytesIO(data)).size").values == ["(640, 480)"]
     assert io.BytesIO(shown).read(4) == b"\x89PNG"
+
+
+@pytest.mark.contract("day.pictures.mcp")
+@pytest.mark.usefixtures("shared")
+def test_a_client_gets_the_figures_of_a_call_that_fails(tmp_path):
+    """The text says what went wrong, and the pictures what was there before."""
+    with start_server("--image", "python", "--python", str(ROOT / ".venv-libraries"), cwd=tmp_path) as client:
+        client.seconds = INSTALLING
+        client.initialize()
+        code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nraise ValueError('after')"
+        result = client.call("evaluate-python", code=code)
+        assert result["isError"]
+        text, picture = result["content"]
+        assert text["text"].startswith("[ERROR] ValueError")
+        assert "figure 1, 640x480 px" in text["text"]
+        assert check(b64decode(picture["data"])) == Picture("image/png", 640, 480)

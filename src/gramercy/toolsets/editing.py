@@ -114,16 +114,14 @@ def _edit_file(workspace: Workspace) -> Tool:
     return editing_tool(
         workspace,
         "edit_file",
-        "Change a part of a file: put new in place of old, which must be in the file exactly once. Use it "
-        "for every change of an existing file. A person sees the difference and decides hunk by hunk.",
+        "Change a part of a file: old, which must be there exactly once, becomes new. Use it for changes of "
+        "existing files. A person sees the difference and decides hunk by hunk.",
         {
-            "path": text("Path of the file, relative to the project directory"),
-            "old": text(
-                "Text to replace, exactly as in the file, with as many lines as make it the only one"
-            ),
+            "path": text("File, from the project directory"),
+            "old": text("Text to replace, exactly as in the file, enough of it to be unique"),
             "new": text("Text in its place"),
-            "near_line": whole("Of several places the one nearest to this line", minimum=1),
-            "all": flag("Replace it everywhere", default=False),
+            "near_line": whole("Take the place nearest to this line", minimum=1),
+            "all": flag("Whether to replace it everywhere"),
             "description": text("What the change is for"),
         },
         change=lambda a: _change(workspace, a),

@@ -39,10 +39,6 @@ PATH = text("Path of the file, relative to the project directory")
 BUFFER = text("Name of the open document, as a path relative to the project; by default the one opened last")
 
 
-START = whole("First line to show, counted from 1; by default the first", minimum=1)
-END = whole("Last line to show, included; by default the last", minimum=1)
-
-
 def file_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
     """Make the five tools of a workspace."""
     return [
@@ -82,9 +78,9 @@ def _read_file(workspace: Workspace) -> Tool:
         "and again when an edit was refused. Of a long file a part is shown, with the way to read on.",
         {
             "path": PATH,
-            "start": START,
-            "end": END,
-            "numbers": flag("Whether to put its number before each line", default=False),
+            "start": whole("First line to show", minimum=1),
+            "end": whole("Last line to show", minimum=1),
+            "numbers": flag("Whether to number the lines"),
         },
         lambda a: _read(workspace, a),
         required=["path"],
@@ -122,8 +118,8 @@ def _read_buffer(workspace: Workspace) -> Tool:
         "to go through a long file in parts, or to see what a person has in the editor right now.",
         {
             "buffer": BUFFER,
-            "start": START,
-            "end": END,
+            "start": whole("First line to show, counted from 1; by default the first", minimum=1),
+            "end": whole("Last line to show, included; by default the last", minimum=1),
         },
         lambda a: _part(workspace.document(a.get("buffer")), a, "read_buffer"),
         title="Read lines of an open document",

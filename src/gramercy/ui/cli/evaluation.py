@@ -19,6 +19,7 @@ from gramercy.ui.cli.options import (
     save_option,
     timeout_option,
 )
+from gramercy.ui.cli.pictures import pictures_option, show_pictures
 from gramercy.ui.cli.terminal import json_text, show, start, tell, visible
 from gramercy.ui.cli.transcript import Transcript, other_language
 from gramercy.workbench.site import usable_project
@@ -39,6 +40,7 @@ LARGEST_CODE = 16 * 1024 * 1024
 @place_options
 @environment_options
 @timeout_option
+@pictures_option
 @click.option("--package", help="Package (Lisp) or module (Python) to evaluate in.")
 @click.option("--preview", is_flag=True, help="Only show what would happen.")
 @restore_option
@@ -83,6 +85,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
             click.echo(json_text(msgspec.to_builtins(reply)))
         elif preview:
             show(preview_text(reply))
+            show_pictures(reply.displays)
         if hint := other_language(text, image.language, reply):
             tell(hint)
         if debug and not reply.ok:

@@ -18,6 +18,7 @@ from gramercy.ui.cli.options import (
     restore_option,
     timeout_option,
 )
+from gramercy.ui.cli.pictures import pictures_option
 from gramercy.ui.cli.session import at_terminal, from_pipe
 from gramercy.ui.cli.terminal import start, tell
 from gramercy.workbench.site import usable_project
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @place_options
 @environment_options
 @timeout_option
+@pictures_option
 @restore_option
 def repl(  # noqa: PLR0913 - one parameter per option
     language: str | None,

@@ -13,6 +13,7 @@ import click
 
 from gramercy.toolsets.rendering import MOST_OUTPUT, MOST_PRINTED, STREAMS, hint, sections_of, value_text
 from gramercy.ui.cli.forms import LispForm
+from gramercy.ui.cli.pictures import show_displays
 from gramercy.ui.cli.terminal import show, tell
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Transcript:
         for value in values:
             show(self._mark, ends_line=False, dim=True)
             show(value, bold=True)
+        if reply.displays:
+            show_displays(reply)
         for note in reply.notes:
             tell(note)
 

@@ -1,0 +1,276 @@
+"""List the files of a project with their sizes, as deep as fits into an answer, and choose files by globs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gramercy.errors import WorkspaceError
+from gramercy.tools.definition import create_tool
+from gramercy.toolsets import storage
+from gramercy.toolsets.factory import text, whole
+from gramercy.toolsets.ignoring import Rules
+from gramercy.toolsets.walking import Folder, Tally, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from gramercy.tools.tool import Tool
+    from gramercy.toolsets.workspace import Workspace
+
+# As of every tool here: clients cut longer answers somewhere in the middle.
+LONGEST_ANSWER = 7_900
+# A person or a model looks through no more than this.
+MOST_LINES = 250
+# Twenty times what 50,000 files take.
+LIST_SECONDS = 10.0
+# Braces multiply: {a,b}{c,d} are four patterns.
+MOST_GLOBS = 100
+KILOBYTE = 1_000
+GLOB = text("Only files that fit, as src/**/*.{c,h}; !*.txt leaves out")
+
+
+def list_files(workspace: Workspace) -> Tool:
+    """Make the tool."""
+    properties = {
+        "path": text("Directory to list; by default the project"),
+        "glob": GLOB,
+        "depth": whole("Levels of directories to show; deeper ones are counted", minimum=1),
+    }
+    return create_tool(
+        "list_files",
+        "List the files of the project with their sizes; of too many the directories with counts. Use it to "
+        "get to know a project. What git ignores is left out unless path is in it.",
+        {"type": "object", "properties": properties, "required": [], "additionalProperties": False},
+        lambda a: _list(Selection(workspace, a.get("path"), a.get("glob")), a.get("depth")),
+        title="List files",
+        categories=["filesystem"],
+        open_world=False,
+    )
+
+
+class Selection:
+    """The files below a directory, or the one file, that fit a glob."""
+
+    def __init__(self, workspace: Workspace, path: str | None, glob: str | None) -> None:
+        real = workspace.resolve(path) if path else workspace.root
+        self.root = workspace.root
+        self.parts = real.relative_to(self.root).parts
+        self.glob = glob
+        self._rules = Rules(os.fsencode("\n".join(_globs(glob)))) if glob else None
+        self._is_negated = bool(glob) and glob.startswith("!")  # type: ignore[union-attr]  # not with None
+        self._only = None
+        if not real.is_dir():
+            # Whether it exists is told as read_file does.
+            workspace.state(path or ".")
+            if not real.is_file():
+                workspace.data(path or ".")
+            *folders, self._only = self.parts
+            self.parts = tuple(folders)
+
+    @property
+    def path(self) -> str:
+        """The directory, or the file, from the root of the project."""
+        return "/".join([*self.parts, *([self._only] if self._only else [])])
+
+    def folders(self, tally: Tally) -> Generator[Folder]:
+        """Give the directories; of one file its own."""
+        if self._only is None:
+            yield from walk(self.root, self.parts, tally)
+        else:
+            with storage.directory(self.root, self.parts) as descriptor:
+                yield Folder(descriptor, "".join(f"{part}/" for part in self.parts), [self._only])
+
+    def files(self, tally: Tally) -> Iterator[tuple[Folder, str]]:
+        """Give the files that fit, each with its open directory."""
+        for folder in self.folders(tally):
+            for name in self.fitting(folder):
+                yield folder, name
+
+    def fitting(self, folder: Folder) -> Sequence[str]:
+        """Return the files of a directory that fit the glob, from the root or from where the list begins."""
+        rules = self._rules
+        if rules is None:
+            return folder.files
+        start = sum(len(part) + 1 for part in self.parts)
+        path, near = folder.path, folder.path[start:]
+
+        def fits(name: str) -> bool:
+            found = rules.ignores(name, path, is_folder=False)
+            if found is None and start:
+                found = rules.ignores(name, near, is_folder=False)
+            return bool(found) is not self._is_negated
+
+        return [name for name in folder.files if fits(name)]
+
+
+def _globs(glob: str) -> list[str]:
+    """Return a glob as patterns of git: without braces, and with what is in a directory that it names."""
+    patterns = []
+    for pattern in _unbraced(glob.removeprefix("!").removeprefix("./")):
+        plain = pattern.rstrip("/")
+        if plain.startswith(("#", "!")):
+            plain = f"\\{plain}"
+        last = plain.rpartition("/")[2]
+        patterns += [plain] if pattern == plain else []
+        if plain and not set("*?[\\").intersection(last):
+            patterns.append(f"/{plain.removeprefix('/')}/**")
+    return patterns
+
+
+def _unbraced(glob: str) -> list[str]:
+    found, done = [glob], []
+    while found:
+        each = found.pop()
+        head, brace, tail = each.partition("{")
+        inside, end, rest = tail.partition("}")
+        if not brace or not end:
+            done.append(each)
+            continue
+        found += [f"{head}{choice}{rest}" for choice in reversed(inside.split(","))]
+        if len(found) + len(done) > MOST_GLOBS:
+            raise WorkspaceError(f"the glob stands for more than {MOST_GLOBS} patterns: make it simpler")
+    return done
+
+
+def shown_name(path: str) -> str:
+    """Return a path as one line that hides nothing."""
+    if path.isprintable():
+        return path
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in path)
+
+
+@dataclass(slots=True)
+class _Node:
+    """A directory of the list: what is in it, and how much is below it."""
+
+    path: str
+    files: list[tuple[str, str]] = field(default_factory=list)
+    below: list[_Node] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+
+
+def _list(selection: Selection, depth: int | None) -> str:
+    tally = Tally()
+    top, directories, is_cut = _tree(selection, tally)
+    notes = []
+    if tally.ignored:
+        notes.append(f"git ignores {_counted(tally.ignored, 'more entry')}")
+    if tally.unreadable:
+        notes.append(f"{tally.unreadable:,} directories cannot be read")
+    if is_cut:
+        notes.append(f"stopped after {LIST_SECONDS:g} s: there are more")
+    note = f" ({'; '.join(notes)})" if notes else ""
+    where = f" below {selection.path}" if selection.path else ""
+    if not top.count:
+        glob = f" fits {selection.glob}" if selection.glob else " is there"
+        return f"No file{glob}{where}{note}."
+    counts = f"{_counted(top.count, 'file')} in {_counted(directories, 'directory')}"
+    head = f"{counts}{where}, {sized(top.size)}{note}"
+    return "\n".join([head, *_lines(top, depth, LONGEST_ANSWER - len(head) - 200)])
+
+
+def _tree(selection: Selection, tally: Tally) -> tuple[_Node, int, bool]:
+    """Return the directories with what is in them, how many have files, and whether time was too short."""
+    until = monotonic() + LIST_SECONDS
+    nodes: dict[str, _Node] = {}
+    top = None
+    directories = 0
+    is_cut = False
+    for folder in selection.folders(tally):
+        node = nodes[folder.path] = _Node(folder.path)
+        if top is None:
+            top = node
+        else:
+            nodes[f"{folder.path[:-1].rpartition('/')[0]}/".removeprefix("/")].below.append(node)
+        _fill(node, folder, selection)
+        directories += bool(node.files)
+        is_cut = monotonic() > until
+        if is_cut:
+            break
+    assert top is not None  # noqa: S101 - a walk gives at least where it begins
+    for node in reversed(nodes.values()):
+        node.below = [below for below in node.below if below.count]
+        node.count += sum(below.count for below in node.below)
+        node.size += sum(below.size for below in node.below)
+    return top, directories, is_cut
+
+
+def _fill(node: _Node, folder: Folder, selection: Selection) -> None:
+    for name in selection.fitting(folder):
+        try:
+            size = os.stat(name, dir_fd=folder.descriptor, follow_symlinks=False).st_size
+        except OSError:
+            continue
+        node.size += size
+        node.files.append((name, sized(size)))
+    if selection.glob is None:
+        for name in folder.links:
+            node.files.append((f"{name} -> {_target(folder, name)}", "symlink"))
+        node.files.sort()
+    node.count = len(node.files)
+
+
+def _target(folder: Folder, name: str) -> str:
+    try:
+        return os.readlink(name, dir_fd=folder.descriptor)
+    except OSError:
+        return "?"
+
+
+def _lines(top: _Node, depth: int | None, room: int) -> list[str]:
+    """Write the list as deep as fits; at least the first level, of which some may be counted."""
+    best: list[str] | None = None
+    deepest, level = depth or 1_000, 1
+    while level <= deepest:
+        lines = list(_level(top, level))
+        if len(lines) > MOST_LINES or sum(map(len, lines)) + len(lines) > room:
+            break
+        if lines == best:
+            return lines
+        best, level = lines, level + 1
+    if best is not None:
+        if level <= deepest:
+            best.append("Directories with counts have more: give one as path, or a glob.")
+        return best
+    lines = sorted(_level(top, 1), key=lambda line: "/  " not in line)
+    return _cut(lines, room)
+
+
+def _cut(lines: list[str], room: int) -> list[str]:
+    shown = []
+    for line in lines[:MOST_LINES]:
+        room -= len(line) + 1
+        if room < 0:
+            break
+        shown.append(line)
+    return [*shown, f"… {len(lines) - len(shown):,} more here: give a glob, or a path below."]
+
+
+def _level(node: _Node, levels: int) -> Iterator[str]:
+    """Give the lines of a directory, those below it as deep as asked for."""
+    for name, size in node.files:
+        yield f"{shown_name(node.path + name)}  {size}"
+    for below in node.below:
+        if levels > 1:
+            yield from _level(below, levels - 1)
+        else:
+            yield f"{shown_name(below.path)}  {_counted(below.count, 'file')}, {sized(below.size)}"
+
+
+def sized(count: int) -> str:
+    """Write a number of bytes in short."""
+    amount, unit = float(count), "B"
+    for larger in ("KB", "MB", "GB"):
+        if amount < KILOBYTE:
+            break
+        amount, unit = amount / KILOBYTE, larger
+    return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def _counted(count: int, word: str) -> str:
+    many = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    return f"{count:,} {word if count == 1 else many}"

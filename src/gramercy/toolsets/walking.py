@@ -1,0 +1,173 @@
+"""Walk through the files of a project, without those that git leaves out, step by step through descriptors.
+
+No symlink is followed and nothing outside of the project is looked at, whatever evaluated code does to the
+directories meanwhile. Rules are those of every .gitignore on the way and of .git/info/exclude.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from gramercy.errors import WorkspaceError
+from gramercy.toolsets import storage
+from gramercy.toolsets.ignoring import Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+# Each level keeps a descriptor open, of which a process has 1,024 on many systems.
+DEEPEST = 200
+# Larger than any file that a person wrote by hand.
+LARGEST_RULES = 1 << 20
+RULES = ".gitignore"
+GIT = ".git"
+EXCLUDED = (GIT, "info")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Chain(NamedTuple):
+    """The rules that hold in a directory: those of the nearest file first, each with where it begins."""
+
+    rules: Rules
+    start: int
+    farther: Chain | None = None
+
+
+@dataclass(slots=True)
+class Folder:
+    """One directory, open while it is looked at. Names are sorted; `path` ends with a slash or is empty."""
+
+    descriptor: int
+    path: str
+    files: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a walk has come past: files and directories that git leaves out, directories it cannot read."""
+
+    ignored: int = 0
+    unreadable: int = 0
+
+
+@dataclass(slots=True)
+class _Level:
+    """A directory on the way, with those below that are still to come, the next one last."""
+
+    folder: Folder
+    chain: Chain | None
+    heeds_rules: bool
+    coming: list[str]
+
+
+def walk(root: Path, parts: Sequence[str], tally: Tally) -> Iterator[Folder]:
+    """Give every directory from one on: its files, then what is below it, in the order of the names.
+
+    Who begins in a directory that is left out wants to see it: no rules are heeded there.
+    """
+    chain, is_out = _rules_above(root, parts)
+    path = "".join(f"{part}/" for part in parts)
+    levels: list[_Level] = []
+    try:
+        with storage.directory(root, parts) as start:
+            levels.append(_look(os.dup(start), path, chain, tally, heeds_rules=not is_out))
+        yield levels[0].folder
+        while levels:
+            level = levels[-1]
+            if not level.coming:
+                os.close(levels.pop().folder.descriptor)
+                continue
+            name = level.coming.pop()
+            below = _below(level, name, tally) if len(levels) < DEEPEST else None
+            if below is None:
+                tally.unreadable += 1
+                continue
+            levels.append(below)
+            yield below.folder
+    finally:
+        for level in levels:
+            os.close(level.folder.descriptor)
+
+
+def _below(level: _Level, name: str, tally: Tally) -> _Level | None:
+    """Open a directory; None when it cannot be read, or is a symlink by now."""
+    try:
+        descriptor = os.open(name, _FOLDER, dir_fd=level.folder.descriptor)
+    except OSError:
+        return None
+    try:
+        path = f"{level.folder.path}{name}/"
+        return _look(descriptor, path, level.chain, tally, heeds_rules=level.heeds_rules)
+    except OSError:
+        os.close(descriptor)
+        return None
+
+
+def _look(descriptor: int, path: str, chain: Chain | None, tally: Tally, *, heeds_rules: bool) -> _Level:
+    """List a directory without what is left out."""
+    folder = Folder(descriptor, path)
+    with os.scandir(descriptor) as found:
+        entries = list(found)
+    if heeds_rules and any(entry.name == RULES for entry in entries):
+        chain = _with_rules(descriptor, RULES, len(path), chain)
+    rules = list(_links(chain, path))
+    for entry in entries:
+        name, is_folder = entry.name, entry.is_dir(follow_symlinks=False)
+        if name[0] == "." and name.casefold() == GIT:
+            continue
+        if rules and _leaves_out(rules, name, is_folder):
+            tally.ignored += 1
+        elif is_folder:
+            folder.folders.append(name)
+        elif entry.is_file(follow_symlinks=False):
+            folder.files.append(name)
+        elif entry.is_symlink():
+            folder.links.append(name)
+    for names in (folder.files, folder.folders, folder.links):
+        names.sort()
+    return _Level(folder, chain, heeds_rules, folder.folders[::-1])
+
+
+def _links(chain: Chain | None, path: str) -> Iterator[tuple[Rules, str]]:
+    """Give the rules that hold in a directory, the nearest first, with its path from where they are."""
+    while chain is not None:
+        yield chain.rules, path[chain.start :]
+        chain = chain.farther
+
+
+def _leaves_out(rules: list[tuple[Rules, str]], name: str, is_folder: bool) -> bool:  # noqa: FBT001 - called often
+    """Tell whether something in a directory is left out: the nearest file with a rule that fits decides."""
+    for each, place in rules:
+        verdict = each.ignores(name, place, is_folder=is_folder)
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def _rules_above(root: Path, parts: Sequence[str]) -> tuple[Chain | None, bool]:
+    """Return the rules that hold in a directory before its own, and whether they leave it out itself."""
+    chain = None
+    with contextlib.suppress(OSError), storage.directory(root, EXCLUDED) as folder:
+        chain = _with_rules(folder, "exclude", 0, None)
+    path = ""
+    for depth, part in enumerate(parts):
+        with storage.directory(root, parts[:depth]) as folder:
+            chain = _with_rules(folder, RULES, len(path), chain)
+        if _leaves_out(list(_links(chain, path)), part, True):  # noqa: FBT003 - as above
+            return None, True
+        path += f"{part}/"
+    return chain, False
+
+
+def _with_rules(folder: int, name: str, start: int, chain: Chain | None) -> Chain | None:
+    """Put the rules of a file before those that hold already; one that cannot be read has none."""
+    with contextlib.suppress(OSError, WorkspaceError):
+        rules = Rules(storage.read(folder, name, LARGEST_RULES).data)
+        return Chain(rules, start, chain) if rules else chain
+    return chain
