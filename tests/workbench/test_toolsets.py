@@ -20,6 +20,7 @@ MOST_TOOLS, MOST_TOKENS = 26, 4_500
 CHARACTERS_IN_A_TOKEN = 4
 EVALUATING = {"evaluate-lisp", "evaluate-python", "eval_form", "compile_form", "load-system", "run_tests"}
 EVALUATING |= {"eval_in_frame", "invoke_restart"}
+EVALUATING |= {"profile_form"}
 EVALUATING |= {"load_file"}
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 READS = (True, False, True, False)
@@ -143,6 +144,7 @@ CONFINED = {
     "edit_file": (False, True, False, False),
     "edit_definition": (False, True, False, False),
     "load_file": (False, True, False, False),
+    "profile_form": (False, True, False, False),
     "open_image": (False, False, False, False),
     "close_image": (False, True, True, False),
 }

@@ -131,7 +131,7 @@ class Reply(msgspec.Struct, frozen=True):
     language. `lengths` has, for each value of the last form that was cut, how many characters it has as a
     whole (0 where that is not known), and None for each that is whole; a value that was cut has its number in
     `objects`, and the question `print_value` reads on in it. `displays` are the pictures and tables that it
-    shows. Images leave out what is empty.
+    shows. `profile` is what was measured, where that was asked for. Images leave out what is empty.
     """
 
     ok: bool
@@ -149,6 +149,7 @@ class Reply(msgspec.Struct, frozen=True):
     lengths: list[int | None] = []
     effects: list[Effect] = []
     displays: list[Display] = []
+    profile: dict[str, Any] = {}
     unkept: str | None = None
     lost: int = 0
     unchanged: bool = False
@@ -230,6 +231,8 @@ class MomentInfo(msgspec.Struct, frozen=True):
     private_bytes: int | None = None
 
 
+# What a profile measures: where the time goes, how often what is called, or what is allocated where.
+Measure = Literal["time", "calls", "allocation"]
 # What can be asked of a moment; `locals` takes the number of a frame.
 MomentQuestion = Literal["frames", "locals", "restarts"]
 
@@ -294,6 +297,31 @@ class Image(Protocol):
         watch: Watcher | None = None,
     ) -> Reply:
         """Compile without holding up the event loop."""
+
+    def profile(
+        self,
+        code: str,
+        *,
+        measure: Measure = "time",
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Evaluate and measure; `profile` of the reply tells what the code took, and where.
+
+        A language that cannot measure something answers with an error that says what it can.
+        """
+
+    async def aprofile(
+        self,
+        code: str,
+        *,
+        measure: Measure = "time",
+        package: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Measure without holding up the event loop."""
 
     def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Evaluate in a throw-away copy that can touch nothing, and tell what would happen."""

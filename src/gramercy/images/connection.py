@@ -293,7 +293,7 @@ class Evaluation(msgspec.Struct, eq=False):
     """A request that runs the user's code: evaluate, compile, load a system, undo definitions.
 
     `seconds` is its timeout; `tag` names the checkpoint that the process makes of itself after the reply,
-    `keep` the copy that it leaves behind where it fails.
+    `keep` the copy that it leaves behind where it fails. `measure` is what a profile measures.
     """
 
     op: str
@@ -303,6 +303,7 @@ class Evaluation(msgspec.Struct, eq=False):
     watch: Watcher | None = None
     tag: str | None = None
     keep: str | None = None
+    measure: str | None = None
     wait: Wait | None = None
     is_cancelled: bool = False
     started: float = msgspec.field(default_factory=perf_counter)
@@ -316,6 +317,8 @@ class Evaluation(msgspec.Struct, eq=False):
             fields["keep_moment"] = self.keep
         if self.package is not None:
             fields["package"] = self.package
+        if self.measure is not None:
+            fields["measure"] = self.measure
         return fields
 
     def elapsed_ms(self) -> float:
@@ -325,7 +328,9 @@ class Evaluation(msgspec.Struct, eq=False):
     def as_step(self, reply: Reply, *, look: bool = False) -> Step:
         """Return the record from which it can be run again."""
         interrupted = reply.error is not None and reply.error.interrupted
-        return Step(self.op, self.code, self.package, reply.ok, interrupted, digest(reply), look)
+        # What was measured once is only evaluated when it is run again.
+        op = "eval" if self.op == "profile" else self.op
+        return Step(op, self.code, self.package, reply.ok, interrupted, digest(reply), look)
 
     def cancel(self) -> None:
         """Interrupt it, or keep it from being sent."""

@@ -26,7 +26,7 @@ from gramercy.images.states import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from gramercy.images.base import MomentInfo, MomentQuestion, UndoWay, Watcher
+    from gramercy.images.base import Measure, MomentInfo, MomentQuestion, UndoWay, Watcher
     from gramercy.images.checkpoints import Step
     from gramercy.images.installing import Installation
     from gramercy.images.lifecycle import Thrift
@@ -140,6 +140,32 @@ class LiveImage:
         return await self._runner.arun(
             Evaluation("load_system", system, self._loading_seconds(timeout), None, watch)
         )
+
+    def profile(
+        self,
+        code: str,
+        *,
+        measure: Measure = "time",
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Evaluate and measure."""
+        evaluation = Evaluation("profile", code, self._seconds(timeout), package, watch, measure=measure)
+        return self._runner.run(evaluation)
+
+    async def aprofile(
+        self,
+        code: str,
+        *,
+        measure: Measure = "time",
+        package: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - enforced where the work is
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Measure without holding up the event loop."""
+        evaluation = Evaluation("profile", code, self._seconds(timeout), package, watch, measure=measure)
+        return await self._runner.arun(evaluation)
 
     def history(self) -> list[HistoryEntry]:
         """Return the latest evaluations, oldest first."""

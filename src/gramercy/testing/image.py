@@ -24,7 +24,7 @@ from gramercy.testing.namespace import copy_namespace, evaluated, fresh_namespac
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from gramercy.images.base import MomentInfo, MomentQuestion, UndoWay, Watcher
+    from gramercy.images.base import Measure, MomentInfo, MomentQuestion, UndoWay, Watcher
     from gramercy.images.installing import Installation
     from gramercy.images.suites import SuiteRun, WantedTests
 
@@ -120,6 +120,33 @@ class MemoryImage:
         """Compile on a thread; it cannot be cancelled."""
         del package, timeout, watch
         return await asyncio.to_thread(self._run, _Step("compile", code))
+
+    def profile(
+        self,
+        code: str,
+        *,
+        measure: Measure = "time",
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Evaluate and tell how long it took; what it did in that time is not looked at."""
+        reply = self.evaluate(code, package=package, timeout=timeout, watch=watch)
+        facts = {"measure": measure, "microseconds": int(reply.elapsed_ms * 1000), **reply.profile}
+        return msgspec.structs.replace(reply, profile=facts)
+
+    async def aprofile(
+        self,
+        code: str,
+        *,
+        measure: Measure = "time",
+        package: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - as in the interface
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Measure on a thread; it cannot be cancelled."""
+        del package, timeout, watch
+        return await asyncio.to_thread(self.profile, code, measure=measure)
 
     def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
         """Import a module into this process; the module itself stays loaded after an undo."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         CheckpointInfo,
         HistoryEntry,
         Image,
+        Measure,
         MomentInfo,
         MomentQuestion,
         Reply,
@@ -104,6 +105,30 @@ class DeferredImage:
     ) -> Coroutine[Any, Any, Reply]:
         """Compile without holding up the event loop."""
         return self._image().acompile(code, package=package, timeout=timeout, watch=watch)
+
+    def profile(
+        self,
+        code: str,
+        *,
+        measure: Measure = "time",
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Reply:
+        """Evaluate and measure."""
+        return self._image().profile(code, measure=measure, package=package, timeout=timeout, watch=watch)
+
+    def aprofile(
+        self,
+        code: str,
+        *,
+        measure: Measure = "time",
+        package: str | None = None,
+        timeout: float | None = None,
+        watch: Watcher | None = None,
+    ) -> Coroutine[Any, Any, Reply]:
+        """Measure without holding up the event loop."""
+        return self._image().aprofile(code, measure=measure, package=package, timeout=timeout, watch=watch)
 
     def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Evaluate in a throw-away copy."""

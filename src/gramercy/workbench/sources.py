@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import linecache
 import sys
 import traceback
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,7 @@ from gramercy.tools.registry import Registry, default_registry
 from gramercy.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from types import ModuleType
 
     from gramercy.execution.policy import Policy
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 # An image that ends a call by itself can tell more about it than a guard that gives up waiting.
 GRACE_SECONDS = 5.0
 KEYS = ("rules", "max_safety_level")
+_OURS = str(Path(__file__).parents[1])
+_LIBRARY = str(Path(contextlib.__file__).parent)
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -123,7 +127,7 @@ def load_tools(*sources: str) -> Registry:
         try:
             registry.register_all(dict.fromkeys(found))
         except InvalidToolError as error:
-            raise SourceError(f"{source}: {error}") from None
+            raise SourceError(f"{source}: {error}{_where_defined(found)}") from None
     return registry
 
 
@@ -140,13 +144,14 @@ def _run(source: str) -> ModuleType:
             raise SourceError(
                 f"there is no module {source!r}: give a path to a .py file or an importable name"
             ) from None
-        raise SourceError(f"{source} needs a module that is not installed: {error.name}") from None
+        told = f"{source} needs a module that is not installed: {error.name}"
+        raise SourceError(f"{told}{place_of(error, source)}") from None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - a user's file may raise anything, SystemExit too
-        raise SourceError(
-            f"{source} cannot be loaded: {_where(error)}{type(error).__name__}: {error}"
-        ) from None
+        said = error.msg if isinstance(error, SyntaxError) else error
+        told = f"{source} cannot be loaded: {type(error).__name__}: {said}"
+        raise SourceError(f"{told}{place_of(error, source)}") from None
 
 
 def _run_file(path: Path) -> ModuleType:
@@ -171,12 +176,41 @@ def _run_file(path: Path) -> ModuleType:
     return module
 
 
-def _where(error: BaseException) -> str:
-    """Name the line of the user's own file that failed."""
+def place_of(error: BaseException, source: str = "") -> str:
+    """Show the line of the user that failed, with a caret: nothing of ours, and no library's."""
     if isinstance(error, SyntaxError):
-        return f"line {error.lineno}: "
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"line {frames[-1].lineno} of {Path(frames[-1].filename).name}: " if frames else ""
+        # The file that cannot be read may be another one, which the source imports.
+        return _shown_line(error.filename or source, error.lineno, error.text or "", error.offset)
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_of_others(each.filename)]
+    if not frames:
+        return ""
+    last = frames[-1]
+    line = linecache.getline(last.filename, last.lineno or 0)
+    return _shown_line(last.filename, last.lineno, line, None if last.colno is None else last.colno + 1)
+
+
+def _is_of_others(file: str) -> bool:
+    """Tell whether a frame is of this package, of the import machinery, or of an installed library."""
+    return file.startswith(("<", _OURS, _LIBRARY)) or "/site-packages/" in file or "/dist-packages/" in file
+
+
+def _shown_line(file: str, number: int | None, line: str, column: int | None) -> str:
+    place = Path(file)
+    name = place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place
+    shown, text = f"\n  {name}:{number}", line.strip()
+    if not text:
+        return shown
+    before = (column or 0) - 1 - (len(line) - len(line.lstrip()))
+    caret = f"\n    {' ' * before}^" if 0 <= before <= len(text) else ""
+    return f"{shown}\n    {text}{caret}"
+
+
+def _where_defined(tools: Sequence[Tool]) -> str:
+    """Show where the tools were defined that have one name."""
+    counts = Counter(tool.name for tool in dict.fromkeys(tools))
+    places = [tool.function for tool in dict.fromkeys(tools) if counts[tool.name] > 1]
+    codes = [getattr(function, "__code__", None) for function in places]
+    return "".join(_shown_line(code.co_filename, code.co_firstlineno, "", None) for code in codes if code)
 
 
 def _tools_in(module: ModuleType) -> Iterator[Tool]:

@@ -21,6 +21,8 @@
 (require :sb-bsd-sockets)
 (require :sb-introspect)
 (require :sb-cltl2)
+;; For profiles; not every installation has it.
+(ignore-errors (require :sb-sprof))
 
 ;; Read in a package that is deleted again: what users find in theirs should be their own.
 (defpackage #:gramercy.image.build (:use #:common-lisp))
@@ -29,8 +31,9 @@
 (let ((here *load-truename*)
       (files '("package" "json" "frames" "requests" "streams" "printing" "places" "conditions" "definitions"
                "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "evaluation" "symbols"
-               "owners" "origins" "classes" "arglists" "describing" "sourcing" "methods" "manuals"
+               "owners" "origins" "classes" "arglists" "describing" "sourcing" "methods" "manuals" "inventory"
                "snapshot" "references" "searching"
+               "profiling"
                "displays" "reply" "listing" "inspection" "undo" "systems" "frameworks" "testing"
                "moments" "server")))
   ;; One unit, so that a function may be used before the file that defines it.

@@ -124,6 +124,7 @@ WITH-CHANGES it is over; else what it has defined is told by the evaluation that
     (put-objects (evaluation-last-values evaluation) (evaluation-cuts evaluation))
     (put-displays (evaluation-displays evaluation))
     (put-notes (evaluation-notes evaluation))
+    (when *profile* (put-more-members (list "profile" (profile-members *profile*))))
     (put-effects)
     (put-truncated evaluation (length changes))
     (when (evaluation-unchanged-p evaluation) (put-ascii ",\"unchanged\":true"))

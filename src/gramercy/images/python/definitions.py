@@ -234,9 +234,14 @@ def is_users(module: object) -> bool:
     space = module_space(module)
     file = space.get("__file__")
     if type(file) is str:
-        installed = "/site-packages/" in file or "/dist-packages/" in file
-        return not installed and not file.startswith((sys.base_prefix + "/lib", sys.prefix + "/lib"))
+        return not is_installed(file)
     return _is_made_by_hand(module)
+
+
+def is_installed(file: str) -> bool:
+    """Say whether a file belongs to Python or to a package that was installed."""
+    is_package = "/site-packages/" in file or "/dist-packages/" in file
+    return is_package or file.startswith((sys.base_prefix + "/lib", sys.prefix + "/lib"))
 
 
 def _is_made_by_hand(module: object) -> bool:

@@ -9,7 +9,7 @@ import dis
 import io
 from collections.abc import Iterator
 from types import CodeType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .anatomy import MISSING, class_space, is_class, is_module, raw_space
 from .diagnostics import CollectedWarnings, Sources, failure
@@ -22,6 +22,9 @@ from .printing import is_trivial, shorten
 from .protocol import Request, RequestError, flag, text
 from .session import Reply, Session
 from .systems import hint_at_outside
+
+if TYPE_CHECKING:
+    from .profiling import Probe
 
 _LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"))
 _STORES = frozenset(("STORE_NAME", "STORE_GLOBAL", "DELETE_NAME", "DELETE_GLOBAL"))
@@ -41,8 +44,8 @@ _NOTHING = (
 )
 
 
-def evaluate(session: Session, request: Reply) -> Reply:
-    """Evaluate code form by form and return every form's values."""
+def evaluate(session: Session, request: Reply, probe: "Probe | None" = None) -> Reply:
+    """Evaluate code form by form and return every form's values; a probe measures it."""
     code, before = text(request, "code"), session.current
     module = enter(session, request)
     space = raw_space(module)
@@ -50,10 +53,14 @@ def evaluate(session: Session, request: Reply) -> Reply:
     def work(run: Run) -> None:
         released = _release(session, code)
         try:
-            run_and_show(session, code, space, run, request)
+            if probe is None:
+                run_and_show(session, code, space, run, request)
+            else:
+                # To show a picture takes its time too, which is not the code's.
+                probe.around(lambda: session.evaluator.run(code, session.current, space, run))
         finally:
             # The finalizer of what was released may have run, and another module stays the current one.
-            run.pure = run.pure and not released and session.current == before
+            run.pure = run.pure and not released and session.current == before and probe is None
             run.reads = not run.pure and only_reads(code)
 
     reply, run = session.perform(work, module, request)

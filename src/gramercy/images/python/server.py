@@ -15,6 +15,7 @@ from . import (
     classes,
     frame_code,
     introspection,
+    inventory,
     listings,
     manuals,
     members,
@@ -22,6 +23,7 @@ from . import (
     objects,
     operations,
     places,
+    profiling,
     references,
     sourcing,
     systems,
@@ -53,6 +55,7 @@ _ROLES = ("live", "checkpoint", "preview")
 _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "eval": operations.evaluate,
     "compile": operations.compile_code,
+    "profile": profiling.profile,
     "load_system": systems.load_system,
     "undo_definitions": operations.undo_definitions,
     "describe": introspection.describe,
@@ -71,13 +74,14 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "find_definition": sourcing.find_definition,
     "find_methods": members.find_methods,
     "look_up_documentation": manuals.look_up_documentation,
+    "describe_system": inventory.describe_system,
     "frames": moments.tell_frames,
     "locals": moments.tell_locals,
     "eval_in_frame": frame_code.evaluate_in_frame,
     "restarts": moments.tell_restarts,
     "invoke": moments.refuse_restart,
 }
-_RUNNING = ("eval", "compile", "load_system", "undo_definitions")
+_RUNNING = ("eval", "compile", "profile", "load_system", "undo_definitions")
 _UNSUPPORTED = "A Python process cannot be saved to a file; evaluate its definitions again in a new one."
 _signal, _timer = signal.signal, signal.setitimer
 _mask, _EVERY = signal.pthread_sigmask, signal.valid_signals()

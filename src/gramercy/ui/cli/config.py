@@ -121,6 +121,7 @@ def _named(source: Source, key: str) -> str:
 def _value(key: str, found: Configuration) -> Any:
     """Return what holds, as a file would say it."""
     holds = {"timeout": found.timeout, "publish": found.environment.publish}
+    holds |= {"debug_quality": found.environment.debug}
     holds |= {"network": found.environment.network.value, "files": found.environment.files.value}
     return _plain(holds.get(key, getattr(found.settings, key)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,8 +17,8 @@ from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.main import DENIED, FAILED
 from gramercy.ui.cli.options import LEVELS, json_option, origin_options, policy_option
-from gramercy.ui.cli.terminal import json_text, summary_line, visible
-from gramercy.workbench.sources import assembled, load_policy
+from gramercy.ui.cli.terminal import json_text, summary_line, tell, visible
+from gramercy.workbench.sources import assembled, load_policy, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,9 +129,21 @@ def call_tool(  # noqa: PLR0913 - one parameter per option
     with assembled(origin, timeout=seconds) as registry:
         tool = registry.resolve(name)
         limits: dict[str, Any] = {"max_safety_level": max_safety, "deadline": origin.patience(seconds)}
-        executor = Executor(registry, handler, policy=load_policy(policy) if policy else None, **limits)
+        policies = load_policy(policy) if policy else None
+        places: list[str] = []
+        executor = Executor(registry, handler, [partial(_note_place, places)], policy=policies, **limits)
         result = executor.execute(ToolCall("cli", tool.name, _read_arguments(tool, arguments)))
-    return _report(result, as_json=as_json)
+    code = _report(result, as_json=as_json)
+    if not as_json and code == FAILED and places:
+        tell("".join(places).removeprefix("\n"))
+    return code
+
+
+def _note_place(places: list[str], phase: str, *_: Any) -> None:
+    """Note where in the user's file a tool failed; hooks are called while the exception is handled."""
+    error = sys.exc_info()[1]
+    if phase == "error" and error is not None:
+        places.append(place_of(error))
 
 
 def _read_arguments(tool: Tool, words: Sequence[str]) -> Any:

@@ -1,0 +1,216 @@
+"""One tool that measures an evaluation: how long it takes, what it allocates, and which code does so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gramercy.tools.content import ToolOutput
+from gramercy.toolsets.factory import PACKAGE, Running, text
+from gramercy.toolsets.rendering import ROOM, evaluation_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gramercy.images.base import Reply
+    from gramercy.tools.tool import Tool
+    from gramercy.toolsets.factory import Workshop
+    from gramercy.toolsets.workspace import Workspace
+
+MEASURES = ("time", "calls", "allocation")
+# Rows of each list: what comes after them is a small part of the whole.
+MOST_ROWS = 12
+# A row is left out when it has less than this part of the whole.
+LEAST_SHARE = 0.005
+# With fewer samples the shares are chance.
+FEW_SAMPLES = 20
+# The measurements; the rest of the answer is what the evaluation printed and returned.
+MOST_FACTS = 5_000
+# Microseconds: an evaluation that fails before that was not really begun.
+LEAST_TIME = 1_000
+# Microseconds of waiting that a person notices.
+NOTICED = 50_000
+# Of one line of source.
+LONGEST_SOURCE = 100
+
+
+def profiling_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
+    """Make the tool."""
+    del workspace
+    running = Running(
+        lambda image, a: image.profile(a["form"], **_options(a)),
+        lambda image, a, watch: image.aprofile(a["form"], **_options(a), watch=watch),
+        lambda reply, _: profiled(reply, can_read_on=workshop.has("read_output")),
+    )
+    tool = running.make(
+        workshop,
+        "profile_form",
+        workshop.told(
+            "Evaluate code and measure it: time, garbage collection, memory, and which of your lines and "
+            "functions take it, with places. Use it before you make something faster. The code runs once, "
+            "and its state is kept.",
+            ("undo_last", "undo_last takes it back."),
+        ),
+        {
+            "form": text("The code, long enough to measure: repeat a short call in a loop", minLength=1),
+            "measure": text(
+                "time samples the processor; calls counts them exactly, with waiting (Python, slower); "
+                "allocation finds what takes memory (slower)",
+                enum=list(MEASURES),
+                default="time",
+            ),
+            "package": PACKAGE,
+        },
+        required=["form"],
+        level="cautious",
+        categories=["execution"],
+        title="Profile code",
+    )
+    return [tool]
+
+
+def _options(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "measure": arguments.get("measure", "time"),
+        "package": arguments.get("package"),
+        "timeout": arguments.get("timeout"),
+    }
+
+
+def profiled(reply: Reply, *, can_read_on: bool) -> ToolOutput | str:
+    """Return what was measured and what the evaluation gave; an error comes first."""
+    facts = profile_text(reply.profile)
+    rest = evaluation_text(reply, can_read_on=can_read_on, room=ROOM - len(facts) - 20)
+    if reply.error is not None or not reply.ok:
+        is_measured = facts and reply.profile.get("microseconds", 0) >= LEAST_TIME
+        return ToolOutput(None, error=f"{rest}\n\nUntil then: {facts}" if is_measured else rest)
+    return f"{facts}\n\n{rest}" if rest else facts
+
+
+def profile_text(profile: dict[str, Any]) -> str:
+    """Write what was measured: the whole first, then the user's own code, then all functions."""
+    if not profile:
+        return ""
+    parts = [_whole_line(profile), *_remarks(profile)]
+    measure = profile.get("measure")
+    if measure == "allocation":
+        parts += _allocations(profile)
+    elif measure == "calls":
+        parts += _calls(profile)
+    else:
+        parts += _own_code(profile, "of the time", "count")
+        parts += _functions(profile, "time")
+    shown = "\n".join(parts)
+    return shown if len(shown) <= MOST_FACTS else shown[: MOST_FACTS - 1] + "…"
+
+
+def _whole_line(profile: dict[str, Any]) -> str:
+    """Tell what it took in all."""
+    found = [f"{_seconds(profile.get('microseconds', 0))}"]
+    if "cpu_microseconds" in profile:
+        collected = profile.get("gc_microseconds", 0)
+        inside = [f"processor {_seconds(profile['cpu_microseconds'])}"]
+        if collected:
+            inside.append(f"of it garbage collection {_seconds(collected)}")
+        found.append(f"({', '.join(inside)})")
+    line = " ".join(found)
+    for key, words in (
+        ("allocated_bytes", "{} allocated"),
+        ("peak_bytes", "at most {} more than before at a time"),
+        ("held_bytes", "{} still held"),
+        ("grown_bytes", "the process has grown by {}"),
+    ):
+        if profile.get(key, 0) > 0:
+            line += ", " + words.format(_size(profile[key]))
+    if profile.get("calls"):
+        line += f", {profile['calls']:,} calls"
+    return line + "."
+
+
+def _remarks(profile: dict[str, Any]) -> Iterable[str]:
+    """Say what the figures are worth."""
+    samples, measure = profile.get("samples"), profile.get("measure")
+    idle = profile.get("microseconds", 0) - profile.get("cpu_microseconds", 0)
+    is_idle = idle > NOTICED and idle > profile.get("cpu_microseconds", idle)
+    if profile.get("sampled") is False:
+        yield "There are no samples: this Lisp comes without sb-sprof."
+    elif measure == "time" and samples is not None and samples < FEW_SAMPLES and not is_idle:
+        yield f"Only {samples} samples, too few to tell: measure it in a loop."
+    elif samples:
+        yield f"{samples:,} samples."
+    if is_idle:
+        # Lisp, which tells what it allocates, cannot count calls.
+        can_count = measure != "calls" and "allocated_bytes" not in profile
+        hint = "; measure calls to see which call waits" if can_count else ""
+        yield f"For {_seconds(idle)} it did not run: it waited, or other programs had the processor{hint}."
+
+
+def _own_code(profile: dict[str, Any], what: str, key: str) -> list[str]:
+    """Write the lines (Python) or functions (Lisp) of the user's, with what they call elsewhere."""
+    rows = profile.get("lines", profile.get("mine", []))
+    total = profile.get("samples") or 0
+    shown = [
+        f"  {_share(row[key], total)}  {_where(row)}"
+        for row in rows[:MOST_ROWS]
+        if total and row[key] >= LEAST_SHARE * total
+    ]
+    return [f"Your code, {what}, with what it calls in libraries:", *shown] if shown else []
+
+
+def _functions(profile: dict[str, Any], what: str) -> list[str]:
+    rows, total = profile.get("functions", []), profile.get("samples") or 0
+    shown = [
+        f"  {_share(row['self'], total)} {_share(row['total'], total)}  {_where(row)}"
+        for row in rows
+        if total and max(row["self"], row["total"] if row.get("own") else 0) >= LEAST_SHARE * total
+    ][:MOST_ROWS]
+    return [f"Functions, by their own {what}, and with all they call:", *shown] if shown else []
+
+
+def _calls(profile: dict[str, Any]) -> list[str]:
+    least = LEAST_SHARE * profile.get("microseconds", 0)
+    rows = [row for row in profile.get("functions", []) if row["self"] >= least or row.get("own")]
+    shown = [
+        f"  {row['calls']:>9,}  {_seconds(row['self']):>9}  {_seconds(row['total']):>9}  {_where(row)}"
+        for row in rows[: 2 * MOST_ROWS]
+    ]
+    return ["Calls, own time, time with all they call (waiting counts):", *shown] if shown else []
+
+
+def _allocations(profile: dict[str, Any]) -> list[str]:
+    if "held_lines" not in profile:
+        return [*_own_code(profile, "of what was allocated", "count"), *_functions(profile, "allocation")]
+    found: list[str] = []
+    for key, heading in (
+        ("lines", f"Held when it was {_size(profile.get('seen_bytes', 0))}, by your lines:"),
+        ("held_lines", "Still held, by your lines:"),
+    ):
+        least = LEAST_SHARE * max((row["bytes"] for row in profile[key]), default=0)
+        large = [row for row in profile[key] if row["bytes"] >= least]
+        rows = [f"  {_size(row['bytes']):>9}  {_where(row)}" for row in large[:MOST_ROWS]]
+        found += [heading, *rows] if rows else []
+    return found
+
+
+def _where(row: dict[str, Any]) -> str:
+    place = row.get("place") or (f"{row['file']}:{row['line']}" if row.get("file") else "")
+    name = row.get("name", "")
+    where = f"{name} at {place}" if name and place else name or place
+    source = row.get("source", "")[:LONGEST_SOURCE]
+    return f"{where}: {source}" if source else where
+
+
+def _share(count: int, total: int) -> str:
+    return f"{100 * count / total:5.1f} %" if total else ""
+
+
+def _seconds(microseconds: int) -> str:
+    if microseconds >= 1_000_000:  # noqa: PLR2004 - a second
+        return f"{microseconds / 1_000_000:.2f} s"
+    return f"{microseconds / 1000:.1f} ms" if microseconds >= 1000 else f"{microseconds} µs"  # noqa: PLR2004 - a millisecond
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"
