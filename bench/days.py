@@ -75,7 +75,10 @@ def written(step: Step) -> str:
 
 # ---- Lisp
 
-LISP_MISTAKE = ("(rotate-head-to-tail sequence (- n))", "(rotate-head-to-tial sequence (- n))")
+LISP_MISTAKE = (
+    "(let ((m (mod (1- n) (proper-list-length sequence))))",
+    "(let ((m (mod (1- m) (proper-list-length sequence))))",
+)
 LISP_FILE = "alexandria-1/sequences.lisp"
 LISP_SYSTEM = """
 (defsystem "rotations"
@@ -107,7 +110,7 @@ LISP_NEW = """\
 LISP_TABLE = """\
 (defstruct heights list)
 (defmethod gramercy:table ((heights heights))
-  (values '("bed" "cm") (heights-list heights)))
+  (values (heights-list heights) '("bed" "cm")))
 (make-heights :list '(("rose" 120) ("fern" 80) ("lily" 95)))"""
 
 
@@ -131,21 +134,16 @@ LISP_DAY = [
         "see the failure",
         "evaluate-lisp",
         {"code": "(alexandria:rotate (list 1 2 3) -1)"},
-        "ROTATE-HEAD-TO-TIAL",
+        r"The variable ALEXANDRIA::M is unbound.*USE-VALUE",
         fails=True,
     ),
-    Step("see the failure", "error_frames", {"frame": 1}, r"ROTATE.*sequences\.lisp:\d+"),
-    Step(
-        "try a repair",
-        "invoke_restart",
-        {"restart": "USE-VALUE", "arguments": ["#'alexandria::rotate-head-to-tail"]},
-        r"=> \(2 3 1\)",
-    ),
+    Step("see the failure", "error_frames", {"frame": 0}, r"sequences\.lisp:48.*N = 1"),
+    Step("try a repair", "invoke_restart", {"restart": "USE-VALUE", "arguments": "1"}, r"=> \(2 3 1\)"),
     Step(
         "repair",
         "edit_file",
-        {"path": LISP_FILE, "old": "rotate-head-to-tial", "new": "rotate-head-to-tail"},
-        r"sequences\.lisp",
+        {"path": LISP_FILE, "old": "(mod (1- m)", "new": "(mod (1- n)"},
+        r"sequences\.lisp:48",
     ),
     Step(
         "add a function",
@@ -159,29 +157,34 @@ LISP_DAY = [
         {"code": f'(load "{LISP_FILE}") (alexandria::rotations (list 1 2 3))'},
         r"=> \(\(1 2 3\) \(3 1 2\) \(2 3 1\)\)",
     ),
-    Step("load it", "load_file", {"path": LISP_FILE}, "ROTATIONS"),
+    Step("load it", "load_file", {"path": LISP_FILE}, "rotations"),
     Step("run the tests again", "run_tests", {"what": "rotations"}, r"3 passed"),
     Step(
         "try and take back",
         "evaluate-lisp",
-        {"code": "(defun alexandria:rotate (sequence &optional n) n sequence)"},
+        {"code": "(defun spin (list) (alexandria:rotate list 2))"},
     ),
     Step("try and take back", "undo_last", {}, "back at"),
     Step("show", "evaluate-lisp", {"code": LISP_TABLE}, r"rose"),
-    Step("save", "save_state", {"path": "day.core"}, "day.core"),
+    Step("save", "save_state", {"name": "day"}, "day"),
 ]
 LISP_TEST = (
     'sbcl --noinform --non-interactive --eval "(require :asdf)" '
     "--eval '(push #p\"./\" asdf:*central-registry*)' --eval '(asdf:test-system \"rotations\")' 2>&1"
 )
 LISP_SHELL = [
-    Step("run the tests", "Bash", {"command": f"{LISP_TEST} | tail -60"}, "ROTATE-HEAD-TO-TIAL"),
-    Step("see the failure", "Bash", {"command": f"grep -n rotate-head-to {LISP_FILE}"}, "tial"),
-    Step("see the failure", "Read", {"file_path": LISP_FILE, "offset": 45, "limit": 40}, "tial"),
+    Step(
+        "run the tests",
+        "Bash",
+        {"command": f"{LISP_TEST} | tail -60"},
+        r"variable ALEXANDRIA::M is\s+unbound",
+    ),
+    Step("see the failure", "Bash", {"command": f"grep -n rotate {LISP_FILE}"}, "rotate-head-to-tail"),
+    Step("see the failure", "Read", {"file_path": LISP_FILE, "offset": 45, "limit": 16}, r"\(1- m\)"),
     Step(
         "repair",
         "Edit",
-        {"file_path": LISP_FILE, "old_string": "rotate-head-to-tial", "new_string": "rotate-head-to-tail"},
+        {"file_path": LISP_FILE, "old_string": "(mod (1- m)", "new_string": "(mod (1- n)"},
     ),
     Step(
         "add a function",
@@ -293,7 +296,7 @@ PYTHON_DAY = [
     Step("try and take back", "evaluate-python", {"code": "figures.spread = lambda data: 0"}),
     Step("try and take back", "undo_last", {}, "back at"),
     Step("show", "evaluate-python", {"code": PYTHON_PLOT}, r"640"),
-    Step("save", "save_state", {"path": "day.state"}, "day.state"),
+    Step("save", "save_state", {"name": "day"}, "day"),
 ]
 PYTHON_SHELL = [
     Step("run the tests", "Bash", {"command": ".venv/bin/python -m pytest -q --showlocals"}, "1 failed"),
@@ -466,10 +469,10 @@ stand in the model's context both ways and are not counted: see [answers](answer
 
 The other way is counted as leanly as it can be: it knows where to look and reads no more than it needs, its
 edits answer with one word, its compiled files are there already, and its outputs are cut with `tail`. What it
-cannot do is marked with a dash: to go on from the moment of the error with another function, to take an
+cannot do is marked with a dash: to go on from the moment of the error with another value, to take an
 evaluation back, to keep a state of the program.
 
-The projects: a copy of Debian's alexandria with a misspelt function in `sequences.lisp` (25 KB), and a copy
+The projects: a copy of Debian's alexandria with a wrong variable in `sequences.lisp` (25 KB), and a copy
 of the standard library's `statistics` with a wrong bound in it (47 KB), each with a few tests.
 """
 

@@ -345,3 +345,11 @@ def test_a_deleted_user_package_is_replaced_by_a_fresh_one(live):
         live.value('(sb-thread:join-thread (sb-thread:make-thread (lambda () (read-from-string "mine"))))')
         == "MINE"
     )
+
+
+def test_what_is_defined_in_a_locked_package_of_the_users_is_told(live, write):
+    """Libraries lock their packages too, alexandria for one."""
+    text = "(in-package :safe)\n(sb-ext:without-package-locks (defun safe::lid () 1))"
+    live.eval("(defpackage :safe (:use :cl) (:lock t))")
+    changed = live.eval(f"(load {write('lid.lisp', text)})")["changed"]
+    assert changed == [{"kind": "function", "name": "SAFE::LID", "change": "defined"}]

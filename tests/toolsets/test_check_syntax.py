@@ -107,6 +107,15 @@ def test_what_is_not_checked_is_said_and_nothing_is_run(check):
     assert "so that a fault may be none" in check("(f #~m/(/)")
 
 
+def test_two_faults_that_cancel_out_are_suspected(check):
+    """check_syntax: a parenthesis is missing in one form and surplus in the next."""
+    text = check('(defun f (x)\n  "\n(def"\n  (g x)\n\n(defun h ()\n  1))\n')
+    suspicion = (
+        "line 6: begins in the first column, but inside of the form from line 1 on, which may lack a ) "
+    )
+    assert text == f"f.lisp: ok, 1 top-level form.\n{suspicion}before it"
+
+
 def test_calls_that_make_no_sense_are_refused(paper_desk, project):
     """Bad input: neither, both, other kinds, binary, huge."""
     (project / "f.txt").write_text("x")

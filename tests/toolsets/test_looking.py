@@ -62,3 +62,11 @@ def test_a_name_that_is_not_there_comes_back_with_near_ones(desk, tool):
     desk.evaluate("(defclass apple () ())", "class Apple: pass")
     text = desk.failure(tool, **{argument: desk.either("aple", "Aple")})
     assert desk.either("APPLE", "Apple") in text
+
+
+def test_a_library_is_described_and_a_misspelt_one_suggested(desk):
+    text = desk.text("describe_system", system=desk.either("uiop", "json"))
+    assert "loaded" in text
+    assert desk.either("uiop", "json") in desk.failure(
+        "describe_system", system=desk.either("uiopp", "jsonn")
+    )

@@ -144,6 +144,7 @@ CONFINED = {
     "edit_file": (False, True, False, False),
     "edit_definition": (False, True, False, False),
     "load_file": (False, True, False, False),
+    "profile_form": (False, True, False, False),
     "open_image": (False, False, False, False),
     "close_image": (False, True, True, False),
 }

@@ -26,6 +26,9 @@ _METHODS = {"DEFMETHOD": "DEFMETHOD", "METHOD": "DEFMETHOD"}
 _MOST_ELEMENTS = 8
 # Definitions in progn in eval-when in let: deeper ones are no longer what a file defines.
 _DEEPEST = 6
+_DEFINITION = re.compile(r"^\(def", re.MULTILINE)
+# One missing parenthesis makes one of them; a file that is written so has many.
+_MOST_SUSPICIONS = 3
 _PRINTED_METHOD = re.compile(r"\(\s*method\s", re.IGNORECASE)
 _PACKAGE_PREFIX = re.compile(r"[^|\\:]*::?(?=.)")
 
@@ -56,7 +59,31 @@ def outline(text: str) -> Outline:
     reading = Reading(text)
     finder = _Finder(reading)
     finder.find(reading.items, reading.comments)
-    return Outline(finder.found, len(reading.items), reading.faults, _unchecked(reading, finder.readtable))
+    return Outline(
+        finder.found,
+        len(reading.items),
+        reading.faults,
+        _unchecked(reading, finder.readtable),
+        list(islice(_suspicions(reading), _MOST_SUSPICIONS)),
+    )
+
+
+def _suspicions(reading: Reading) -> Iterator[str]:
+    """Tell of definitions in the first column that are inside of another form, which may lack its end."""
+    for item in reading.items:
+        if item.start != reading.lines.start(item.start) or item.kind != "open":
+            continue
+        places = {found.start() for found in _DEFINITION.finditer(reading.text, item.start + 1, item.end)}
+        if not places:
+            continue
+        # In a string or comment it is no definition.
+        for kind, start, _ in tokens(reading.text, item.start, item.end):
+            if kind == "open" and start in places:
+                yield (
+                    f"line {reading.lines.number(start)}: begins in the first column, but inside of the form "
+                    f"from line {reading.lines.number(item.start)} on, which may lack a ) before it"
+                )
+                break
 
 
 def _unchecked(reading: Reading, readtable: str) -> list[str]:

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 def looking_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
     """Make the tools."""
     del workspace
-    return [_find_definition(workshop), _find_methods(workshop), _look_up_documentation(workshop)]
+    return [
+        _find_definition(workshop),
+        _find_methods(workshop),
+        _look_up_documentation(workshop),
+        _describe_system(workshop),
+    ]
 
 
 def _question(name: str) -> Callable[[Image, dict[str, Any]], Any]:
@@ -67,6 +72,20 @@ def _find_methods(workshop: Workshop) -> Tool:
         required=["name"],
         categories=["introspection", "clos"],
         title="Find methods",
+    )
+
+
+def _describe_system(workshop: Workshop) -> Tool:
+    return workshop.make(
+        "describe_system",
+        "Describe a Lisp system or a Python distribution without loading it: version, author, license, "
+        "dependencies, files, where it lies, whether it is loaded. Use it before you load or depend on a "
+        "library, and to find the files of one.",
+        {"system": text("Name of the system, distribution or module: alexandria, click, yaml", minLength=1)},
+        _question("describe_system"),
+        required=["system"],
+        categories=["introspection"],
+        title="Describe a library",
     )
 
 

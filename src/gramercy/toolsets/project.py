@@ -33,7 +33,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("forms", "form_tools", "edit_definition load_file"),
     Family("checking", "checking_tools", "check_syntax"),
     # Definitions in the image: find, document, describe.
-    Family("looking", "looking_tools", "find_definition find_methods look_up_documentation"),
+    Family("looking", "looking_tools", "find_definition find_methods look_up_documentation describe_system"),
     # Tests, packages and states.
     Family("running_tests", "running_test_tools", "run_tests"),
     Family("installing", "installing_tools", "install_packages"),

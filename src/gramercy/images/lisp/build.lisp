@@ -31,7 +31,7 @@
 (let ((here *load-truename*)
       (files '("package" "json" "frames" "requests" "streams" "printing" "places" "conditions" "definitions"
                "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "evaluation" "symbols"
-               "owners" "origins" "classes" "arglists" "describing" "sourcing" "methods" "manuals"
+               "owners" "origins" "classes" "arglists" "describing" "sourcing" "methods" "manuals" "inventory"
                "snapshot" "references" "searching"
                "profiling"
                "displays" "reply" "listing" "inspection" "undo" "systems" "frameworks" "testing"

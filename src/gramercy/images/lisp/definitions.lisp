@@ -104,8 +104,10 @@ since a mere question can make SBCL define a class. Its global value counts for 
 (defun trackable-p (space name)
   "Tell whether NAME can be the user's; the object system makes names of its own as it runs."
   (flet ((own-p (symbol)
+           ;; Not whether its package is locked: people lock theirs too.
            (and symbol (symbolp symbol) (symbol-package symbol)
-                (not (sb-ext:package-locked-p (symbol-package symbol))))))
+                (not (own-package-p (symbol-package symbol)))
+                (not (system-package-p (symbol-package symbol))))))
     (case space
       (:package (stringp name))
       (:method (or (symbolp (first name)) (setf-name-p (first name))))

@@ -47,9 +47,13 @@
   "Return :USER, :LIBRARY, :SYSTEM or :OURS for PACKAGE."
   (cond ((or (null package) (null (package-name package))) :user)
         ((own-package-p package) :ours)
-        ((or (gethash package *system-packages*) (starts-with-p "SB-" (package-name package))) :system)
+        ((system-package-p package) :system)
         ((users-package-p package) :user)
         (t :library)))
+
+(defun system-package-p (package)
+  "Tell whether PACKAGE is one of SBCL's or ASDF's, also of a part that was loaded later."
+  (or (gethash package *system-packages*) (starts-with-p "SB-" (package-name package))))
 
 (defun package-owner (package)
   "Return the owner of PACKAGE; a question asks for it once."

@@ -61,7 +61,8 @@
 
 (defun nearest (text candidates)
   "Return those of the strings CANDIDATES that differ little from TEXT, the nearest first."
-  (let ((limit (max 1 (floor (length text) 3))))
+  ;; Of one or two characters nothing is close: any other name would be.
+  (let ((limit (floor (length text) 3)))
     (loop with candidates = (if (> (length text) +longest-misspelt+) '() candidates)
           with found = '()
           for candidate in candidates

@@ -7,13 +7,13 @@ would be asked; its tables are read as text.
 import ast
 import keyword
 import os
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 from .anatomy import class_name, class_space, is_class, is_module, module_of, module_space
 from .introspection import cleaned, documentation, home_of
+from .inventory import file_on_path
 from .listings import exported_names
 from .members import Member
 from .names import Found, near, resolve
@@ -26,7 +26,6 @@ from .trees import DEFINERS, first_line, last_binding, node_by_path, statements
 from .words import Page, coarse, unwrapped, what_is
 
 _LIBRARY = os.__file__.rpartition("/")[0]
-_isfile = os.path.isfile
 # Characters of a docstring, so that signature and members have room; of a line about a member.
 _LONGEST = 5500
 _MEMBER = 160
@@ -152,7 +151,7 @@ def _add_unloaded(page: Page, name: str) -> bool:
     if not all(part.isidentifier() for part in parts):
         return False
     for size in range(len(parts), 0, -1):
-        file = _file_on_path(parts[:size])
+        file = file_on_path(".".join(parts[:size]))
         tree = parsed("".join(lines_of(file))) if file else None
         if tree is None:
             continue
@@ -162,16 +161,6 @@ def _add_unloaded(page: Page, name: str) -> bool:
         _add_node(page, name, node, f"{shown_file(file)}:{1 if node is tree else first_line(node)}")
         return True
     return False
-
-
-def _file_on_path(parts: list[str]) -> str:
-    for folder in list(sys.path):
-        if type(folder) is str:
-            base = "/".join([folder or ".", *parts])
-            for file in (f"{base}/__init__.py", f"{base}.py"):
-                if _isfile(file):
-                    return file
-    return ""
 
 
 def _add_node(page: Page, name: str, node: ast.AST, place: str) -> None:
