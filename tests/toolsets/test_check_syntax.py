@@ -107,13 +107,22 @@ def test_what_is_not_checked_is_said_and_nothing_is_run(check):
     assert "so that a fault may be none" in check("(f #~m/(/)")
 
 
+def test_two_faults_that_cancel_out_are_suspected(check):
+    """check_syntax: a parenthesis is missing in one form and surplus in the next."""
+    text = check('(defun f (x)\n  "\n(def"\n  (g x)\n\n(defun h ()\n  1))\n')
+    suspicion = (
+        "line 6: begins in the first column, but inside of the form from line 1 on, which may lack a ) "
+    )
+    assert text == f"f.lisp: ok, 1 top-level form.\n{suspicion}before it"
+
+
 def test_calls_that_make_no_sense_are_refused(paper_desk, project):
     """Bad input: neither, both, other kinds, binary, huge."""
     (project / "f.txt").write_text("x")
     (project / "f.lisp").write_bytes(b"\0")
-    (project / "g.lisp").write_text("(a)\n" * 1_100_000)
+    (project / "g.lisp").write_text("(a)\n" * 600_000)
     assert "give either path or code" in paper_desk.failure("check_syntax")
     assert "give either path or code" in paper_desk.failure("check_syntax", path="f.lisp", code="")
     assert "neither Lisp nor Python" in paper_desk.failure("check_syntax", path="f.txt")
     assert "not a text file" in paper_desk.failure("check_syntax", path="f.lisp")
-    assert "4,000,000 are the most" in paper_desk.failure("check_syntax", path="g.lisp")
+    assert "2,000,000 are the most" in paper_desk.failure("check_syntax", path="g.lisp")

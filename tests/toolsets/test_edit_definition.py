@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gramercy.execution.approval import Approved, Denied, Modified
@@ -142,7 +144,7 @@ def test_a_name_with_two_definitions_is_answered_with_names_for_each(paper_desk,
         assert name in edit(paper_desk, lisp, name, "(defvar *there*)")
     lisp.write_text(LISP)
     assert "fast@16  (line 16)\nfast@18" in refused(paper_desk, lisp, "fast", "(defun fast ())")
-    assert "Circle.area@14" in refused(paper_desk, python, "area", "def area(self): pass")
+    assert "Circle.area  (line 14)" in refused(paper_desk, python, "area", "def area(self): pass")
     text = refused(paper_desk, python, "Square.side", "x = 1")
     assert "Square.side@20  (line 20)\nSquare.side@24  (line 24)" in text
     assert "Replaced Square.side" in edit(
@@ -289,7 +291,7 @@ def test_files_of_other_kinds_are_refused(paper_desk, project):
     assert "neither Lisp nor Python" in refused(paper_desk, project / "f.txt", "f", "x")
     (project / "f.py").write_bytes(b"\x00\x01")
     assert "not a text file" in refused(paper_desk, project / "f.py", "f", "x")
-    (project / "g.py").write_text("x = 1\n" * 700_000)
+    (project / "g.py").write_text("x = 1\n" * 400_000)
     assert "too many to look for definitions" in refused(paper_desk, project / "g.py", "x", "x = 2")
     (project / "h.py").write_text("def f(:\n")
     assert "h.py:1:7: invalid syntax" in refused(paper_desk, project / "h.py", "f", "x = 1")
@@ -321,6 +323,27 @@ def test_strings_over_several_lines_are_not_indented(paper_desk, python, lisp):
     lisp.write_text("(progn\n  (defun f ()\n    1))\n")
     edit(paper_desk, lisp, "f", '(defun f ()\n  "a\nb"\n  2)')
     assert lisp.read_text() == '(progn\n  (defun f ()\n    "a\nb"\n    2))\n'
+
+
+def test_a_comment_at_the_end_of_the_code_takes_nothing_along(paper_desk, lisp):
+    """What follows on the line stays outside of the comment."""
+    lisp.write_text("(progn\n  (defun f () 1))\n")
+    edit(paper_desk, lisp, "f", "(defun f () 2) ; two")
+    assert lisp.read_text() == "(progn\n  (defun f () 2) ; two\n)\n"
+    edit(paper_desk, lisp, "f", action="delete")
+    assert lisp.read_text() == "(progn)\n"
+
+
+@pytest.mark.contract("day.forms.cost")
+def test_a_change_in_a_long_file_costs_little(paper_desk, project):
+    """A one-line change of a 30 KB file costs a few hundred characters, not the file twice."""
+    path = project / "long.py"
+    path.write_text("".join(f"def f{n}(x):\n    return x + {n}\n\n\n" for n in range(900)))
+    assert path.stat().st_size > 30_000
+    call = {"path": "long.py", "name": "f77", "code": "def f77(x):\n    return x - 77"}
+    answer = paper_desk.text("edit_definition", **call)
+    assert len(json.dumps(call)) + len(answer) < 200
+    assert "return x - 77" in path.read_text()
 
 
 @pytest.mark.contract("day.forms.approval")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import sys
 
 import pytest
 
+from gramercy.images.environment import Environment
 from gramercy.images.opening import open_image
 from gramercy.toolsets.workspace import Workspace
 from tests.toolsets.conftest import LANGUAGES, SANDBOX, Desk
@@ -194,3 +196,29 @@ def test_the_wrong_image_and_missing_files_are_refused(lisp):
     assert desk.text("load_file", path="f.lisp") == "Loaded f.lisp."
     answer = desk.text("edit_definition", path="f.py", name="x", code="x = 2", load=True)
     assert "It was not loaded: there is no image of Python." in answer
+
+
+@pytest.mark.contract("day.forms.newer-python")
+def test_syntax_that_is_newer_than_the_host_is_read_by_the_image(tmp_path):
+    """A project may have a newer interpreter than the one that gramercy runs on."""
+    newer = [found for minor in (14, 13, 12) if (found := shutil.which(f"python3.{minor}"))]
+    if sys.version_info >= (3, 12) or not newer:
+        pytest.skip("needs a newer Python than this one")
+    image = open_image("python", project=tmp_path, sandbox=SANDBOX, environment=Environment(python=newer[0]))
+    desk = Desk(image, Workspace(tmp_path), "python")
+    path = tmp_path / "new.py"
+    path.write_text("type Names = list[str]\n\n\nclass Box[T]:\n    def open(self):\n        return 1\n")
+    try:
+        assert desk.text("check_syntax", path="new.py") == "new.py: ok, 2 top-level statements."
+        assert "was never closed" in desk.text("check_syntax", code="type X = (")
+        answer = desk.text(
+            "edit_definition", path="new.py", name="Box.open", code="def open[S](self):\n    return 2"
+        )
+        assert answer.startswith("Replaced Box.open.")
+        assert path.read_text().endswith("class Box[T]:\n    def open[S](self):\n        return 2\n")
+        assert "read as Python 3.1" in desk.failure(
+            "edit_definition", path="new.py", name="Box", code="class Box[T:"
+        )
+        desk.text("edit_definition", path="new.py", name="Names", code="type Names = list[int]")
+    finally:
+        image.close()

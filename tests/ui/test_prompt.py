@@ -1,6 +1,7 @@
 """What the prompt and `eval` look like: on terminals with and without colours, and in pipes."""
 
 import json
+import shutil
 
 import pytest
 
@@ -18,6 +19,13 @@ FAIL = {"sbcl": "(car 1)", "python": "1 / 0"}
 COLORED = {"TERM": "xterm-256color", "NO_COLOR": ""}
 # Shows what is typed as it is, and brackets nothing.
 PLAIN = {"TERM": "dumb", "NO_COLOR": ""}
+
+
+@pytest.fixture
+def sbcl():
+    """Skip where there is no SBCL."""
+    if shutil.which("sbcl") is None:
+        pytest.skip("sbcl is not installed: apt-get install sbcl")
 
 
 @pytest.fixture
@@ -406,3 +414,77 @@ def test_ctrl_c_leaves_the_tour(terminal):
     screen.send("\x03")
     assert screen.end() == 130
     assert "Traceback" not in screen.screen
+
+
+BEDS = {
+    "sbcl": ("beds.lisp", '(in-package :cl-user)\n(defun plant () "a rose")\n', "(plant)\n", '=> "a fern"'),
+    "python": ("beds.py", "def plant():\n    return 'a rose'\n", "beds.plant()\n", "=> 'a fern'"),
+}
+
+
+@pytest.mark.contract("day.prompt.edit")
+@pytest.mark.parametrize("by", ["file", "name"])
+def test_a_file_is_changed_in_the_editor_and_loaded(prompt, language, editor, tmp_path, by):
+    name, text, use, shown = BEDS[language]
+    (tmp_path / name).write_text(text)
+    screen = prompt(**editor)
+    what = name if by == "file" else {"sbcl": "plant", "python": "beds.plant"}[language]
+    for line in (f":load {name}\n", *(["import beds\n"] if language == "python" else [])):
+        screen.send(line)
+        screen.expect(PROMPT[language])
+        screen.settle()
+    screen.send(f":edit {what}\n")
+    screen.expect(f"Loaded {name}")
+    screen.expect(PROMPT[language])
+    screen.settle()
+    screen.send(use)
+    screen.expect(shown)
+    assert "fern" in (tmp_path / name).read_text()
+
+
+@pytest.mark.contract("day.prompt.project")
+def test_files_and_tests_of_the_project_are_at_hand(gramercy, tmp_path):
+    """The prompt: `:tests` and `:files`."""
+    (tmp_path / "beds.py").write_text("def rows(n):\n    return n * 2\n")
+    (tmp_path / "test_beds.py").write_text(
+        "import unittest\nimport beds\n\n\nclass Beds(unittest.TestCase):\n"
+        "    def test_good(self):\n        assert beds.rows(2) == 4\n\n"
+        "    def test_bad(self):\n        assert beds.rows(2) == 5\n"
+    )
+    typed = ":files\n:files *.txt\n:search n * 2\n:load beds.py\nimport beds; beds.rows(4)\n"
+    typed += ":tests\n:tests failed\n"
+    done = gramercy("repl", "--language", "python", stdin=typed)
+    for told in ("test_beds.py", "beds.py:2", "Loaded beds.py", "=> 8", "test_bad"):
+        assert told in done.stdout
+    assert done.stdout.count("test_bad") >= 2
+
+
+STACK = (
+    '(defun water (bed) (restart-case (error "no water for ~a" bed) (wait () :later) (use (what) what)))\n'
+    "(defun tend (bed) (let ((day 3)) (list day (water bed))))\n(tend :east)\n"
+)
+
+
+@pytest.mark.contract("day.prompt.moment")
+@pytest.mark.usefixtures("sbcl")
+def test_a_restart_goes_on_in_a_copy_which_can_become_the_image(gramercy):
+    typed = f"(defvar *log* nil)\n{STACK}:frames\n:locals 1\n:restart\n:restart wait\n"
+    typed += ":restart USE (list 1 2)\n:restart 1\n:restart nosuch\n:rollback m1.a1\n"
+    done = gramercy("repl", "--language", "sbcl", stdin=typed)
+    assert "0: (WATER :EAST)" in done.stdout
+    assert "DAY = 3" in done.stdout
+    assert "=> (3 :LATER)" in done.stdout
+    assert "=> (3 (1 2))" in done.stdout
+    assert "m1.a1" in done.stderr
+    assert "nosuch" in done.stderr.lower()
+
+
+@pytest.mark.usefixtures("sbcl")
+def test_a_person_is_told_once_that_the_stack_is_kept(terminal, tmp_path):
+    screen = terminal("repl", "--language", "sbcl", XDG_STATE_HOME=str(tmp_path / "state"))
+    for expected in (True, False):
+        screen.expect("CL-USER> ")
+        screen.settle()
+        screen.send("(car 1)\n")
+        assert (":frames" in screen.expect("[ERROR]") + screen.expect("CL-USER> ")) is expected
+        screen.send("1\n")

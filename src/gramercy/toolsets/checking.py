@@ -8,7 +8,7 @@ from gramercy.errors import WorkspaceError
 from gramercy.toolsets.factory import text
 from gramercy.toolsets.lisp_definitions import LISP
 from gramercy.toolsets.python_text import PYTHON
-from gramercy.toolsets.rewriting import LARGEST_TEXT, faults_text, language_of
+from gramercy.toolsets.rewriting import LARGEST_TEXT, faults_text, language_of, reader_of
 
 if TYPE_CHECKING:
     from gramercy.images.base import Image
@@ -51,6 +51,7 @@ def _checked(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> s
         raise WorkspaceError(
             f"{path or 'code'} has {len(source):,} characters: {LARGEST_TEXT:,} are the most that are checked"
         )
+    language = reader_of(language, image, source)
     return _told(language.outline(source), source, path or "code", language.name)
 
 
@@ -58,7 +59,7 @@ def _told(outline: Outline, source: str, name: str, language: str) -> str:
     forms = "statement" if language == "Python" else "form"
     if not outline.faults:
         count = f"{outline.forms} top-level {forms}{'s' if outline.forms != 1 else ''}"
-        return "\n".join([f"{name}: ok, {count}.", *outline.unchecked])
+        return "\n".join([f"{name}: ok, {count}.", *outline.suspicions, *outline.unchecked])
     faults = outline.faults
     more = [f"… {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []
     count = f"{len(faults)} fault{'s' if len(faults) != 1 else ''}"
@@ -67,4 +68,4 @@ def _told(outline: Outline, source: str, name: str, language: str) -> str:
     if outline.unchecked:
         more.append("Not all is checked, so that a fault may be none:")
     shown = faults_text(faults[:MOST_FAULTS], source, name)
-    return "\n".join([f"{name}: {count}.", shown, *more, *outline.unchecked])
+    return "\n".join([f"{name}: {count}.", shown, *outline.suspicions, *more, *outline.unchecked])

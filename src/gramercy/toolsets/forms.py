@@ -14,9 +14,8 @@ from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.editing import Change, editing_tool
 from gramercy.toolsets.factory import Running, flag, text
 from gramercy.toolsets.lisp_text import string_of
-from gramercy.toolsets.python_text import PYTHON
 from gramercy.toolsets.rendering import told
-from gramercy.toolsets.rewriting import LARGEST_TEXT, Rewriting, faults_text, find, language_of
+from gramercy.toolsets.rewriting import LARGEST_TEXT, Rewriting, faults_text, find, language_of, reader_of
 from gramercy.toolsets.workspace import encoded
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ ACTIONS = ("replace", "insert_before", "insert_after", "delete")
 SPOKEN = {"sbcl": "Lisp", "python": "Python"}
 # What was defined is mostly what is in the file: its first names show that it was the right one.
 MOST_CHANGES = 12
+FEW_CHANGES = 3
 # What SBCL says when a form of a file fails, and the frames of what loads a file.
 FAILED_FORM = re.compile(r"While evaluating the form starting at line (\d+)")
 LOADER = re.compile(r"EVAL-TLF |LOAD-AS-SOURCE|\d: \(LOAD \"|import_module\(name=")
@@ -55,22 +55,23 @@ def _edit_definition(workshop: Workshop, workspace: Workspace) -> Tool:
     return editing_tool(
         workspace,
         "edit_definition",
-        "Replace, delete or add a whole definition of a Lisp or Python file by name: function, method, class "
-        "or variable. The syntax is checked before anything is written. A person sees the difference and "
-        "decides hunk by hunk. For a small change inside of a long definition use edit_file.",
+        workshop.told(
+            "Replace, delete or add a definition of a Lisp or Python file by name. The syntax is checked; a "
+            "person sees the difference and decides hunk by hunk.",
+            ("edit_file", "For a few lines of a long definition use edit_file."),
+        ),
         {
-            "path": text("Path of the file, relative to the project directory"),
+            "path": text("Path of the file in the project"),
             "name": text(
-                "Name of the definition, such as area, Circle.area, (setf area), "
-                "(defmethod area ((s circle))), or name@line",
+                "Such as area, Circle.area, (setf area), (defmethod area ((s circle))) or name@line",
                 minLength=1,
             ),
-            "code": text("The new definition, with its comments if they change"),
-            "action": text("What to do with it", enum=list(ACTIONS), default="replace"),
+            "code": text("The new definition"),
+            "action": text("What to do there", enum=list(ACTIONS), default="replace"),
             "load": flag("Load the file into the image afterwards", default=False),
         },
-        change=lambda a: _change(workspace, a),
-        narrowed=lambda a, before, after: _narrowed(workspace, a, before, after),
+        change=lambda a: _change(workshop, workspace, a),
+        narrowed=lambda a, before, after: _narrowed(workshop, workspace, a, (before, after)),
         then=lambda a: _live(workshop, workspace, a),
         required=["path", "name"],
         hidden=("code",),
@@ -94,12 +95,14 @@ class FormChange(Change):
         return "\n".join([f"{done}. {Change.told(self, path)}", *self.notes])
 
 
-def _change(workspace: Workspace, arguments: Mapping[str, Any]) -> Change:
+def _change(workshop: Workshop, workspace: Workspace, arguments: Mapping[str, Any]) -> FormChange:
     path, action = arguments["path"], arguments.get("action", "replace")
     language = language_of(path)
     workspace.state(path)
     document = workspace.read(path)
     code = document.script.shown(arguments.get("code", "")).replace("\r\n", "\n")
+    if len(document.text) <= LARGEST_TEXT:
+        language = reader_of(language, _speaker(workshop, language.name), document.text, code)
     _check_code(language, action, code)
     old, after = _rewritten(document, language, arguments["name"], action, code)
     _check_whole(language, document, after, action)
@@ -180,7 +183,7 @@ def _notes(language: Language, text: str, old: Definition, action: str, code: st
         notes.append(f"The code has {len(own)} definitions: {names}.")
     if (
         action == "replace"
-        and language is PYTHON
+        and language.name == "Python"
         and old.start != old.outer
         and all(e.start == e.outer for e in own)
     ):
@@ -189,15 +192,17 @@ def _notes(language: Language, text: str, old: Definition, action: str, code: st
     return notes
 
 
-def _narrowed(workspace: Workspace, arguments: Mapping[str, Any], before: str, after: str) -> dict[str, Any]:
+def _narrowed(
+    workshop: Workshop, workspace: Workspace, arguments: Mapping[str, Any], texts: tuple[str, str]
+) -> dict[str, Any]:
     """Write the hunks that a person took as a call that replaces the definition."""
-    made = _change(workspace, arguments)
-    assert isinstance(made, FormChange)  # noqa: S101 - what it makes
+    before, after = texts
+    made = _change(workshop, workspace, arguments)
     rest = len(before) - made.old.end
     first = made.old.lead
     kept = {name: arguments[name] for name in ("path", "name", "load") if name in arguments}
     narrowed = {**kept, "action": "replace", "code": after[first : len(after) - rest]}
-    if _change(workspace, narrowed).after != after:
+    if _change(workshop, workspace, narrowed).after != after:
         raise WorkspaceError("these hunks do not make a definition: take all of them, or none")
     return narrowed
 
@@ -230,19 +235,24 @@ def _live(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) -
     if not arguments.get("load"):
         return ""
     language = language_of(arguments["path"]).name
-    images = map(workshop.source.get, workshop.source.handles())
-    image = next((each for each in images if SPOKEN.get(each.language) == language), None)
+    image = _speaker(workshop, language)
     if image is None:
         return f"It was not loaded: there is no image of {language}."
     given = {"path": arguments["path"]}
-    result = loaded_text(
-        load_into(image, workspace, given), given["path"], can_read_on=workshop.has("read_output")
-    )
+    reply = load_into(image, workspace, given)
+    # The caller knows the file: of more than a few names the number is enough.
+    result = loaded_text(reply, given["path"], can_read_on=workshop.has("read_output"), most=FEW_CHANGES)
     # The file is written in any case.
     shown = str(result.error if isinstance(result, ToolOutput) else result)
     if arguments.get("action") == "delete" and language == "Lisp":
         return f"{shown}\nThe image still has what was deleted, if it had it."
     return shown
+
+
+def _speaker(workshop: Workshop, language: str) -> Image | None:
+    """Return the first image that speaks a language."""
+    images = map(workshop.source.get, workshop.source.handles())
+    return next((each for each in images if SPOKEN.get(each.language) == language), None)
 
 
 def load_into(
@@ -281,9 +291,9 @@ def _request(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> t
     return (SCRIPT.format(path=place), False) if arguments.get("as_script") else (place, True)
 
 
-def loaded_text(reply: Reply, path: str, *, can_read_on: bool) -> Any:
+def loaded_text(reply: Reply, path: str, *, can_read_on: bool, most: int = MOST_CHANGES) -> Any:
     """Tell what came of loading a file: the verdict first, what it defined, and what else there is."""
-    defined = _defined(reply)
+    defined = _defined(reply, most)
     rest = told(_without_loader(reply), can_read_on=can_read_on)
     if reply.error is not None or not reply.ok:
         line = FAILED_FORM.search(reply.stderr)
@@ -305,11 +315,13 @@ def _without_loader(reply: Reply) -> Reply:
     return structs.replace(reply, error=structs.replace(reply.error, backtrace=frames[:last]))
 
 
-def _defined(reply: Reply) -> str:
+def _defined(reply: Reply, most: int) -> str:
     """List what was defined, by what happened to it."""
+    # A reload of a Python module sets __doc__ and its like anew.
+    told = [each for each in reply.changed if not each.name.endswith("__")]
     parts = []
-    for how in dict.fromkeys(change.change for change in reply.changed):
-        names = [f"{each.kind} {each.name}" for each in reply.changed if each.change == how]
-        more = f" and {len(names) - MOST_CHANGES} more" if len(names) > MOST_CHANGES else ""
-        parts.append(f"{how.capitalize()}: {', '.join(names[:MOST_CHANGES])}{more}.")
+    for how in dict.fromkeys(change.change for change in told):
+        names = [f"{each.kind} {each.name}" for each in told if each.change == how]
+        more = f" and {len(names) - most} more" if len(names) > most else ""
+        parts.append(f"{how.capitalize()}: {', '.join(names[:most])}{more}.")
     return "\n".join(parts)

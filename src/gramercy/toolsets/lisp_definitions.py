@@ -26,6 +26,9 @@ _METHODS = {"DEFMETHOD": "DEFMETHOD", "METHOD": "DEFMETHOD"}
 _MOST_ELEMENTS = 8
 # Definitions in progn in eval-when in let: deeper ones are no longer what a file defines.
 _DEEPEST = 6
+_DEFINITION = re.compile(r"^\(def", re.MULTILINE)
+# One missing parenthesis makes one of them; a file that is written so has many.
+_MOST_SUSPICIONS = 3
 _PRINTED_METHOD = re.compile(r"\(\s*method\s", re.IGNORECASE)
 _PACKAGE_PREFIX = re.compile(r"[^|\\:]*::?(?=.)")
 
@@ -56,7 +59,31 @@ def outline(text: str) -> Outline:
     reading = Reading(text)
     finder = _Finder(reading)
     finder.find(reading.items, reading.comments)
-    return Outline(finder.found, len(reading.items), reading.faults, _unchecked(reading, finder.readtable))
+    return Outline(
+        finder.found,
+        len(reading.items),
+        reading.faults,
+        _unchecked(reading, finder.readtable),
+        list(islice(_suspicions(reading), _MOST_SUSPICIONS)),
+    )
+
+
+def _suspicions(reading: Reading) -> Iterator[str]:
+    """Tell of definitions in the first column that are inside of another form, which may lack its end."""
+    for item in reading.items:
+        if item.start != reading.lines.start(item.start) or item.kind != "open":
+            continue
+        places = {found.start() for found in _DEFINITION.finditer(reading.text, item.start + 1, item.end)}
+        if not places:
+            continue
+        # In a string or comment it is no definition.
+        for kind, start, _ in tokens(reading.text, item.start, item.end):
+            if kind == "open" and start in places:
+                yield (
+                    f"line {reading.lines.number(start)}: begins in the first column, but inside of the form "
+                    f"from line {reading.lines.number(item.start)} on, which may lack a ) before it"
+                )
+                break
 
 
 def _unchecked(reading: Reading, readtable: str) -> list[str]:
@@ -113,7 +140,7 @@ class _Finder:
         keys, exact = _names(head)
         return Definition(
             kind=head.operator.lower(),
-            name=head.name or head.operator.lower(),
+            name=head.name or head.operator.lower() or "(…)",
             exact=exact,
             lead=self._lead(outer, ends),
             outer=outer,
@@ -133,7 +160,9 @@ class _Finder:
             return outer
         first = outer
         while True:
-            blank = len(self._text[:first].rstrip())
+            blank = first
+            while blank and self._text[blank - 1] in " \t\n\r\f":
+                blank -= 1
             begin = ends.get(blank)
             if begin is None or self._text.count("\n", blank, first) != 1:
                 return first
@@ -145,6 +174,8 @@ class _Finder:
 
 def _names(head: Head) -> tuple[frozenset[str], str]:
     """Return the names under which a form is found, and the one that is exact."""
+    if not head.operator:
+        return frozenset(), "(…)"
     if not head.name:
         return frozenset({head.operator, f"({head.operator})"}), f"({head.operator.lower()} …)"
     keys = {spelled(head.name), f"({head.operator} {spelled(head.name)})", head.key}

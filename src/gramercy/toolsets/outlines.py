@@ -56,13 +56,15 @@ class Fault:
 class Outline:
     """The definitions of a text in their order, the number of its top-level forms, and its faults.
 
-    `unchecked` is what was not looked into, such as the reader macros of a library.
+    `unchecked` is what was not looked into, such as reader macros of libraries; `suspicions` are what can be
+    read but was hardly meant.
     """
 
     definitions: list[Definition] = field(default_factory=list)
     forms: int = 0
     faults: list[Fault] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    suspicions: list[str] = field(default_factory=list)
 
 
 class Lines:

@@ -1,163 +1,78 @@
 """Find the definitions of Python text, and where it cannot be read. Evaluates nothing.
 
-The text is parsed by the interpreter that runs this program: syntax that is newer is told as such.
+The text is parsed by the interpreter that runs this program, which may be older than that of a project.
 """
 
 from __future__ import annotations
 
-import ast
-import sys
-import warnings
 from functools import lru_cache
 from io import StringIO
 from token import COMMENT, DEDENT, ENDMARKER, INDENT, NEWLINE, NL, tok_name
 from tokenize import TokenError, generate_tokens
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gramercy.toolsets.documents import lines
 from gramercy.toolsets.outlines import Definition, Fault, Language, Lines, Outline, indentation
+from gramercy.toolsets.python_survey import survey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from tokenize import TokenInfo
 
 # The indentation of nearly all Python text.
 WIDTH = 4
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
-# Blocks that open no scope of their own: what they define belongs to what is around them.
-_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+HOST = "on which gramercy runs: what is newer is taken for a fault"
 
 
 # A call is worked out for the seal, for the question and when it runs, before and after the change each time.
 @lru_cache(maxsize=4)
 def outline(text: str) -> Outline:
     """Read a text."""
-    return _outline(text, is_whole=True)
+    return outline_of(text, survey(text, is_whole=True))
 
 
 def part(code: str) -> Outline:
     """Read a piece of a text: what only holds in its place, such as nonlocal, is let through."""
-    return _outline(_behind("", code), is_whole=False)
+    text = unindented(code)
+    return outline_of(text, survey(text, is_whole=False))
 
 
-def _outline(text: str, *, is_whole: bool) -> Outline:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-            if is_whole:
-                # Finds what only a compiler does, such as return outside of a function.
-                compile(text, "<text>", "exec", dont_inherit=True)
-    except SyntaxError as error:
-        return Outline(faults=[_fault(error)])
-    except (ValueError, RecursionError, MemoryError) as error:
-        reason = str(error) or "it is nested too deeply"
-        return Outline(faults=[Fault(1, 1, f"the text cannot be parsed: {reason}")])
-    finder = _Finder(text)
-    finder.find(tree.body)
-    return Outline(finder.found, len(tree.body))
+def outline_of(text: str, found: dict[str, Any], reader: str = HOST) -> Outline:
+    """Make an outline of a survey of a text."""
+    if "fault" in found:
+        hint = f"read as Python {found['version']}, {reader}"
+        line, column, message = found["fault"]
+        return Outline(faults=[Fault(line, column, message, hint)])
+    numbers = Lines(text)
+    return Outline([_definition(numbers, row) for row in found["rows"]], found["count"])
 
 
-def _fault(error: SyntaxError) -> Fault:
-    version = "{}.{}".format(*sys.version_info)
-    kind = "" if type(error) is SyntaxError else f"{type(error).__name__}: "
-    hint = f"read as Python {version}, on which gramercy runs: what is newer is taken for a fault"
-    return Fault(error.lineno or 1, max(1, error.offset or 1), f"{kind}{error.msg}", hint)
+def _definition(numbers: Lines, row: list[Any]) -> Definition:
+    kind, name, parent, above, first, line, last, column, end_column = row
+    before = numbers.text(line).encode()[:column].strip()
+    after = numbers.text(last).encode()[end_column:].strip()
+    return Definition(
+        kind=kind,
+        name=name,
+        exact=name,
+        lead=_lead(numbers, first, above),
+        outer=numbers.starts[first - 1],
+        start=numbers.starts[line - 1],
+        end=numbers.starts[last - 1] + len(numbers.text(last)),
+        line=line,
+        last_line=last,
+        keys=frozenset({name, name.replace(".", ".<locals>.")}),
+        weak_keys=frozenset({name.rpartition(".")[2]}),
+        parent=parent,
+        is_alone=not before and (not after or after.startswith(b"#")),
+    )
 
 
-class _Finder:
-    """Collects the definitions of a tree."""
-
-    def __init__(self, text: str) -> None:
-        self._lines = Lines(text)
-        self.found: list[Definition] = []
-
-    def find(self, statements: Iterable[ast.AST], parent: str = "", *, in_function: bool = False) -> None:
-        """Add the definitions among these statements, and those inside of them."""
-        for node in statements:
-            if isinstance(node, _DEFINITIONS):
-                name = f"{parent}.{node.name}" if parent else node.name
-                self.found.append(self._definition(node, name, parent))
-                self.find(node.body, name, in_function=isinstance(node, _FUNCTIONS))
-                continue
-            if not in_function:
-                self.found += [
-                    self._definition(node, f"{parent}.{name}" if parent else name, parent)
-                    for name in _assigned(node)
-                ]
-            for block in _BLOCKS:
-                self.find(getattr(node, block, ()), parent, in_function=in_function)
-
-    def _definition(self, node: ast.AST, name: str, parent: str) -> Definition:
-        first, last = _line_span(node)
-        outer = self._lines.starts[first - 1]
-        start = self._lines.starts[getattr(node, "lineno", first) - 1]
-        short = name.rpartition(".")[2]
-        local = name.replace(".", ".<locals>.")
-        return Definition(
-            kind=_kind(node, parent),
-            name=name,
-            exact=f"{name}@{getattr(node, 'lineno', first)}",
-            lead=self._lead(first),
-            outer=outer,
-            start=start,
-            end=self._lines.starts[last - 1] + len(self._lines.text(last)),
-            line=getattr(node, "lineno", first),
-            last_line=last,
-            keys=frozenset({name, local}),
-            weak_keys=frozenset({short}),
-            parent=parent,
-            is_alone=self._is_alone(node),
-        )
-
-    def _is_alone(self, node: ast.AST) -> bool:
-        """Tell whether no other statement is on the lines of this one."""
-        first = self._lines.text(node.lineno).encode()  # type: ignore[attr-defined]  # statements have places
-        last = self._lines.text(node.end_lineno).encode()  # type: ignore[attr-defined]
-        after = last[node.end_col_offset :].strip()  # type: ignore[attr-defined]
-        return not first[: node.col_offset].strip() and (not after or after.startswith(b"#"))  # type: ignore[attr-defined]
-
-    def _lead(self, first: int) -> int:
-        """Return where the comment lines right above a line begin."""
-        number = first
-        while number > 1 and self._lines.text(number - 1).lstrip().startswith("#"):
-            number -= 1
-        return self._lines.starts[number - 1]
-
-
-def _line_span(node: ast.AST) -> tuple[int, int]:
-    """Return the first line, decorators included, and the last one."""
-    decorators = [decorator.lineno for decorator in getattr(node, "decorator_list", ())]
-    first: int = min([node.lineno, *decorators])  # type: ignore[attr-defined]  # statements have places
-    return first, node.end_lineno or first  # type: ignore[attr-defined]
-
-
-def _kind(node: ast.AST, parent: str) -> str:
-    if isinstance(node, ast.ClassDef):
-        return "class"
-    if isinstance(node, _FUNCTIONS):
-        word = "method" if parent else "function"
-        return f"async {word}" if isinstance(node, ast.AsyncFunctionDef) else word
-    return "variable"
-
-
-def _assigned(node: ast.AST) -> Iterator[str]:
-    """Return the names that a statement assigns to."""
-    if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif isinstance(node, ast.AnnAssign):
-        targets = [node.target]
-    elif type(node).__name__ == "TypeAlias":
-        targets = [node.name]  # type: ignore[attr-defined]  # from Python 3.12 on
-    else:
-        return
-    for target in targets:
-        yield from dict.fromkeys(
-            each.id
-            for each in ast.walk(target)
-            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-        )
+def _lead(numbers: Lines, first: int, above: int) -> int:
+    """Return where the comment lines right above a line begin, below the line of what is before."""
+    number = first
+    while number - 1 > above and numbers.text(number - 1).lstrip().startswith("#"):
+        number -= 1
+    return numbers.starts[number - 1]
 
 
 def wanted_key(wanted: str) -> str:
@@ -165,6 +80,11 @@ def wanted_key(wanted: str) -> str:
     words = wanted.strip().rstrip(":").partition("(")[0].split()
     # A caller may give the beginning of the definition: def area, class Circle(Shape).
     return words[-1] if words and words[0] in {"def", "class", "async"} else wanted.strip()
+
+
+def unindented(code: str) -> str:
+    """Write a piece of a text as it is read on its own."""
+    return _behind("", code)
 
 
 def fitted(code: str, indent: str, text: str) -> str:

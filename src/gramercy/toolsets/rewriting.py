@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from gramercy.errors import WorkspaceError
+from gramercy.errors import GramercyError, ImageError, WorkspaceError
 from gramercy.gram.suggestion import suggest
+from gramercy.toolsets import python_survey, python_text
 from gramercy.toolsets.lisp_definitions import LISP
 from gramercy.toolsets.lisp_text import ends_in_comment
 from gramercy.toolsets.outlines import Lines
@@ -19,14 +22,15 @@ from gramercy.toolsets.python_text import PYTHON
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gramercy.images.base import Image
     from gramercy.toolsets.outlines import Definition, Fault, Language, Outline
 
 LANGUAGES = {
     **dict.fromkeys((".lisp", ".lsp", ".cl", ".asd", ".l"), LISP),
     **dict.fromkeys((".py", ".pyi", ".pyw"), PYTHON),
 }
-# Parsing takes about a second for each megabyte, and a hundred times its size in memory for Python.
-LARGEST_TEXT = 4_000_000
+# Parsing Python takes a second or two for so much; the most hostile of texts a few more.
+LARGEST_TEXT = 2_000_000
 # Candidates, and names of a file in which none was found; the rest is counted.
 MOST_LISTED = 20
 NEAREST = 3
@@ -45,6 +49,43 @@ def language_of(path: str) -> Language:
             f"{path} is neither Lisp nor Python by its name ({', '.join(LANGUAGES)}): no other is read"
         )
     return found
+
+
+def read_by(image: Image) -> Language:
+    """Return Python as the interpreter of an image reads it, which may be newer than the one here.
+
+    The image is asked in a preview: a copy that can touch nothing and is thrown away.
+    """
+
+    def asked(source: str, *, is_whole: bool) -> Outline:
+        call = f"print(__import__('json').dumps(survey({source!r}, is_whole={is_whole})))"
+        reply = image.preview(f"{inspect.getsource(python_survey)}\n{call}")
+        try:
+            found = json.loads(reply.stdout)
+        except ValueError:
+            raise ImageError("the interpreter of the image did not answer") from None
+        return python_text.outline_of(source, found, "the interpreter of the image")
+
+    return replace(
+        PYTHON,
+        outline=lambda source: asked(source, is_whole=True),
+        part=lambda code: asked(python_text.unindented(code), is_whole=False),
+    )
+
+
+def reader_of(language: Language, image: Image | None, text: str, code: str = "") -> Language:
+    """Return what reads these texts: the interpreter of the image, where the one here finds a fault."""
+    if language is not PYTHON or image is None or image.language != "python":
+        return language
+    if not language.outline(text).faults and not (code and language.part(code).faults):
+        return language
+    other = read_by(image)
+    try:
+        other.outline("")
+    except GramercyError:
+        # A preview is not possible, or the image is gone.
+        return language
+    return other
 
 
 def find(outline: Outline, language: Language, wanted: str, path: str) -> Definition:
@@ -119,7 +160,12 @@ class Rewriting:
         """Return the text with code in place of a definition; its comments stay unless the code has some."""
         begin = self._begin_of(old, code)
         fitted = self.language.fitted(code, self._indent(begin, old), self.text)
-        return self.text[:begin] + fitted + self.text[old.end :]
+        return self.text[:begin] + self._ended(fitted, old.end) + self.text[old.end :]
+
+    def _ended(self, code: str, place: int) -> str:
+        """Return code that does not take what follows on its line into a comment."""
+        follows = self.text[place : place + 1].strip(" \t\r\n")
+        return f"{code}\n" if follows and ends_in_comment(code) else code
 
     def _begin_of(self, old: Definition, code: str) -> int:
         """Return where the text begins that code replaces."""
@@ -148,7 +194,7 @@ class Rewriting:
         before, following = self.text[:place], self.text[place:]
         if after:
             more = "\n" * max(0, len(gap) - _newlines(following)) if self._has_next(following) else ""
-            return f"{before}{gap}{inner}{fitted}{more}{following}"
+            return f"{before}{gap}{inner}{self._ended(fitted, place)}{more}{following}"
         return f"{before}{fitted}{gap}{inner}{following}"
 
     def _has_next(self, following: str) -> bool:

@@ -240,6 +240,8 @@ class Opencode(Program):
 def _opencode_provider(model: str) -> dict[str, Any]:
     options = {"baseURL": f"{model}/v1", "apiKey": KEY}
     named = {"name": "in", "tool_call": True, "limit": {"context": 200_000, "output": 8_000}}
+    # Without this it tells its model that it cannot see, instead of showing it a picture.
+    named |= {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}
     return {"npm": "@ai-sdk/openai-compatible", "name": "stand", "options": options, "models": {"in": named}}
 
 

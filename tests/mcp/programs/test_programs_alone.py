@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from dataclasses import dataclass
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from tests.mcp.programs.clients import ClaudeCode, Codex, Gemini, Place
 from tests.mcp.programs.edits import AFTER, BEFORE, EDIT, FILE, RULES
 from tests.mcp.programs.stand_in import Call, Script
+from tests.support import png
 
 pytestmark = [pytest.mark.slow, pytest.mark.programs]
 
@@ -126,3 +129,36 @@ def test_claude_code_finds_deferred_tools_by_what_they_do(program, run, make_pla
     run(program, place, program.headless())
     assert call.tool.replace("-", "_") in script.results[0].replace("-", "_")
     assert "=> 42" in script.results[1]
+
+
+# A library of figures in a few lines: what stands in for matplotlib, of which only this much is looked at.
+FIGURES = f"""
+import sys, types
+class Figure:
+    stale = True
+    def get_children(self): return [1, 2]
+    def get_label(self): return ""
+    def get_dpi(self): return 100
+    def get_size_inches(self): return (3, 2)
+    def savefig(self, file, **options): file.write({png(300, 200)!r})
+class Manager:
+    def __init__(self): self.canvas = types.SimpleNamespace(figure=Figure())
+helpers = types.ModuleType("matplotlib._pylab_helpers")
+helpers.Gcf = types.SimpleNamespace(figs={{1: Manager()}}, destroy=lambda n: helpers.Gcf.figs.pop(n))
+sys.modules["matplotlib.pyplot"] = types.ModuleType("matplotlib.pyplot")
+sys.modules["matplotlib._pylab_helpers"] = helpers
+"""
+
+
+@pytest.mark.contract("day.pictures.programs")
+def test_its_model_is_shown_a_picture(program, tell, evaluation):
+    """Each hands image content on; of a call that fails Claude Code and opencode give the text alone."""
+    story = tell(evaluation(f"{FIGURES}\n6 * 7"), evaluation("helpers.Gcf.figs[1] = Manager(); 1 / 0"))
+    first, second = story.script.results[:2]
+    picture = b64encode(png(300, 200)).decode()
+    sent = [json.dumps(turn.body) for turn in story.script.turns]
+    assert "figure 1, 300x200 px, PNG" in first
+    assert picture in sent[1]
+    assert "ZeroDivisionError" in second
+    assert "figure 1, 300x200 px, PNG" in second
+    assert sent[2].count(picture) == (2 if isinstance(program, Codex | Gemini) else 1)

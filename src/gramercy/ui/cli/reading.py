@@ -41,7 +41,7 @@ MOST_NAMES = 100
 MOST_READ = 4_000
 # Commands that take a path: of a saved state in the directory where the person is, else in the project.
 OF_STATES = (":save", ":restore")
-OF_FILES = (*OF_STATES, ":load", ":edit", ":files")
+OF_FILES = (*OF_STATES, ":load", ":edit", ":files", ":tests")
 # Quotes are not among them: the line editor would close them after what is completed, 'foo as well.
 DELIMITERS = {"sbcl": " \t\n()`,;#|\\", "python": " \t\n()[]{}=+-*/%&|^~<>,;@!\\"}
 

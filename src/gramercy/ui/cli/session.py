@@ -44,9 +44,11 @@ class Command(NamedTuple):
 COMMANDS = (
     Command(":undo", "take back the last evaluation"),
     Command(":preview CODE", "show what an evaluation would do, without doing it", "code: :preview (+ 1 2)"),
-    Command(":edit [FILE]", "change the last entry or a file in your editor, and evaluate what you save"),
+    Command(":edit [FILE|NAME]", "change the last entry, a file or a definition in your editor, and load it"),
     Command(":load FILE", "load a file of the project", "a file: :load src/beds.py"),
     Command(":tests [WHAT]", "run the tests: all, those of a file or name, or `failed` again"),
+    Command(":files [GLOB]", "list the files of the project: all, or those that fit"),
+    Command(":search TEXT", "find a text in the files of the project", "a text: :search area"),
     Command(":frames", "show the stack of the last error; frame 0 is where it failed"),
     Command(":locals [N]", "show the variables of a frame"),
     Command(":in N CODE", "evaluate with the variables of a frame", "a frame and code: :in 0 x"),
@@ -145,6 +147,8 @@ class Session:
             ":edit": self._edit,
             ":load": self._load,
             ":tests": self._tests,
+            ":files": lambda rest: self._call("list_files", **({"glob": rest} if rest else {})),
+            ":search": lambda rest: self._call("search_files", pattern=rest),
             ":frames": lambda _: self._look("frames"),
             ":locals": self._locals,
             ":in": self._in_frame,
@@ -245,7 +249,7 @@ class Session:
         if not self._interactive:
             self._fail(":edit needs a terminal")
         elif path:
-            self._edit_file(path)
+            self._edit_file(path if (self._project / path).exists() else self._file_of(path))
         else:
             with _editor():
                 text = click.edit(self._last, extension=SUFFIXES[self._language])
@@ -264,6 +268,19 @@ class Session:
             tell("the file was not changed, so it is not loaded")
         else:
             self._load(path)
+
+    def _file_of(self, name: str) -> str:
+        """Return the file of the project that defines a name; what is none may be a file to come."""
+        answer = self._image.ask("find_definition", symbol=name)
+        for definition in answer.data.get("definitions", []):
+            place = str(definition.get("place", "")).removeprefix("at ")
+            file = place.rpartition(":")[0]
+            if file and (self._project / file).is_file():
+                tell(f"{name} is at {place}")
+                return file
+        if not Path(name).suffix:
+            raise SourceError(f"there is no file {name}, and no file of the project that defines it")
+        return name
 
     def _load(self, path: str) -> None:
         self._go("load_file", path=path)
