@@ -160,23 +160,38 @@ def refuse_restart(_session: Session, _request: Request) -> Reply:
 
 
 def tell_frames(session: Session, request: Request) -> Reply:
-    """List the frames, the one that failed first, then those of the exceptions behind it."""
+    """List the frames, the one that failed first, then those of the exceptions behind it.
+
+    From the first one on it is an overview, without repetitions; from an `offset` each frame is told.
+    """
     moment = kept(session)
-    start, most = count(request, "start", 0, moment.total), count(request, "limit", _FRAMES, _MOST_FRAMES)
-    page, rows = Page(), []
-    for part in moment.parts:
-        page.add(_headline(part))
-        expected = max(part.first, start)
-        for number in [*_selected(part, start, most), part.first + len(part.places)]:
-            if number > expected:
-                page.add(_gap(moment, expected, number - 1))
-            if number < part.first + len(part.places):
-                rows.append(_row(moment, number))
-                page.add(_row_text(rows[-1]))
-            expected = number + 1
-    told = page.end("frames: ask for the locals of one by its number")
-    data = {"frames": rows, "total": moment.total, "parts": [_part_data(part) for part in moment.parts]}
+    start, most = count(request, "offset", 0, moment.total), count(request, "limit", _FRAMES, _MOST_FRAMES)
+    overview = [number for part in moment.parts for number in _selected(part, most)]
+    numbers = list(range(start, min(start + most, moment.total))) if start else overview
+    rows = [
+        _placed(moment, number, before)
+        for before, number in zip([start - 1, *numbers], numbers, strict=False)
+    ]
+    page = Page()
+    page.add(_headline(moment.parts[0]))
+    for row in rows:
+        page.add("\n".join([*(str(row[key]) for key in ("gap", "heading") if key in row), _row_text(row)]))
+    left = moment.total - 1 - numbers[-1] if numbers else 0
+    told = page.end("frames: ask for the locals of one by its number", more=left)
+    parts = [_part_data(part) for part in moment.parts]
+    data = {"frames": rows, "total": moment.total, "parts": parts}
     return {"ok": True, "text": told, "data": data}
+
+
+def _placed(moment: Moment, number: int, before: int) -> Reply:
+    """Return the row of a frame, with what is left out before it, and whose frames begin with it."""
+    row = _row(moment, number)
+    if number > before + 1:
+        row["gap"] = _gap(moment, before + 1, number - 1)
+    part = next((part for part in moment.parts[1:] if part.first == number and part.places), None)
+    if part is not None:
+        row["heading"] = _headline(part)
+    return row
 
 
 def _gap(moment: Moment, first: int, last: int) -> str:
@@ -202,19 +217,16 @@ def _part_data(part: Part) -> Reply:
     }
 
 
-def _selected(part: Part, start: int, most: int) -> list[int]:
+def _selected(part: Part, most: int) -> list[int]:
     """Return the numbers of the frames to show: without the repetitions, of a deep stack both ends."""
     found: list[int] = []
-    repeated = 0
-    for index, place in enumerate(part.places):
-        before = part.places[index - 1] if index else None
-        is_same = before is not None and (before.frame.f_code, before.line) == (
-            place.frame.f_code,
-            place.line,
-        )
-        repeated = repeated + 1 if is_same else 0
-        if part.first + index >= start and repeated < _SAME:
-            found.append(part.first + index)
+    before, repeated = (0, 0), 0
+    for number, place in enumerate(part.places, part.first):
+        here = (id(place.frame.f_code), place.line)
+        repeated = repeated + 1 if here == before else 0
+        before = here
+        if repeated < _SAME:
+            found.append(number)
     outer = most // 3
     return found if len(found) <= most else found[: most - outer] + found[len(found) - outer :]
 
@@ -277,12 +289,11 @@ def tell_locals(session: Session, request: Request) -> Reply:
     """List the locals of a frame, printed by their structure."""
     moment = kept(session)
     number: Any = request.get("frame", 0)
-    place = moment.place(number)
+    moment.place(number)
     found = moment.names(number)
+    frame = _row(moment, number)
     page, rows = Page(), []
-    page.add(
-        f"{number}: {call_text(place.frame)} at {shown_file(place.frame.f_code.co_filename)}:{place.line}"
-    )
+    page.add(f"{number}: {frame['call']} at {frame['file']}:{frame['line']}")
     for name, value in islice(found.items(), _LOCALS):
         row = {"name": name, "value": preview(value, _VALUE), "type": class_name(type(value))}
         rows.append(row)
@@ -290,4 +301,4 @@ def tell_locals(session: Session, request: Request) -> Reply:
     if not found:
         page.add("It has no locals.")
     told = page.end("locals: evaluate a name in the frame to see it", more=max(len(found) - _LOCALS, 0))
-    return {"ok": True, "text": told, "data": {"frame": number, "locals": rows, "total": len(found)}}
+    return {"ok": True, "text": told, "data": {"frame": frame, "locals": rows, "total": len(found)}}
