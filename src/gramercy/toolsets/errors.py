@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gramercy.toolsets.factory import Running, text, whole
-from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, choice_line
+from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, choice_line, evaluated
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Answer, Image, MomentInfo
+    from gramercy.images.base import Answer, Image, MomentInfo, Reply
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.workspace import Workspace
@@ -51,7 +51,7 @@ def _in_frame(workshop: Workshop) -> Tool:
         lambda image, a, _watch: image.aevaluate_in_frame(
             a["code"], frame=a.get("frame", 0), moment=a.get("moment"), timeout=a.get("timeout")
         ),
-        lambda reply, _: workshop.evaluated(reply),
+        _evaluated,
     )
     return running.make(
         workshop,
@@ -76,7 +76,7 @@ def _restart(workshop: Workshop) -> Tool:
         lambda image, a, _watch: image.ainvoke_restart(
             *_chosen(a), moment=a.get("moment"), timeout=a.get("timeout")
         ),
-        lambda reply, _: workshop.evaluated(reply),
+        _evaluated,
     )
     return running.make(
         workshop,
@@ -96,6 +96,11 @@ def _restart(workshop: Workshop) -> Tool:
         categories=["errors"],
         title="Go on from an error",
     )
+
+
+def _evaluated(reply: Reply, _arguments: dict[str, Any]) -> Any:
+    """Return what came of it; its objects are in the copy, where no other tool can look into them."""
+    return evaluated(reply, can_read_on=False)
 
 
 def _chosen(arguments: dict[str, Any]) -> tuple[str, list[str]]:

@@ -9,7 +9,7 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from .anatomy import FUNCTIONS, class_name, is_class, is_kind, is_module, plain
+from .anatomy import FUNCTIONS, class_name, instance_space, is_class, is_heap, is_kind, is_module, plain
 from .diagnostics import call_text, chain, message_of, user_frames
 from .places import USERS, running_lines, shown_file, tier_of
 from .printing import preview, shorten
@@ -26,6 +26,8 @@ _CAUSES, _PARTS = 5, 10
 # Names of locals in a list of frames, and locals in one answer, with the characters of each value.
 _NAMES, _LOCALS, _VALUE = 20, 100, 400
 _LINE, _MESSAGE = 200, 1000
+# Attributes of an instance that is a local, and characters of each.
+_FIELDS, _FIELD = 8, 60
 _RELATIONS = {"cause": "raised from", "context": "raised while handling", "part": "part of the group"}
 NO_RESTARTS = (
     "Python has no restarts: an exception is told after its stack has been unwound. Look at the frames and "
@@ -285,6 +287,17 @@ def _row_text(row: Reply) -> str:
     return "\n".join(lines)
 
 
+def _structure(value: object) -> str:
+    """Print a value; of an instance the attributes as well, since its type alone says little."""
+    shown = preview(value, _VALUE)
+    fields = {} if _is_definition(value) or not is_heap(type(value)) else instance_space(value)
+    if not fields or not shown.endswith(">"):
+        return shown
+    parts = [f"{name}={preview(held, _FIELD)}" for name, held in islice(fields.items(), _FIELDS)]
+    more = f", … {len(fields) - _FIELDS} more" if len(fields) > _FIELDS else ""
+    return f"{shown[:-1]}: {', '.join(parts)}{more}>"
+
+
 def tell_locals(session: Session, request: Request) -> Reply:
     """List the locals of a frame, printed by their structure."""
     moment = kept(session)
@@ -295,7 +308,7 @@ def tell_locals(session: Session, request: Request) -> Reply:
     page, rows = Page(), []
     page.add(f"{number}: {frame['call']} at {frame['file']}:{frame['line']}")
     for name, value in islice(found.items(), _LOCALS):
-        row = {"name": name, "value": preview(value, _VALUE), "type": class_name(type(value))}
+        row = {"name": name, "value": _structure(value), "type": class_name(type(value))}
         rows.append(row)
         page.add(f"{name} = {row['value']}  ({row['type']})")
     if not found:
