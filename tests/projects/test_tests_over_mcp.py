@@ -25,6 +25,7 @@ def test_hangs():
     while os.path.exists("hang"):
         time.sleep(0.05)
 """
+ALONE = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1"
 PYTEST = str(Path(pytest.__file__).parents[1])
 
 
@@ -32,7 +33,7 @@ PYTEST = str(Path(pytest.__file__).parents[1])
 def test_a_client_is_told_how_far_the_tests_are_and_can_take_them_back(project, walk):
     """Progress goes on in number, and names the test that runs."""
     write(project, {"test_slow.py": SLOW})
-    client = walk("python", project, "--path", PYTEST).client
+    client = walk("python", project, "--path", PYTEST, "--env", ALONE).client
     call = {"name": "run_tests", "arguments": {}}
     number = client.begin("tools/call", **call, _meta={"progressToken": "t"})
     told = []
