@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from gramercy.tools.content import ToolOutput
 from gramercy.tools.context import current_call
 from gramercy.toolsets.factory import flag, text
@@ -28,6 +30,8 @@ MOST_NAMED = 20
 # Characters of one failure, and of what its test printed.
 LONGEST_FAILURE = 2_400
 LONGEST_OUTPUT = 800
+# Frames of an error outside of the tests, which is nearly always one of loading.
+MOST_FRAMES = 6
 # Of an output that is all there is to see.
 LONGEST_TAIL = 2_500
 # Left of an answer for the verdict, the names and the notes.
@@ -178,7 +182,9 @@ def _early_end(run: SuiteRun) -> list[str]:
     message = f"[{run.fault.type}] {run.fault.message}{during}{missing}"
     where = f"\n{_shortened(run.stopped, LONGEST_FAILURE)}" if run.stopped else ""
     if not run.fault.interrupted and run.fault.type not in {"IMAGE-DIED", "INVALID-REPLY"}:
-        message = f"{_shortened(fault_text(run.fault), LONGEST_FAILURE)}{during}{missing}"
+        # Nothing stands at its restarts: the process has ended.
+        fault = replace(run.fault, restarts=[], backtrace=run.fault.backtrace[:MOST_FRAMES])
+        message = f"{_shortened(fault_text(fault), LONGEST_FAILURE)}{during}{missing}"
     log = f"\nThe last of its log: {run.log.strip()[-LONGEST_OUTPUT:]}" if run.log.strip() else ""
     return [message + where + log]
 
@@ -208,7 +214,7 @@ def _trouble(image: Image, run: SuiteRun) -> list[str]:
     if run.trouble == "nothing":
         return [NOTHING.get(image.language, NOTHING["python"])]
     if run.trouble == "unseen" and not run.bad:
-        return [_end_of(f"{UNSEEN}\n{run.stdout.strip() or '(nothing)'}", LONGEST_TAIL)]
+        return [f"{UNSEEN}\n{_end_of(run.stdout.strip(), LONGEST_TAIL) or '(nothing)'}"]
     printed = f"{run.stdout.rstrip()}\n{run.stderr.rstrip()}".strip()
     if run.trouble and printed:
         return [_end_of(printed, LONGEST_TAIL)]
