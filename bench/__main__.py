@@ -24,6 +24,7 @@ TABLES = {
     "images": "images",
     "looks": "looks",
     "projects": "projects",
+    "search": "searching",
     "mcp-stdio": "mcp_stdio",
     "mcp-http": "mcp_http",
     "mcp-images": "mcp_images",

@@ -227,6 +227,13 @@ class Rules:
                 return not rule.negated
         return None
 
+    def chosen(self, names: list[str], folder: str) -> list[str]:
+        """Return the names of files in a directory that the rules fit: as globs they choose them."""
+        if not self._others and not self._has_paths:
+            known, endings = self._names, self._endings
+            return [name for name in names if name in known or name.endswith(endings)]
+        return [name for name in names if self.ignores(name, folder, is_folder=False)]
+
     def _may_fit(self, path: str) -> bool:
         if path in self._places:
             return True

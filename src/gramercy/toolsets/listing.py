@@ -28,6 +28,7 @@ MOST_LINES = 250
 LIST_SECONDS = 10.0
 # Braces multiply: {a,b}{c,d} are four patterns.
 MOST_GLOBS = 100
+_WILD = frozenset("*?[\\")
 KILOBYTE = 1_000
 GLOB = text("Only files that fit, as src/**/*.{c,h}; !*.txt leaves out")
 
@@ -59,8 +60,7 @@ class Selection:
         self.root = workspace.root
         self.parts = real.relative_to(self.root).parts
         self.glob = glob
-        self._rules = Rules(os.fsencode("\n".join(_globs(glob)))) if glob else None
-        self._is_negated = bool(glob) and glob.startswith("!")  # type: ignore[union-attr]  # not with None
+        self._glob = Glob(glob) if glob else None
         self._only = None
         if not real.is_dir():
             # Whether it exists is told as read_file does.
@@ -91,33 +91,30 @@ class Selection:
 
     def fitting(self, folder: Folder) -> Sequence[str]:
         """Return the files of a directory that fit the glob, from the root or from where the list begins."""
-        rules = self._rules
-        if rules is None:
+        if self._glob is None:
             return folder.files
         start = sum(len(part) + 1 for part in self.parts)
-        path, near = folder.path, folder.path[start:]
-
-        def fits(name: str) -> bool:
-            found = rules.ignores(name, path, is_folder=False)
-            if found is None and start:
-                found = rules.ignores(name, near, is_folder=False)
-            return bool(found) is not self._is_negated
-
-        return [name for name in folder.files if fits(name)]
+        return self._glob.fitting(folder.files, folder.path, folder.path[start:])
 
 
-def _globs(glob: str) -> list[str]:
-    """Return a glob as patterns of git: without braces, and with what is in a directory that it names."""
-    patterns = []
-    for pattern in _unbraced(glob.removeprefix("!").removeprefix("./")):
-        plain = pattern.rstrip("/")
-        if plain.startswith(("#", "!")):
-            plain = f"\\{plain}"
-        last = plain.rpartition("/")[2]
-        patterns += [plain] if pattern == plain else []
-        if plain and not set("*?[\\").intersection(last):
-            patterns.append(f"/{plain.removeprefix('/')}/**")
-    return patterns
+class Glob:
+    """A pattern of git, with {a,b} for either and ! for all but; a directory means all that is in it."""
+
+    def __init__(self, glob: str) -> None:
+        self._is_negated = glob.startswith("!")
+        patterns = [each.rstrip("/") for each in _unbraced(glob.removeprefix("!").removeprefix("./"))]
+        plain = [each.removeprefix("/") for each in patterns if not _WILD.intersection(each)]
+        self._folders = tuple(f"{each}/" for each in plain if each)
+        # These two begin comments and exceptions in a .gitignore.
+        escaped = [f"\\{each}" if each.startswith(("#", "!")) else each for each in patterns]
+        self._rules = Rules(os.fsencode("\n".join(escaped)))
+
+    def fitting(self, names: list[str], *folders: str) -> list[str]:
+        """Return the names that fit in a directory, of which the path may begin at several places."""
+        if any(folder.startswith(self._folders) for folder in folders):
+            return [] if self._is_negated else names
+        found = {name for folder in dict.fromkeys(folders) for name in self._rules.chosen(names, folder)}
+        return [name for name in names if (name in found) is not self._is_negated]
 
 
 def _unbraced(glob: str) -> list[str]:
