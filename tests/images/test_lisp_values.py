@@ -153,8 +153,8 @@ def test_an_error_tells_the_restarts_that_it_offers(live):
     text = fault_text(msgspec.convert(error, ImageFault))
     assert text.splitlines()[-4:] == [
         "[Restarts]",
-        "0 CONTINUE: Retry using UNDEFINED-VARIABLE.",
-        "1 USE-VALUE (TEMP): Use specified value.",
-        "2 STORE-VALUE (TEMP): Set specified value and use it.",
+        "[0] CONTINUE: Retry using UNDEFINED-VARIABLE.",
+        "[1] USE-VALUE (VALUE): Use specified value.",
+        "[2] STORE-VALUE (VALUE): Set specified value and use it.",
     ]
     assert "[Restarts]" not in fault_text(msgspec.convert(live.eval("(car 1)")["error"], ImageFault))

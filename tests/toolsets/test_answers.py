@@ -154,7 +154,7 @@ def test_a_long_value_of_a_real_image_is_announced(desk):
 def test_restarts_are_named_after_the_backtrace(lisp_desk, paper_desk, paper):
     """Answers: restarts are shown in short; that of every error is not."""
     text = lisp_desk.failure("eval_form", form='(cerror "Go on." "No ~a." 1)')
-    assert "[Restarts]\n0 CONTINUE: Go on." in text
+    assert "[Restarts]\n[0] CONTINUE: Go on." in text
     paper.replies = saying(Reply(ok=False, error=ImageFault("E", "m", ["ABORT"])))
     assert paper_desk.failure("eval_form", form="1") == "[ERROR] E\nm"
 

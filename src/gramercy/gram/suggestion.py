@@ -9,8 +9,9 @@ if TYPE_CHECKING:
 
 # Longer words are hostile or generated; comparing them would take time that a typing error never needs.
 LONGEST_WORD = 80
-# The ratio of difflib's own default: one letter wrong in three, one syllable in a longer word.
-CLOSE_ENOUGH = 0.6
+# About the default of difflib: one letter wrong in three, one syllable in a longer word. At 0.6 two long
+# words that have only their vowels in common are close.
+CLOSE_ENOUGH = 0.62
 # Shorter fragments are inside everything.
 SHORTEST_PART = 3
 

@@ -204,7 +204,11 @@ class Lifecycle:
             self.moment_tag = None
             moment = self.moments.add(family, evaluation, fault, parent)
             return msgspec.structs.replace(fault, moment=moment.id)
-        if evaluation.keep is None and fault.no_moment is None and evaluation.tag is not None:
+        if evaluation.keep is not None and fault.no_moment is None:
+            # Where its process says nothing, it may have left a copy all the same.
+            self.moments.give_up(evaluation.keep)
+            self.moment_tag = None
+        elif evaluation.keep is None and fault.no_moment is None:
             reason = f"the image has {self._heap_bytes >> 20} MB, and moments are kept below "
             fault = msgspec.structs.replace(
                 fault, no_moment=f"{reason}{self.thrift.heavy_bytes >> 20} MB of heap"
@@ -223,6 +227,8 @@ class Lifecycle:
     def changed(self, evaluation: Evaluation, reply: Reply) -> str | None:
         """Note a call that may have changed something; return why no state is kept after it, if none is."""
         self._heap_bytes = reply.state.heap_bytes
+        if self._heap_bytes >= self.thrift.heavy_bytes:
+            self.moment_tag = None
         is_kept = reply.unkept is None and evaluation.tag is not None
         # Without a checkpoint after it, a look is not known to have changed nothing: it counts as a change.
         self.past = extended(self.past, evaluation.as_step(reply, look=reply.look and is_kept))

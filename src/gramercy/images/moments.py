@@ -7,6 +7,7 @@ lifecycle that the caller has locked.
 
 from __future__ import annotations
 
+from collections import deque
 from time import time
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 # Each is a process with one to ten MB of its own; who debugs looks at the last errors, not at all of them.
 MOST_MOMENTS = 4
 MOST_ATTEMPTS = 4
+# Copies that nothing asks for and that may still connect: most never were.
+MOST_STALE = 16
 # The copy is forked before the reply is written, so it has connected by then or is about to.
 MEETING_SECONDS = 2.0
 # A look at a stack runs no code of the user's.
@@ -83,7 +86,7 @@ class Moments:
     def __init__(self) -> None:
         self._moments: dict[str, Moment] = {}
         self._attempts: dict[str, Attempt] = {}
-        self._stale: set[str] = set()
+        self._stale: deque[str] = deque(maxlen=MOST_STALE)
         self._count = 0
         # Why the last error left no moment, for a caller who asks for one.
         self.why_not = ""
@@ -108,21 +111,23 @@ class Moments:
             late = family.met(tag)
             if late is not None:
                 late.close()
-                self._stale.discard(tag)
+                self._stale.remove(tag)
 
     def settle(self, family: Family) -> None:
-        """Wait for the processes that have not connected yet; drop the moments of those that do not come."""
+        """Wait for the processes that have not connected yet; drop those that do not come, or have ended."""
         self.tidy(family)
         for moment in list(self._moments.values()):
-            if moment.connection is None:
-                try:
-                    self.connected(family, moment)
-                except ImageError:
-                    self.drop(family, moment)
+            try:
+                self.connected(family, moment)
+            except ImageError:
+                self.drop(family, moment)
+        for attempt in list(self._attempts.values()):
+            if attempt.connection.has_ended():
+                self.take(attempt).close()
 
     def give_up(self, tag: str) -> None:
         """End the process with this tag as soon as it connects: nothing will ask for it."""
-        self._stale.add(tag)
+        self._stale.append(tag)
 
     def connected(self, family: Family, moment: Moment) -> Connection:
         """Return the connection of a moment; raise ImageGoneError where its process has ended."""

@@ -301,7 +301,7 @@ def fault_text(fault: ImageFault, *, whole: bool = False) -> str:
 def choice_line(choice: Mapping[str, Any]) -> str:
     """Write a restart: its number and name, what it takes, and what it does."""
     takes = f" ({' '.join(choice['parameters'])})" if choice.get("parameters") else ""
-    return f"{choice['number']} {choice['name']}{takes}: {choice.get('report', '')[:LONGEST_CHOICE]}"
+    return f"[{choice['number']}] {choice['name']}{takes}: {choice.get('report', '')[:LONGEST_CHOICE]}"
 
 
 def moment_text(reply: Reply, tools: Iterable[str]) -> str:

@@ -91,6 +91,7 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
 ;;; The restarts that the code of the user's has around itself, which it can go on with
 
 (defglobal *moment-tag* nil "The name of the copy to be left behind where the running code fails, or NIL.")
+(defglobal *moment-told* '() "What the error of the running code is to tell of that copy.")
 (defglobal *floor-handlers* '() "The handlers outside of the running code.")
 (defglobal *floor-restarts* '() "The restarts outside of the running code: our own and those of the toplevel.")
 (defglobal *standing-handlers* '() "The handlers around the code that has failed.")
@@ -123,13 +124,15 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
                              :restart restart)))
 
 (defun qualified-choice (name)
-  "Return NAME, of a restart, as it is told: without package where it is a standard or visible one."
-  (if (eq (symbol-package name) (load-time-value (find-package :common-lisp))) (symbol-token name) (seen-symbol name)))
+  "Return NAME, of a restart, as it is told: without package where it is visible or the system's."
+  (let ((package (symbol-package name)))
+    (if (and package (sb-ext:package-locked-p package)) (symbol-token name) (seen-symbol name))))
 
 (defun restart-parameters (restart)
-  "Return the texts of what RESTART takes."
-  (mapcar (lambda (parameter) (symbol-token (if (consp parameter) (first parameter) parameter)))
-          (sb-introspect:function-lambda-list (sb-kernel::restart-function restart))))
+  "Return the texts of what RESTART takes, as far as SBCL keeps that: of RESTART-CASE only whether it takes none or one."
+  (loop for parameter in (sb-introspect:function-lambda-list (sb-kernel::restart-function restart))
+        for name = (symbol-token (if (consp parameter) (first parameter) parameter))
+        collect (if (string= name "TEMP") "VALUE" name)))
 
 (defun choice-objects ()
   "Return what a reply tells of the restarts of the last error."
@@ -225,6 +228,7 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
 
 (defun seen-symbol (symbol)
   "Return SYMBOL as it can be given back: with its package, unless the evaluated code sees it without."
+  (when (eq symbol '|...|) (return-from seen-symbol "..."))
   (if (and (symbol-package symbol) (packagep *package*) (package-name *package*)
            (eq symbol (find-symbol (symbol-name symbol) *package*)))
       (symbol-token symbol)
@@ -317,8 +321,8 @@ Generic functions of a class of the user's are not asked for theirs."
                 "interrupted" (if (typep condition 'interrupted) t :false))
           (let ((suggestions (condition-suggestions condition)))
             (and suggestions (list "suggestions" (cons :array suggestions))))
-          (and (setf *choices* (make-choices condition))
-               (list "choices" (cons :array (choice-objects))))
+          (progn (setf *choices* (make-choices condition))
+                 (told-choices))
           (place-members (fault-place condition))))
 
 (defun untraceable-p (condition)

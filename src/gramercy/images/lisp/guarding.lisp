@@ -30,8 +30,8 @@
       (setf *fault* (condition-report condition)))
     (when *moment-tag*
       (setf *standing-handlers* sb-kernel:*handler-clusters*
-            *standing-restarts* sb-kernel:*restart-clusters*)
-      (keep-moment condition)))
+            *standing-restarts* sb-kernel:*restart-clusters*))
+    (keep-moment condition))
   (throw 'end-evaluation nil))
 
 (defun end-evaluation-by-force ()
@@ -92,7 +92,7 @@ After a fork there is no finalizer thread either."
 
 (defun call-guarded (function)
   "Call FUNCTION, which runs user code; return NIL, or the members of the error that ended it."
-  (setf *fault* nil *interruptions* 0)
+  (setf *fault* nil *moment-told* '() *interruptions* 0)
   ;; Interrupts are off wherever *EVALUATING* is true and the catch tag is not there, or the other way round.
   (sb-sys:without-interrupts
     (catch 'end-evaluation

@@ -26,6 +26,10 @@
         ((and (or (unreadable-code-p condition) (input-error-p condition)) (null *choices*))
          "the code could not be read, so nothing of it ran")))
 
+(defun told-choices ()
+  "Return the member of a fault that tells its restarts, where there are any."
+  (and *choices* (list "choices" (cons :array (choice-objects)))))
+
 (defun keep-moment (condition)
   "Leave a copy of this process, in which the stack stands, if the parent wants one. Tell in the fault what became
 of it. There is one for an evaluation: a cleanup form that fails while this process unwinds leaves no other."
@@ -33,11 +37,17 @@ of it. There is one for an evaluation: a cleanup form that fails while this proc
     (when tag
       ;; Handlers of the user's are on the stack that stands; what we signal is not for them.
       (let* ((sb-kernel:*handler-clusters* *floor-handlers*)
-             (reason (or (why-no-moment condition)
-                         (handler-case (progn (when (zerop (fork-process)) (become-moment condition tag))
-                                              nil)
-                           (cannot-fork (refusal) (cannot-fork-reason refusal))))))
-        (setf *fault* (append *fault* (if reason (list "no_moment" reason) (list "moment" t))))))))
+             (reason (why-no-moment condition))
+             (process (unless reason
+                        (handler-case (fork-process)
+                          ((or error storage-condition) (refusal)
+                            (setf reason (condition-message refusal))
+                            nil)))))
+        (when (eql process 0) (become-moment condition tag))
+        (setf *moment-told* (if reason (list "no_moment" reason) (list* "moment" t (told-choices))))))
+    (when *moment-told*
+      ;; Where a cleanup form has failed too, that fault is told, with what the first one has left.
+      (setf *fault* (append (fault-beside *fault*) *moment-told*)))))
 
 (defun become-moment (condition tag)
   "Set this process, just forked, up to keep the stack that CONDITION has stopped, and serve it."
@@ -111,11 +121,11 @@ of it. There is one for an evaluation: a cleanup form that fails while this proc
 
 (defun frame-members (standing number)
   "Return what an answer tells of STANDING, the frame NUMBER."
-  (let ((place (ignore-errors (standing-place standing))))
+  (let ((place (ignore-errors (or (called-form-place standing) (standing-place standing)))))
     (append (list "number" number
                   "name" (let ((*plain-symbols* #'seen-symbol)) (plain-text (standing-name standing) 200))
                   "call" (frame-text (named-frame (standing-call standing) *moment*)))
-            (and place (place-file place) (list "file" (place-file place)))
+            (and place (string/= "" (place-file place)) (list "file" (place-file place)))
             (and place (place-line place) (list "line" (place-line place)))
             (and place (place-text place) (list "source" (place-text place)))
             (list "locals" (cons :array (mapcar #'local-name (standing-variables standing)))))))
@@ -127,7 +137,7 @@ of it. There is one for an evaluation: a cleanup form that fails while this proc
     (format nil "~d: ~a~@[~%     ~a~]~@[~%     locals: ~{~a~^ ~}~]"
             (getf-text members "number") (getf-text members "call")
             (and (or file source)
-                 (format nil "~@[~a~]~@[:~d~]~@[  ~a~]" (and file (shown-file file)) line
+                 (format nil "~:[line~;~:*~a~]~:[ ~;:~]~@[~d~]~@[  ~a~]" (and file (shown-file file)) file line
                          (and source (string-left-trim " 	" source))))
             (subseq locals 0 (min 12 (length locals))))))
 
@@ -161,6 +171,13 @@ of it. There is one for an evaluation: a cleanup form that fails while this proc
          (form (and evaluated (ignore-errors (sb-c::core-debug-source-form source)))))
     (cond (form (evaluated-place evaluated form (location-form-number location)))
           (t (file-place standing (sb-c::debug-source-namestring source) location)))))
+
+(defun called-form-place (standing)
+  "Return the place of the form that STANDING, a call of EVAL by us, evaluates, or NIL."
+  (let ((source (and *standing-evaluation* (evaluation-source *standing-evaluation*)))
+        (form (and (eq 'eval (standing-name standing)) (second (standing-call standing)))))
+    (when (and source (consp form) (eq form (source-form source)))
+      (text-place (source-text source) (skip-text-blanks (source-text source) (source-form-start source))))))
 
 (defun evaluated-place (evaluated form number)
   "Return the place of the subform NUMBER of FORM in the text of which EVALUATED tells: text, start, toplevel form.
@@ -322,12 +339,15 @@ The compiler wraps what it compiles: of the subforms on the way the last one cou
 
 (defun run-beside (evaluation evaluate)
   "Evaluate EVALUATION, with the function EVALUATE, on top of the stack that stands, which it cannot leave."
-  (let ((restarts *floor-restarts*) (handlers *floor-handlers*) (choices *choices*) (left t))
+  (let ((restarts *floor-restarts*) (handlers *floor-handlers*) (choices *choices*) (left t)
+        ;; What goes on wants a moment, should it fail again; this does not.
+        (tag (shiftf *moment-tag* nil)))
     (block stay
       (unwind-protect
            (progn (call-with-room (lambda () (run-evaluation evaluation evaluate)))
                   (setf left nil))
         (setf *floor-restarts* restarts *floor-handlers* handlers *choices* choices *evaluating* nil
+              *moment-tag* tag
               (evaluation-fault evaluation) (fault-beside (evaluation-fault evaluation)))
         (when left
           (setf (evaluation-fault evaluation)
@@ -346,9 +366,18 @@ and the frames that lead from here to the code tell nothing."
                           (remove-if (lambda (text) (and (stringp text) (search "COMPILED-FRAME>" text))) value)
                           value)))
 
+(defun evaluating-frame (number)
+  "Return SBCL's own object for the frame NUMBER, or for the next one that has variables: that of an undefined function
+stands for a call that never was."
+  (let ((standing (standing-frame number)))
+    (standing-object (if (typep (sb-di:frame-debug-fun (standing-object standing))
+                                '#.(or (internal-symbol "BOGUS-DEBUG-FUN" "SB-DI") 'null))
+                         (or (nth (1+ number) (standing-frames)) standing)
+                         standing))))
+
 (define-operation "eval_in_frame" (request)
   (need-moment)
-  (let* ((frame (standing-object (standing-frame (request-count request :frame 0))))
+  (let* ((frame (evaluating-frame (request-count request :frame 0)))
          (evaluation (make-request-evaluation request nil)))
     (setf (evaluation-pure evaluation) nil)
     (with-output-put-aside
@@ -436,6 +465,7 @@ and the frames that lead from here to the code tell nothing."
           *moment* nil
           *standing-frames* '()
           *fault* nil
+          *moment-told* '()
           *interruptions* 0)
     (when *standing-evaluation*
       (setf (evaluation-started *standing-evaluation*) (microseconds))
