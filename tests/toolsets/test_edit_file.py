@@ -296,6 +296,15 @@ def test_lines_added_to_the_beginning_can_be_taken(paper_desk, project):
     assert (project / "f.py").read_text() == "0\na\nb\nc\nd\n"
 
 
+def test_the_names_that_models_know_from_other_tools_are_taken(paper_desk, file):
+    """A refusal for a name would cost a turn."""
+    call = {"file_path": "f.py", "old_string": "y = x + 1", "new_string": "y = 1", "replace_all": True}
+    text = paper_desk.text("edit_file", **call)
+    assert "file_path as path" in text
+    assert file.read_text() == CODE.replace("y = x + 1", "y = 1")
+    assert "old_string" in paper_desk.failure("edit_file", path="f.py", old="a", old_string="b", new="c")
+
+
 def test_an_edit_can_be_taken_back(paper_desk, file):
     """Undo covers files written through tools."""
     edit(paper_desk, "y * 2", "y * 3")

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.workspace import Workspace
 
+KNOWN = {
+    **dict.fromkeys(("file_path", "file", "filename"), "path"),
+    **dict.fromkeys(("old_string", "old_str", "old_text"), "old"),
+    **dict.fromkeys(("new_string", "new_str", "new_text"), "new"),
+    "replace_all": "all",
+}
 # Numbers of the lines of a change in many places; the rest is counted.
 MOST_LINES = 20
 
@@ -130,7 +136,16 @@ def _edit_file(workspace: Workspace) -> Tool:
         hidden=("old", "new"),
         title="Edit a part of a file",
         categories=["filesystem"],
+        aliases=_renamed,
     )
+
+
+def _renamed(arguments: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Take the names that the editing tools of clients have, which models know by heart."""
+    known = {name: KNOWN[name] for name in arguments if name in KNOWN and KNOWN[name] not in arguments}
+    taken = ", ".join(f"{name} as {ours}" for name, ours in known.items())
+    renamed = {known.get(name, name): value for name, value in arguments.items()}
+    return renamed, f"Taken: {taken}." if taken else ""
 
 
 def _change(workspace: Workspace, arguments: Mapping[str, Any]) -> Change:

@@ -293,7 +293,7 @@ def _taken(hits: Hits, most: int, room: int, *, has_context: bool) -> tuple[list
     for number, line, is_match in hits.rows:
         if is_match and matched == most:
             break
-        row = f"{name}:{number}{':' if is_match else '-'} {line}"
+        row = f"{name}:{number}{':' if is_match else '-'} {line}".rstrip()
         if has_context and taken and number != last + 1:
             row = f"--\n{row}"
         if size + len(row) + 1 > room:

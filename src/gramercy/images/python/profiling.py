@@ -116,6 +116,8 @@ class Samples(Probe):
 
     def sample(self, _number: int, frame: FrameType | None) -> None:
         """Note where the code is."""
+        if frame is None or frame.f_code.co_filename.startswith(_HOME):
+            return  # values are being printed
         self._count += 1
         is_first, is_line_found = True, False
         seen: set[CodeType] = set()
@@ -166,22 +168,23 @@ class Calls(Probe):
     def end(self) -> None:
         """Stop counting."""
         self._profiler.disable()
-        found = [entry for entry in self._profiler.getstats() if _is_theirs(entry.code)]
-        found.sort(key=lambda entry: -entry.inlinetime)
-        self.facts["calls"] = sum(entry.callcount for entry in found)
-        self.facts["functions"] = [
-            {
-                "calls": entry.callcount,
-                "self": _whole(entry.inlinetime),
-                "total": _whole(entry.totaltime),
-                **(
-                    _function(entry.code)
-                    if type(entry.code) is CodeType
-                    else {"name": str(entry.code), "own": False}
-                ),
-            }
-            for entry in found[:_ROWS]
-        ]
+        entries = self._profiler.getstats()
+        found = [entry for entry in entries if _is_theirs(entry.code)]
+        rows = {entry.code: [entry.callcount, entry.inlinetime, entry.totaltime] for entry in found}
+        for entry in entries:
+            # What this program calls itself, to print values, is not the code's.
+            for call in () if _is_theirs(entry.code) else entry.calls or ():
+                if type(call.code) is str and call.code in rows:
+                    counts = (call.callcount, call.inlinetime, call.totaltime)
+                    rows[call.code] = [a - b for a, b in zip(rows[call.code], counts, strict=True)]
+        self.facts["calls"] = sum(row[0] for row in rows.values())
+        ordered = sorted(rows.items(), key=lambda item: -item[1][1])
+        self.facts["functions"] = [_call_row(code, *row) for code, row in ordered[:_ROWS] if row[0] > 0]
+
+
+def _call_row(code: CodeType | str, count: float, own: float, total: float) -> Reply:
+    about = _function(code) if type(code) is CodeType else {"name": str(code), "own": False}
+    return {"calls": count, "self": _whole(own), "total": _whole(total), **about}
 
 
 class Allocations(Samples):
