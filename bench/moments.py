@@ -55,7 +55,7 @@ def _section(rows: list[tuple[str, ...]], targets: list[Target], notes: list[str
         targets=tuple(targets),
         notes=(
             (
-                "SBCL; wall time, medians of rounds in turns on one image. Without a moment, the request goes "
+                "SBCL; wall time, medians of rounds in turns on one image. Without a moment, the call goes "
                 "without its flag. A checkpoint is forked on request, until its connection is there."
             ),
             *notes,

@@ -106,8 +106,7 @@ def _chosen(arguments: dict[str, Any]) -> tuple[str, list[str]]:
 def _look(image: Image, arguments: dict[str, Any]) -> Any:
     moment = arguments.get("moment")
     if "frame" in arguments:
-        answer = image.ask_moment("locals", moment, frame=arguments["frame"])
-        return answered(answer) if answer.error is not None else locals_text(answer)
+        return _variables(image, moment, arguments["frame"])
     offset = arguments.get("offset", 0)
     answer = image.ask_moment("frames", moment, offset=offset, limit=MOST_FRAMES)
     if answer.error is not None:
@@ -115,6 +114,17 @@ def _look(image: Image, arguments: dict[str, Any]) -> Any:
     restarts = image.ask_moment("restarts", moment) if offset == 0 else None
     known = {info.id: info for info in image.moments()}
     return frames_text(answer, restarts, known.get(answer.data.get("moment", "")))
+
+
+def _variables(image: Image, moment: str | None, number: int) -> Any:
+    answer = image.ask_moment("locals", moment, frame=number)
+    if answer.error is not None:
+        return answered(answer)
+    if "frame" not in answer.data:
+        frames = image.ask_moment("frames", moment).data.get("frames", [])
+        found = [each for each in frames if each["number"] == number]
+        return locals_text(answer, found[0] if found else None)
+    return locals_text(answer)
 
 
 def frames_text(answer: Answer, restarts: Answer | None = None, info: MomentInfo | None = None) -> str:
@@ -165,9 +175,9 @@ def place_text(frame: dict[str, Any]) -> str:
     return f"{place}  {_short(source)}" if source else place
 
 
-def locals_text(answer: Answer) -> str:
+def locals_text(answer: Answer, frame: dict[str, Any] | None = None) -> str:
     """Write a frame and the variables in it with their values."""
-    frame, found = answer.data.get("frame") or {}, answer.data.get("locals", [])
+    frame, found = frame or answer.data.get("frame") or {}, answer.data.get("locals", [])
     lines = [frame_lines({**frame, "locals": []})] if frame else []
     lines += [f"{each['name']} = {each['value']}{_typed(each)}" for each in found]
     if not found:

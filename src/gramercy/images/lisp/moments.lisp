@@ -234,7 +234,7 @@ The compiler wraps what it compiles: of the subforms on the way the last one cou
          (found '()))
     (loop for variable across (or variables #())
           for symbol = (sb-di:debug-var-symbol variable)
-          when (and (symbol-package symbol) (not (sb-ext:package-locked-p (symbol-package symbol))))
+          when (user-variable-p symbol)
             do (let ((known (find symbol found :key #'sb-di:debug-var-symbol)))
                  (cond ((null known) (push variable found))
                        ;; Of several with one name, the one that is readable here is the inner one.
@@ -242,6 +242,13 @@ The compiler wraps what it compiles: of the subforms on the way the last one cou
                         (setf found (substitute variable known found))))))
     (let ((all (nreverse found)))
       (subseq all 0 (min +most-locals+ (length all))))))
+
+(defun user-variable-p (symbol)
+  "Tell whether SYMBOL can be the user's own name for a variable, as LIST can: not of a macro of the system's."
+  (let ((package (symbol-package symbol)))
+    (and package
+         (or (eq package (load-time-value (find-package :common-lisp)))
+             (not (sb-ext:package-locked-p package))))))
 
 (defun variable-readable-p (variable location)
   "Tell whether VARIABLE has a value at LOCATION."
