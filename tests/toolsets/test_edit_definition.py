@@ -291,7 +291,7 @@ def test_files_of_other_kinds_are_refused(paper_desk, project):
     assert "neither Lisp nor Python" in refused(paper_desk, project / "f.txt", "f", "x")
     (project / "f.py").write_bytes(b"\x00\x01")
     assert "not a text file" in refused(paper_desk, project / "f.py", "f", "x")
-    (project / "g.py").write_text("x = 1\n" * 700_000)
+    (project / "g.py").write_text("x = 1\n" * 400_000)
     assert "too many to look for definitions" in refused(paper_desk, project / "g.py", "x", "x = 2")
     (project / "h.py").write_text("def f(:\n")
     assert "h.py:1:7: invalid syntax" in refused(paper_desk, project / "h.py", "f", "x = 1")

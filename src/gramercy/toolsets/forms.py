@@ -32,6 +32,7 @@ ACTIONS = ("replace", "insert_before", "insert_after", "delete")
 SPOKEN = {"sbcl": "Lisp", "python": "Python"}
 # What was defined is mostly what is in the file: its first names show that it was the right one.
 MOST_CHANGES = 12
+FEW_CHANGES = 3
 # What SBCL says when a form of a file fails, and the frames of what loads a file.
 FAILED_FORM = re.compile(r"While evaluating the form starting at line (\d+)")
 LOADER = re.compile(r"EVAL-TLF |LOAD-AS-SOURCE|\d: \(LOAD \"|import_module\(name=")
@@ -238,9 +239,9 @@ def _live(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) -
     if image is None:
         return f"It was not loaded: there is no image of {language}."
     given = {"path": arguments["path"]}
-    result = loaded_text(
-        load_into(image, workspace, given), given["path"], can_read_on=workshop.has("read_output")
-    )
+    reply = load_into(image, workspace, given)
+    # The caller knows the file: of more than a few names the number is enough.
+    result = loaded_text(reply, given["path"], can_read_on=workshop.has("read_output"), most=FEW_CHANGES)
     # The file is written in any case.
     shown = str(result.error if isinstance(result, ToolOutput) else result)
     if arguments.get("action") == "delete" and language == "Lisp":
@@ -290,9 +291,9 @@ def _request(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> t
     return (SCRIPT.format(path=place), False) if arguments.get("as_script") else (place, True)
 
 
-def loaded_text(reply: Reply, path: str, *, can_read_on: bool) -> Any:
+def loaded_text(reply: Reply, path: str, *, can_read_on: bool, most: int = MOST_CHANGES) -> Any:
     """Tell what came of loading a file: the verdict first, what it defined, and what else there is."""
-    defined = _defined(reply)
+    defined = _defined(reply, most)
     rest = told(_without_loader(reply), can_read_on=can_read_on)
     if reply.error is not None or not reply.ok:
         line = FAILED_FORM.search(reply.stderr)
@@ -314,11 +315,13 @@ def _without_loader(reply: Reply) -> Reply:
     return structs.replace(reply, error=structs.replace(reply.error, backtrace=frames[:last]))
 
 
-def _defined(reply: Reply) -> str:
+def _defined(reply: Reply, most: int) -> str:
     """List what was defined, by what happened to it."""
+    # A reload of a Python module sets __doc__ and its like anew.
+    told = [each for each in reply.changed if not each.name.endswith("__")]
     parts = []
-    for how in dict.fromkeys(change.change for change in reply.changed):
-        names = [f"{each.kind} {each.name}" for each in reply.changed if each.change == how]
-        more = f" and {len(names) - MOST_CHANGES} more" if len(names) > MOST_CHANGES else ""
-        parts.append(f"{how.capitalize()}: {', '.join(names[:MOST_CHANGES])}{more}.")
+    for how in dict.fromkeys(change.change for change in told):
+        names = [f"{each.kind} {each.name}" for each in told if each.change == how]
+        more = f" and {len(names) - most} more" if len(names) > most else ""
+        parts.append(f"{how.capitalize()}: {', '.join(names[:most])}{more}.")
     return "\n".join(parts)

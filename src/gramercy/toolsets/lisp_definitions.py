@@ -140,7 +140,7 @@ class _Finder:
         keys, exact = _names(head)
         return Definition(
             kind=head.operator.lower(),
-            name=head.name or head.operator.lower(),
+            name=head.name or head.operator.lower() or "(…)",
             exact=exact,
             lead=self._lead(outer, ends),
             outer=outer,
@@ -160,7 +160,9 @@ class _Finder:
             return outer
         first = outer
         while True:
-            blank = len(self._text[:first].rstrip())
+            blank = first
+            while blank and self._text[blank - 1] in " \t\n\r\f":
+                blank -= 1
             begin = ends.get(blank)
             if begin is None or self._text.count("\n", blank, first) != 1:
                 return first
@@ -172,6 +174,8 @@ class _Finder:
 
 def _names(head: Head) -> tuple[frozenset[str], str]:
     """Return the names under which a form is found, and the one that is exact."""
+    if not head.operator:
+        return frozenset(), "(…)"
     if not head.name:
         return frozenset({head.operator, f"({head.operator})"}), f"({head.operator.lower()} …)"
     keys = {spelled(head.name), f"({head.operator} {spelled(head.name)})", head.key}

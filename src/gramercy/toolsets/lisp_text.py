@@ -46,8 +46,9 @@ _BLOCK = re.compile(r"#\||\|#")
 _SHEBANG = re.compile(r"#![^\n]*")
 _COLUMN_0 = re.compile(r"^\(", re.MULTILINE)
 _PREFIXES = frozenset({"quote", "prefix", "conditional", "unknown", "bad"})
-# One missing parenthesis is looked for at a time, each over the rest of the text.
-_MOST_FAULTS = 20
+# One missing parenthesis is looked for at a time, each over the rest of the text; what comes after the first
+# few mostly follows from them.
+_MOST_FAULTS = 10
 # A docstring rarely has more lines that begin with a parenthesis.
 _MOST_TRIES = 20
 
@@ -201,7 +202,8 @@ class Reading:
                 break
             self.items.append(item)
         for place in scan.surplus:
-            self._tell(place, "this ) closes nothing", self._surplus_hint(place))
+            hint = self._surplus_hint(place) if len(self.faults) < _MOST_FAULTS else ""
+            self._tell(place, "this ) closes nothing", hint)
         if not scan.unclosed:
             for place, message in scan.faults:
                 self._tell(place, message, self._swallowed_hint(place))

@@ -29,8 +29,8 @@ LANGUAGES = {
     **dict.fromkeys((".lisp", ".lsp", ".cl", ".asd", ".l"), LISP),
     **dict.fromkeys((".py", ".pyi", ".pyw"), PYTHON),
 }
-# Parsing takes about a second for each megabyte, and a hundred times its size in memory for Python.
-LARGEST_TEXT = 4_000_000
+# Parsing Python takes a second or two for so much; the most hostile of texts a few more.
+LARGEST_TEXT = 2_000_000
 # Candidates, and names of a file in which none was found; the rest is counted.
 MOST_LISTED = 20
 NEAREST = 3
