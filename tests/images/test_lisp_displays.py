@@ -216,3 +216,10 @@ def test_the_package_is_documented_and_told_by_a_feature(image):
     assert (
         image.evaluate('(documentation (find-package "GRAMERCY") t)').values[0].startswith('"How an object')
     )
+
+
+def test_what_is_evaluated_in_a_frame_is_shown_too(image):
+    """The moment of an error has locals that are worth a look."""
+    code = '(defmethod gramercy:picture ((g garden)) "<svg/>") (error "now")'
+    assert image.evaluate(code).error.moment is not None
+    assert image.evaluate_in_frame("(make-instance 'garden)").displays[0].data == b"<svg/>"

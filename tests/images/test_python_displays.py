@@ -171,3 +171,12 @@ def test_an_import_of_pyplot_is_followed_only_once_and_a_missing_one_stays_missi
         ]
     finally:
         other.close()
+
+
+def test_what_is_evaluated_in_a_frame_is_shown_too(image):
+    """The moment of an error has locals that are worth a look."""
+    failed = image.evaluate("def fail(svg):\n    local = Shown(svg=svg)\n    return 1 / 0\nfail('<svg/>')")
+    assert failed.error.moment is not None
+    reply = image.evaluate_in_frame("local")
+    assert reply.displays[0].data == b"<svg/>"
+    assert image.evaluate_in_frame("Shown(html='<table><tr><td>1</table>')").displays[0].text == "1"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,6 +168,9 @@ def _hyperspec() -> Path | None:
 
 def _page_text(source: str) -> tuple[str, str]:
     """Return the title and the text of a page of HTML: tags go, and a run of blank lines becomes one."""
+    # Its table of names is large, and few servers need it.
+    from html import unescape
+
     title = re.search(r"<title>(.*?)</title>", source, re.IGNORECASE | re.DOTALL)
     body = re.sub(r"(?is)<(script|style|head)\b.*?</\1>", "", source)
     body = re.sub(r"(?i)<(p|br|h\d|li|tr|pre|hr|dd|dt)\b[^>]*>", "\n", body)

@@ -24,7 +24,6 @@ class Family(NamedTuple):
     tools: str
 
 
-# A tool is in its toolset from the moment that it has its name here.
 FAMILIES: tuple[Family, ...] = (
     # Files: list, search, edit.
     Family("editing", "edit_tools", "edit_file"),
@@ -43,11 +42,6 @@ FAMILIES: tuple[Family, ...] = (
     # Time and memory.
     Family("profiling", "profiling_tools", "profile_form"),
 )
-
-
-def offered() -> frozenset[str]:
-    """Return the names of the tools that are there."""
-    return frozenset(name for family in FAMILIES for name in family.tools.split())
 
 
 def project_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:

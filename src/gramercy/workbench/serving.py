@@ -19,7 +19,7 @@ from gramercy.images.base import Gallery
 from gramercy.images.environment import LANGUAGES
 from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
-from gramercy.toolsets.project import offered, project_tools
+from gramercy.toolsets.project import project_tools
 from gramercy.workbench.deferred import DeferredImage, close_within, offers_of
 from gramercy.workbench.settings import SPOKEN, read_image_names
 from gramercy.workbench.site import Site
@@ -62,16 +62,7 @@ _SETS = {
     "errors": "error_frames eval_in_frame invoke_restart",
     "images": "open_image list_images close_image",
 }
-
-
-def _sets() -> dict[str, frozenset[str]]:
-    """Return the sets without the names of tools that are not there."""
-    sets = {name: frozenset(tools.split()) for name, tools in _SETS.items()}
-    missing = (sets["project"] | sets["errors"]) - sets["core"] - offered()
-    return {name: tools - missing for name, tools in sets.items()}
-
-
-TOOLSETS = _sets()
+TOOLSETS = {name: frozenset(tools.split()) for name, tools in _SETS.items()}
 DEFAULT_TOOLSETS = ("default",)
 # A client puts them before every conversation, and some cut them off at about two thousand characters.
 LONGEST_INSTRUCTIONS = 2_000

@@ -125,7 +125,9 @@
          (below (classes-below class))
          (own (sorted-methods class))
          (bases (remove :system (rest ancestry) :key (lambda (base) (name-owner (ignore-errors (class-name base))))))
-         (system (loop for base in (set-difference (rest ancestry) bases) sum (length (direct-methods base)))))
+         ;; Most methods have a T somewhere, which says nothing.
+         (system (loop for base in (set-difference (rest ancestry) (cons (find-class t) bases))
+                       sum (length (direct-methods base)))))
     (append
      (list (format nil "~a: ~a~@[ at ~a~], ~a" (class-label class) (class-kind-text class) (class-place class)
                    (if (plain-class-p class)

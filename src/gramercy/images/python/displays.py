@@ -9,6 +9,7 @@ import io
 import sys
 import weakref
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -51,18 +52,24 @@ class Gallery:
         self._left_out = 0
         self._followed: list[weakref.ref[Any]] = []
 
-    def begin(self, run: Run) -> None:
-        """Take what is shown from now on as a part of this run."""
+    def follow(self, work: Callable[[Run], None], run: Run) -> None:
+        """Do the work of a run, then show its value and its figures; of work that fails, its figures."""
         self._run = run
+        try:
+            work(run)
+            if _PLOTS in _modules or (run.last and id(type(run.last[0])) not in _PLAIN):
+                self._value(run)
+                self.figures()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            self.figures()
+            raise
+        finally:
+            self._leave()
 
-    def value(self) -> None:
-        """Show the value of the last form."""
-        run = self._run
-        if run is not None and run.last and id(type(run.last[0])) not in _PLAIN:
-            self._value(run, run.last[0])
-
-    def leave(self) -> None:
-        """Take nothing more."""
+    def _leave(self) -> None:
+        """Take nothing more, and count what was left out."""
         run, count = self._run, self._left_out
         self._run = None
         if self._drawn:
@@ -127,7 +134,11 @@ class Gallery:
         if not any(reference() is figure for reference in self._followed):
             self._followed.append(weakref.ref(figure))
 
-    def _value(self, run: Run, value: object) -> None:
+    def _value(self, run: Run) -> None:
+        """Show the value of the last form."""
+        if not run.last or id(type(run.last[0])) in _PLAIN:
+            return
+        value = run.last[0]
         try:
             shown = self._shown(run, value)
         except Exception as error:  # noqa: BLE001 - of the user's code, or of a library's
@@ -147,11 +158,6 @@ class Gallery:
         if _is_of(value, images, "Image"):
             return {"text": short_name(type(value)), **_pil_picture(value)}
         return _own_picture(run, value) or _own_table(run, value)
-
-
-def is_shown(run: Run) -> bool:
-    """Tell whether an evaluation may have something to show beside what it has printed."""
-    return _PLOTS in _modules or (bool(run.last) and id(type(run.last[0])) not in _PLAIN)
 
 
 def _add(run: Run, display: Display) -> None:

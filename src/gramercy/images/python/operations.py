@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from .anatomy import MISSING, class_space, is_class, is_module, raw_space
 from .diagnostics import CollectedWarnings, Sources, failure
-from .displays import is_shown
 from .evaluation import Run
 from .journal import CALLS, Binding, Step
 from .looks import only_reads
@@ -54,7 +53,7 @@ def evaluate(session: Session, request: Reply, probe: "Probe | None" = None) -> 
         released = _release(session, code)
         try:
             if probe is None:
-                run_and_show(session, code, space, run, request)
+                session.evaluator.run(code, session.current, space, run)
             else:
                 # To show a picture takes its time too, which is not the code's.
                 probe.around(lambda: session.evaluator.run(code, session.current, space, run))
@@ -67,8 +66,6 @@ def evaluate(session: Session, request: Reply, probe: "Probe | None" = None) -> 
     if not reply["ok"]:
         hint_at_outside(reply)
     add_objects(session, reply, run)
-    if run.displays:
-        reply["displays"] = run.displays
     if not run.last and reply["ok"]:
         reply["statement"] = True
     if run.pure and reply["ok"]:
@@ -77,28 +74,6 @@ def evaluate(session: Session, request: Reply, probe: "Probe | None" = None) -> 
         # An undo after an error takes back the call that failed, so that is no look.
         reply["look"] = True
     return reply
-
-
-def run_and_show(session: Session, code: str, space: dict[str, object], run: Run, request: Reply) -> None:
-    """Evaluate, then show what the value and the figures show; those of a failed evaluation too."""
-    if request.get("id") is None:
-        # Our own requests; nobody would see what they show.
-        session.evaluator.run(code, session.current, space, run)
-        return
-    shown = session.gallery
-    shown.begin(run)
-    try:
-        session.evaluator.run(code, session.current, space, run)
-        if is_shown(run):
-            shown.value()
-            shown.figures()
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        shown.figures()
-        raise
-    finally:
-        shown.leave()
 
 
 def add_objects(session: Session, reply: Reply, run: Run) -> None:
@@ -140,12 +115,10 @@ def compile_code(session: Session, request: Reply) -> Reply:
         name = session.sources.add(code)
         session.evaluator.parse(code, name, session.current)
         check(code, name, session.sources, session.warnings, space)
-        run_and_show(session, code, space, run, request)
+        session.evaluator.run(code, session.current, space, run)
 
-    reply, run = session.perform(work, module, request)
+    reply, _run = session.perform(work, module, request)
     del reply["forms"]
-    if run.displays:
-        reply["displays"] = run.displays
     if "warnings" in reply:
         reply["warnings"] = _without_repetition(reply["warnings"])
     return reply

@@ -32,6 +32,7 @@ from . import (
 from .anatomy import short_name
 from .confinement import NotConfinedError, Witness, confine, shield
 from .diagnostics import message_of
+from .displays import PlotFinder
 from .evaluation import Run
 from .landlock import prctl
 from .names import complete, near
@@ -294,6 +295,7 @@ class Server:
             shield()
             self._environment.set_up()
             self._session.begin()
+            sys.meta_path.insert(0, PlotFinder(self._session.gallery))
             if not plain:
                 self._environment.run_init(self._session)
         self._session.loop.forget()

@@ -19,7 +19,7 @@ from typing import Any
 from .anatomy import is_module, raw_space
 from .definitions import Definitions
 from .diagnostics import CollectedWarnings, Sources, failure
-from .displays import Gallery, PlotFinder
+from .displays import Gallery
 from .evaluation import Evaluator, Loop, Run
 from .objects import Table
 from .processes import state
@@ -77,7 +77,6 @@ class Session:
         sys.argv = [""]
         vars(builtins).update(exit=Quitter("exit", "Ctrl-D"), quit=Quitter("quit", "Ctrl-D"), help=_Helper())
         _modules["__main__"] = self.main
-        sys.meta_path.insert(0, PlotFinder(self.gallery))
         self.definitions.baseline()
 
     def module(self, name: str) -> ModuleType | None:
@@ -98,8 +97,10 @@ class Session:
         self.warnings.begin(raw_space(module))
         self.console.begin(_size(request, "limit", 100_000), request.get("id"))
         self.definitions.origins.since = _time()
+        # Only our own requests have no id; nobody would see what they show.
+        shown = work if request.get("id") is None else partial(self.gallery.follow, work)
         started = _clock()
-        error = self._guarded(work, run, request)
+        error = self._guarded(shown, run, request)
         elapsed = (_clock() - started) * 1000
         reply: Reply = {"ok": error is None, "forms": run.forms}
         truncated: Reply = {"values": run.cut} if run.cut else {}
@@ -114,6 +115,8 @@ class Session:
         reply["warnings"] = self.warnings.end()
         reply["error"] = error
         reply["truncated"] = truncated
+        if run.displays:
+            reply["displays"] = run.displays
         if self.effects is not None:
             reply["effects"] = self.effects()
         for name in _SELDOM:
