@@ -19,6 +19,8 @@ from tests.toolsets.conftest import SANDBOX, Desk
 
 # Where the pytest of these tests is, which stands for that of a project's environment.
 PYTEST = Path(pytest.__file__).parents[1]
+# Without the plugins that these tests need themselves: they take a second to load.
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 SUMS = {
     "sums.py": """
         def add(a, b):
@@ -111,7 +113,7 @@ def desk_on(project):
         if language == "sbcl" and shutil.which("sbcl") is None:
             pytest.skip("sbcl is not installed")
         write(project, files)
-        environment = Environment(paths=tuple(paths)) if language == "python" else None
+        environment = Environment(paths=tuple(paths), variables=ALONE) if language == "python" else None
         image = open_image(language, project=project, sandbox=SANDBOX, environment=environment, **more)
         images.append(image)
         return Desk(image, Workspace(project), language)
@@ -119,6 +121,26 @@ def desk_on(project):
     yield opened
     for image in images:
         image.close()
+
+
+@pytest.fixture(scope="module")
+def lisp_image(tmp_path_factory):
+    """Open one image on the Lisp project: fiveam is compiled once for it."""
+    if shutil.which("sbcl") is None:
+        pytest.skip("sbcl is not installed")
+    place = tmp_path_factory.mktemp("sums")
+    write(place, LISP)
+    image = open_image("sbcl", project=place, sandbox=SANDBOX)
+    yield image, Workspace(place)
+    image.close()
+
+
+@pytest.fixture
+def lisp_sums(lisp_image):
+    """Return a desk on the Lisp project, with the image as after a reset."""
+    image, workspace = lisp_image
+    image.reset()
+    return Desk(image, workspace, "sbcl")
 
 
 @pytest.mark.contract("day.runs.pytest")
@@ -163,9 +185,10 @@ def test_the_image_is_as_before_and_its_definitions_are_tested_on_request(desk_o
 
 
 @pytest.mark.contract("day.runs.fiveam")
-def test_fiveam_counts_and_failures_with_place_and_output(desk_on):
+def test_fiveam_counts_and_failures_with_place_and_output(lisp_sums):
     """The test-op of the project is performed in a copy, and each test of fiveam is told."""
-    desk = desk_on("sbcl", LISP)
+    desk = lisp_sums
+    before = desk.text("list-definitions")
     answer = desk.text("run_tests")
     assert answer.startswith("2 failed, 1 passed, 2 skipped (4 checks) in ")
     assert "(fiveam, a copy of the image)" in answer
@@ -175,12 +198,12 @@ def test_fiveam_counts_and_failures_with_place_and_output(desk_on):
     assert "DIVISION-BY-ZERO" in answer
     assert "(DIVIDE 1 0) in sums.lisp:4" in answer
     assert "FIVEAM" not in answer
-    assert desk.text("list-definitions") == desk_on("sbcl", {}).text("list-definitions")
+    assert desk.text("list-definitions") == before
 
 
-def test_fiveam_tests_what_the_image_defines(desk_on):
+def test_fiveam_tests_what_the_image_defines(lisp_sums):
     """A definition made in the image is tested before it is in any file; the image stays without fiveam."""
-    desk = desk_on("sbcl", LISP)
+    desk = lisp_sums
     desk.text("load-system", system="sums")
     assert desk.text("run_tests", what="adds-wrongly").startswith("1 failed (1 check) in ")
     desk.text("evaluate-lisp", code="(defun sums:add (a b) (declare (ignore a b)) 4)")
@@ -407,11 +430,10 @@ UNKNOWN = {
 
 
 @pytest.mark.contract("day.runs.bad-input")
-def test_what_lisp_does_not_know_is_answered_with_what_is_near(desk_on):
+def test_what_lisp_does_not_know_is_answered_with_what_is_near(lisp_sums):
     """And nothing is run."""
-    desk = desk_on("sbcl", LISP)
     for what, said in UNKNOWN.items():
-        answer = desk.failure("run_tests", what=what)
+        answer = lisp_sums.failure("run_tests", what=what)
         assert said in answer
         assert len(answer) < 6_000
 
@@ -443,9 +465,9 @@ def test_no_tests_at_all_is_said_in_lisp(desk_on):
     assert "No tests were found." in desk_on("sbcl", {}).text("run_tests")
 
 
-def test_where_threads_forbid_a_copy_a_fresh_process_runs_the_tests(desk_on):
+def test_where_threads_forbid_a_copy_a_fresh_process_runs_the_tests(lisp_sums):
     """And the answer says what was not tested."""
-    desk = desk_on("sbcl", LISP)
+    desk = lisp_sums
     desk.text("evaluate-lisp", code='(sb-thread:make-thread (lambda () (sleep 600)) :name "sleeper")')
     answer = desk.text("run_tests", what="adds")
     assert answer.startswith("1 passed (2 checks) in ")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gramercy.toolsets.factory import Running, text, whole
-from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, choice_line
+from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, choice_line, evaluated
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Answer, Image, MomentInfo
+    from gramercy.images.base import Answer, Image, MomentInfo, Reply
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.workspace import Workspace
@@ -51,7 +51,7 @@ def _in_frame(workshop: Workshop) -> Tool:
         lambda image, a, _watch: image.aevaluate_in_frame(
             a["code"], frame=a.get("frame", 0), moment=a.get("moment"), timeout=a.get("timeout")
         ),
-        lambda reply, _: workshop.evaluated(reply),
+        _evaluated,
     )
     return running.make(
         workshop,
@@ -76,7 +76,7 @@ def _restart(workshop: Workshop) -> Tool:
         lambda image, a, _watch: image.ainvoke_restart(
             *_chosen(a), moment=a.get("moment"), timeout=a.get("timeout")
         ),
-        lambda reply, _: workshop.evaluated(reply),
+        _evaluated,
     )
     return running.make(
         workshop,
@@ -96,6 +96,11 @@ def _restart(workshop: Workshop) -> Tool:
         categories=["errors"],
         title="Go on from an error",
     )
+
+
+def _evaluated(reply: Reply, _arguments: dict[str, Any]) -> Any:
+    """Return what came of it; its objects are in the copy, where no other tool can look into them."""
+    return evaluated(reply, can_read_on=False)
 
 
 def _chosen(arguments: dict[str, Any]) -> tuple[str, list[str]]:
@@ -130,17 +135,19 @@ def frames_text(answer: Answer, restarts: Answer | None = None, info: MomentInfo
     room = LONGEST_ANSWER - sum(map(len, parts)) - 400
     shown = 0
     for frame in frames:
-        told = frame_lines(frame)
+        around = [frame[key] for key in ("gap", "heading") if key in frame]
+        told = "\n".join([*around, frame_lines(frame)])
         room -= len(told) + 1
         if room < 0:
             break
         lines.append(told)
         shown += 1
-    first = frames[0]["number"] if frames else 0
-    left = answer.data.get("total", len(frames)) - first - shown
+    # Not a count: an overview may leave out repetitions.
+    following = frames[shown]["number"] if shown < len(frames) else frames[-1]["number"] + 1 if frames else 0
+    left = answer.data.get("total", following) - following
     if left > 0:
         some = "" if answer.data.get("complete", True) else "at least "
-        lines.append(f"… {some}{left:,} more frames: offset {first + shown} shows the next")
+        lines.append(f"… {some}{left:,} more frames: offset {following} shows the next")
     return "\n\n".join([*parts, "\n".join(lines) if frames else "There are no frames."])
 
 
@@ -149,6 +156,9 @@ def frame_lines(frame: dict[str, Any]) -> str:
     lines = [f"{frame['number']}: {_short(frame.get('call') or frame.get('name', ''))}"]
     if place := place_text(frame):
         lines.append(f"   {place}")
+    failed = " ".join((frame.get("failed") or "").split())
+    if failed and failed != " ".join((frame.get("source") or "").split()):
+        lines.append(f"   here: {_short(failed)}")
     names = frame.get("locals", [])
     if names:
         more = f" … {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
@@ -169,7 +179,9 @@ def locals_text(answer: Answer) -> str:
     """Write a frame and the variables in it with their values."""
     frame, found = answer.data.get("frame") or {}, answer.data.get("locals", [])
     lines = [frame_lines({**frame, "locals": []})] if frame else []
-    lines += [f"{each['name']} = {each['value']}{_typed(each)}" for each in found]
+    lines += [f"{each['name']} = {each['value']}{_typed(each)}" for each in found if not each.get("unset")]
+    if unset := [each["name"] for each in found if each.get("unset")]:
+        lines.append(f"Without a value here: {' '.join(unset)}")
     if not found:
         lines.append("No variables are known by name in this frame.")
     told = "\n".join(lines)

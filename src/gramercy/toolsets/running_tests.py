@@ -42,6 +42,7 @@ NOTHING = {
     "sbcl": "No tests were found. Name an ASDF system, a file, a suite or a test.",
 }
 UNSEEN = "No test of a known framework was seen: the test-op ended without an error. It printed:"
+LEADS_ON = "To look closer, evaluate the failing call; error_frames then shows the frames of its error."
 NO_PYTEST = (
     "pytest is not installed in the environment of this image. Install it there with {install}, or say "
     "framework unittest."
@@ -152,7 +153,8 @@ def told(workshop: Workshop, image: Image, memory: _Memory, run: SuiteRun) -> An
         install = "install_packages" if workshop.has("install_packages") else "pip"
         return ToolOutput(None, error=NO_PYTEST.format(install=f"{install} pytest"))
     memory.note(image, run)
-    parts = [verdict(run), *_early_end(run), *_failures(run), *_trouble(image, run), *run.notes]
+    leads_on = [LEADS_ON] if run.failures and run.fault is None and workshop.has("error_frames") else []
+    parts = [verdict(run), *_early_end(run), *_failures(run), *_trouble(image, run), *run.notes, *leads_on]
     answer = "\n\n".join(filter(None, parts))
     return ToolOutput(None, error=answer) if run.fault is not None and not run.done else answer
 
