@@ -134,6 +134,35 @@ def test_a_terminal_without_colours_gets_none(prompt, language, kind):
     assert "\x1b[1m" not in screen.screen
 
 
+def test_the_caret_below_a_wrong_line_is_in_colour(terminal, tmp_path):
+    screen = terminal("repl", "--language", "python", XDG_STATE_HOME=str(tmp_path), **COLORED)
+    screen.expect(">>> ")
+    screen.settle()
+    screen.send("f(]\n")
+    screen.expect("    f(]\n\x1b[31m\x1b[1m      ^\x1b[0m\n")
+
+
+@pytest.mark.contract("day.prompt.history")
+def test_what_was_typed_before_is_found_again_in_the_next_session(prompt, language):
+    """The prompt: history search."""
+    screen = prompt(**COLORED)
+    screen.send({"sbcl": "(list :marigold 41)\n", "python": "['marigold', 41]\n"}[language])
+    screen.expect("=> ")
+    screen.expect(PROMPT[language])
+    screen.settle()
+    screen.send("1\n")
+    screen.expect(PROMPT[language])
+    screen.settle()
+    screen.send("\x04")
+    assert screen.end() == 0
+    screen = prompt(**COLORED)
+    screen.send("\x12marig")
+    screen.expect("reverse-i-search")
+    screen.settle()
+    screen.send("\r")
+    screen.expect({"sbcl": "\x1b[1m(:MARIGOLD 41)", "python": "\x1b[1m['marigold', 41]"}[language])
+
+
 def test_a_pipe_gets_no_colours(gramercy, language):
     done = gramercy("eval", FAIL[language], "--language", language, **COLORED)
     assert "\x1b" not in done.stdout + done.stderr
@@ -203,10 +232,18 @@ def test_an_evaluation_that_fails_can_open_the_prompt(terminal, language, tmp_pa
     assert screen.end() == 1
 
 
+def test_a_person_learns_of_the_prompt_and_a_pipe_does_not(terminal, gramercy):
+    words = ("eval", "1/0", "--language", "python")
+    screen = terminal(*words)
+    screen.expect("with --debug the prompt opens where it failed")
+    assert screen.end() == 1
+    assert "--debug" not in gramercy(*words).stderr
+
+
 @pytest.mark.parametrize("words", [[], ["--json"], ["--preview"]])
 def test_there_is_no_prompt_where_nobody_types(gramercy, words):
     done = gramercy("eval", "1/0", "--debug", "--language", "python", *words)
-    assert (done.returncode, "needs a terminal" in done.stderr) == (2, True)
+    assert (done.returncode, "needs a terminal" in done.stdout + done.stderr) == (2, True)
 
 
 COMPLETED = {

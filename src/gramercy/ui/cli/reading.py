@@ -284,3 +284,6 @@ def offer_names(completer: Completer, language: str) -> None:
     readline.set_completer_delims(DELIMITERS[language])
     is_libedit = "libedit" in (readline.__doc__ or "")
     readline.parse_and_bind("bind ^I rl_complete" if is_libedit else "tab: complete")
+    if not is_libedit and os.environ.get("TERM", "dumb") != "dumb":
+        # The default since readline 8.1: a paste comes as one text, and no Tab in it completes.
+        readline.parse_and_bind("set enable-bracketed-paste on")

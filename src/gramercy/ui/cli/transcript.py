@@ -101,11 +101,12 @@ class Transcript:
             tell(f"… [{stream} cut: {shown}; {hint(stream, can_read_on=False)}]")
 
     def _tell(self, text: str, color: str) -> None:
-        """Show what is beside the result; its first line is in a colour."""
-        first, line, rest = text.partition("\n")
+        """Show what is beside the result; its first line is in a colour, and so is a caret."""
+        first, *rest = text.split("\n")
         show(first, err=True, fg=color, bold=True)
-        if line:
-            show(rest, err=True)
+        for line in rest:
+            is_caret = line.strip() == "^"
+            show(line, err=True, fg=color if is_caret else None, bold=is_caret)
 
 
 def other_language(code: str, language: str, reply: Reply) -> str:
