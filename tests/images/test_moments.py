@@ -568,7 +568,7 @@ def test_a_cancelled_attempt_is_interrupted(lisp):
     async def cancelled():
         task = asyncio.ensure_future(lisp.ainvoke_restart("use-value", ["1"]))
         deadline = monotonic() + 20
-        while lisp._runner.wait is None and monotonic() < deadline:
+        while lisp._runner.wait is None and monotonic() < deadline:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.01)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
