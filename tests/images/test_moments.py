@@ -131,7 +131,7 @@ def test_frames_of_a_loaded_file_have_its_lines(lisp, folder, load):
     lisp.evaluate(load)
     fail(lisp, "(list (inner 5))")
     frame = lisp.ask_moment("frames").data["frames"][0]
-    assert (frame["file"], frame["line"]) == (str(folder / "code.lisp"), 6)
+    assert (frame["file"], frame["line"]) == ("code.lisp", 6)
     assert frame["source"].strip() == "(car x))))"
 
 
@@ -148,6 +148,13 @@ def test_variables_are_shown_without_running_code_of_the_users(lisp):
     assert [(each["name"], each["value"]) for each in answer.data["locals"]] == [("P", "#<CL-USER::PT X=3>")]
     lisp.ask_moment("frames")
     assert lisp.evaluate_in_frame("*calls*").values == ["0"]
+
+
+def test_variables_may_have_names_of_the_language(lisp):
+    """Moments: LIST and LENGTH are usual names of variables."""
+    fail(lisp, "(defun f (list &aux (length 2)) (list list length (nope list length) list length))\n(f 1)")
+    found = [each["name"] for each in lisp.ask_moment("locals", frame=1).data["locals"]]
+    assert sorted(found) == ["LENGTH", "LIST"]
 
 
 @pytest.mark.contract("day.moment.eval")
@@ -540,3 +547,14 @@ def test_two_hundred_moments_leave_memory_where_it_was(lisp):
 def _resident(pid):
     lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
+def test_code_in_a_frame_is_read_in_the_package_of_its_function(lisp):
+    """A model writes the names of variables as the code does, also those that it has from COMMON-LISP."""
+    lisp.evaluate(
+        "(defpackage :shed (:use :cl)) (defun shed::stack (shed::tools list) (+ shed::tools (nope list)))"
+    )
+    fail(lisp, "(list (shed::stack 1 '(2)))")
+    assert lisp.evaluate_in_frame("(list tools list 'tools)", frame=1).values == ["(1 (2) TOOLS)"]
+    names = [local["name"] for local in lisp.ask_moment("locals", frame=1).data["locals"]]
+    assert sorted(names) == ["LIST", "SHED::TOOLS"]

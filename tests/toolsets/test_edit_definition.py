@@ -153,12 +153,46 @@ def test_a_name_with_two_definitions_is_answered_with_names_for_each(paper_desk,
     assert python.read_text().count("def side(self") == 2
 
 
-def test_a_method_is_found_as_sbcl_prints_it(paper_desk, lisp):
+@pytest.mark.contract("day.forms.names")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "(METHOD SHAPES::AREA :AROUND (CIRCLE))",
+        "(SHAPES::AREA :AROUND (SHAPES::CIRCLE))",
+        "SHAPES::AREA :AROUND (SHAPES::CIRCLE)",
+        "SHAPES::AREA: method :AROUND (SHAPES::CIRCLE)",
+        "(defmethod shapes:area :around ((any shapes::circle)",
+    ],
+)
+def test_a_method_is_found_as_other_tools_print_it(paper_desk, lisp, name):
     """Names of other tools can be given back."""
-    edit(
-        paper_desk, lisp, "(METHOD SHAPES::AREA :AROUND (CIRCLE))", "(defmethod area :around ((s circle)) 1)"
-    )
+    edit(paper_desk, lisp, name, "(defmethod area :around ((s circle)) 1)")
     assert "(defmethod area :around ((s circle)) 1)\n\n#+sbcl" in lisp.read_text()
+
+
+def test_a_setf_method_and_eql_specializers_are_found_as_they_are_printed(paper_desk, lisp):
+    """Names of other tools can be given back."""
+    lisp.write_text(
+        "(defmethod (setf a) (v (c p:c)) 1)\n(defmethod a ((x (eql 'p::b))) 1)\n(defmethod a ((x c)) 1)\n"
+    )
+    edit(paper_desk, lisp, "(SETF P::A): method (T P:C)", "(defmethod (setf a) (v (c c)) 2)")
+    edit(paper_desk, lisp, "((SETF A) (T C))", "(defmethod (setf a) (v (c c)) 3)")
+    edit(paper_desk, lisp, "(A ((EQL P::B)))", "(defmethod a ((x (eql 'b))) 2)")
+    assert lisp.read_text().split("\n")[:2] == [
+        "(defmethod (setf a) (v (c c)) 3)",
+        "(defmethod a ((x (eql 'b))) 2)",
+    ]
+
+
+def test_a_python_name_may_begin_with_its_module(paper_desk, project):
+    """Names of other tools can be given back."""
+    (project / "src" / "pkg").mkdir(parents=True)
+    path = project / "src" / "pkg" / "m.py"
+    path.write_text("class A:\n    def f(self): return 1\n")
+    paper_desk.text("edit_definition", path="src/pkg/m.py", name="pkg.m.A.f", code="def f(self): return 2")
+    assert "return 2" in path.read_text()
+    text = paper_desk.failure("edit_definition", path="src/pkg/m.py", name="other.m.A.f", code="x = 1")
+    assert "no definition of other.m.A.f" in text
 
 
 def test_a_name_in_two_packages_is_told_apart_by_the_package(paper_desk, lisp):
@@ -249,6 +283,12 @@ def test_what_may_not_have_been_meant_is_told(paper_desk, lisp, python):
     assert "The code has no definition." in edit(paper_desk, lisp, "fast", "(print 1)")
     answer = edit(paper_desk, python, "Circle.area", "def area(self):\n    return 1")
     assert "The decorators are gone with the old text: @property" in answer
+    assert "documentation" not in answer
+    answer = edit(paper_desk, python, "Circle", "class Circle:\n    pass")
+    assert "The old text had documentation, and the code has none." in answer
+    lisp.write_text('(defun f ()\n  "Tell."\n  1)\n(defun g ()\n  "text")\n')
+    assert "The old text had documentation" in edit(paper_desk, lisp, "f", "(defun f () 2)")
+    assert "documentation" not in edit(paper_desk, lisp, "g", "(defun g () 2)")
     answer = edit(paper_desk, python, "LIMIT", "LIMIT = 1\nLEAST = 0")
     assert "The code has 2 definitions: LIMIT, LEAST." in answer
 

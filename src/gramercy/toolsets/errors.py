@@ -106,8 +106,7 @@ def _chosen(arguments: dict[str, Any]) -> tuple[str, list[str]]:
 def _look(image: Image, arguments: dict[str, Any]) -> Any:
     moment = arguments.get("moment")
     if "frame" in arguments:
-        answer = image.ask_moment("locals", moment, frame=arguments["frame"])
-        return answered(answer) if answer.error is not None else locals_text(answer)
+        return _variables(image, moment, arguments["frame"])
     offset = arguments.get("offset", 0)
     answer = image.ask_moment("frames", moment, offset=offset, limit=MOST_FRAMES)
     if answer.error is not None:
@@ -115,6 +114,17 @@ def _look(image: Image, arguments: dict[str, Any]) -> Any:
     restarts = image.ask_moment("restarts", moment) if offset == 0 else None
     known = {info.id: info for info in image.moments()}
     return frames_text(answer, restarts, known.get(answer.data.get("moment", "")))
+
+
+def _variables(image: Image, moment: str | None, number: int) -> Any:
+    answer = image.ask_moment("locals", moment, frame=number)
+    if answer.error is not None:
+        return answered(answer)
+    if "frame" not in answer.data:
+        frames = image.ask_moment("frames", moment).data.get("frames", [])
+        found = [each for each in frames if each["number"] == number]
+        return locals_text(answer, found[0] if found else None)
+    return locals_text(answer)
 
 
 def frames_text(answer: Answer, restarts: Answer | None = None, info: MomentInfo | None = None) -> str:
@@ -130,17 +140,19 @@ def frames_text(answer: Answer, restarts: Answer | None = None, info: MomentInfo
     room = LONGEST_ANSWER - sum(map(len, parts)) - 400
     shown = 0
     for frame in frames:
-        told = frame_lines(frame)
+        around = [frame[key] for key in ("gap", "heading") if key in frame]
+        told = "\n".join([*around, frame_lines(frame)])
         room -= len(told) + 1
         if room < 0:
             break
         lines.append(told)
         shown += 1
-    first = frames[0]["number"] if frames else 0
-    left = answer.data.get("total", len(frames)) - first - shown
+    # Not a count: an overview may leave out repetitions.
+    following = frames[shown]["number"] if shown < len(frames) else frames[-1]["number"] + 1 if frames else 0
+    left = answer.data.get("total", following) - following
     if left > 0:
         some = "" if answer.data.get("complete", True) else "at least "
-        lines.append(f"… {some}{left:,} more frames: offset {first + shown} shows the next")
+        lines.append(f"… {some}{left:,} more frames: offset {following} shows the next")
     return "\n\n".join([*parts, "\n".join(lines) if frames else "There are no frames."])
 
 
@@ -149,6 +161,9 @@ def frame_lines(frame: dict[str, Any]) -> str:
     lines = [f"{frame['number']}: {_short(frame.get('call') or frame.get('name', ''))}"]
     if place := place_text(frame):
         lines.append(f"   {place}")
+    failed = " ".join((frame.get("failed") or "").split())
+    if failed and failed != " ".join((frame.get("source") or "").split()):
+        lines.append(f"   here: {_short(failed)}")
     names = frame.get("locals", [])
     if names:
         more = f" … {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
@@ -165,11 +180,13 @@ def place_text(frame: dict[str, Any]) -> str:
     return f"{place}  {_short(source)}" if source else place
 
 
-def locals_text(answer: Answer) -> str:
+def locals_text(answer: Answer, frame: dict[str, Any] | None = None) -> str:
     """Write a frame and the variables in it with their values."""
-    frame, found = answer.data.get("frame") or {}, answer.data.get("locals", [])
+    frame, found = frame or answer.data.get("frame") or {}, answer.data.get("locals", [])
     lines = [frame_lines({**frame, "locals": []})] if frame else []
-    lines += [f"{each['name']} = {each['value']}{_typed(each)}" for each in found]
+    lines += [f"{each['name']} = {each['value']}{_typed(each)}" for each in found if not each.get("unset")]
+    if unset := [each["name"] for each in found if each.get("unset")]:
+        lines.append(f"Without a value here: {' '.join(unset)}")
     if not found:
         lines.append("No variables are known by name in this frame.")
     told = "\n".join(lines)

@@ -14,7 +14,7 @@ from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.editing import Change, editing_tool
 from gramercy.toolsets.factory import Running, flag, text
 from gramercy.toolsets.lisp_text import string_of
-from gramercy.toolsets.rendering import told
+from gramercy.toolsets.rendering import CHANGES, told
 from gramercy.toolsets.rewriting import LARGEST_TEXT, Rewriting, faults_text, find, language_of, reader_of
 from gramercy.toolsets.workspace import encoded
 
@@ -33,6 +33,7 @@ SPOKEN = {"sbcl": "Lisp", "python": "Python"}
 # What was defined is mostly what is in the file: its first names show that it was the right one.
 MOST_CHANGES = 12
 FEW_CHANGES = 3
+LONGEST_DECORATORS = 200
 # What SBCL says when a form of a file fails, and the frames of what loads a file.
 FAILED_FORM = re.compile(r"While evaluating the form starting at line (\d+)")
 LOADER = re.compile(r"EVAL-TLF |LOAD-AS-SOURCE|\d: \(LOAD \"|import_module\(name=")
@@ -169,27 +170,26 @@ def _notes(language: Language, text: str, old: Definition, action: str, code: st
     """Return what may not have been meant."""
     if action == "delete":
         return []
-    defined = language.part(code).definitions
-    own = [each for each in defined if each.keys and not each.parent]
-    names = ", ".join(each.name for each in own)
-    notes = []
+    own = [each for each in language.part(code).definitions if each.keys and not each.parent]
     if not own:
-        notes.append("The code has no definition.")
-    elif action == "replace" and not any(
-        (each.keys | each.weak_keys) & (old.keys | old.weak_keys) for each in own
-    ):
-        notes.append(f"The code defines {names}, not {old.name}.")
-    elif len(own) > 1:
-        notes.append(f"The code has {len(own)} definitions: {names}.")
-    if (
-        action == "replace"
-        and language.name == "Python"
-        and old.start != old.outer
-        and all(e.start == e.outer for e in own)
-    ):
+        return ["The code has no definition."]
+    names = ", ".join(each.name for each in own)
+    old_keys = old.keys | old.weak_keys
+    if action == "replace" and not any((each.keys | each.weak_keys) & old_keys for each in own):
+        return [f"The code defines {names}, not {old.name}."]
+    notes = [f"The code has {len(own)} definitions: {names}."] if len(own) > 1 else []
+    return notes + (_lost(language, text, old, own) if action == "replace" else [])
+
+
+def _lost(language: Language, text: str, old: Definition, own: list[Definition]) -> list[str]:
+    """Tell what the old text had and the new one has not."""
+    lost = []
+    if language.name == "Python" and old.start != old.outer and all(each.start == each.outer for each in own):
         gone = " ".join(text[old.outer : old.start].split())
-        notes.append(f"The decorators are gone with the old text: {gone[:200]}")
-    return notes
+        lost.append(f"The decorators are gone with the old text: {gone[:LONGEST_DECORATORS]}")
+    if old.is_documented and not any(each.is_documented for each in own):
+        lost.append("The old text had documentation, and the code has none.")
+    return lost
 
 
 def _narrowed(
@@ -320,8 +320,11 @@ def _defined(reply: Reply, most: int) -> str:
     # A reload of a Python module sets __doc__ and its like anew.
     told = [each for each in reply.changed if not each.name.endswith("__")]
     parts = []
-    for how in dict.fromkeys(change.change for change in told):
+    for how in sorted({change.change for change in told}, key=lambda how: CHANGES.get(how, 0)):
         names = [f"{each.kind} {each.name}" for each in told if each.change == how]
+        if how == "redefined" and len(names) > most // 2:
+            # A file that is loaded again redefines all that it has: what is new matters more.
+            most = most // 4
         more = f" and {len(names) - most} more" if len(names) > most else ""
         parts.append(f"{how.capitalize()}: {', '.join(names[:most])}{more}.")
     return "\n".join(parts)

@@ -22,6 +22,8 @@ _CONTAINERS = frozenset(
 _DEFINERS = frozenset({"TEST"})
 # SBCL prints methods so, in backtraces and listings.
 _METHODS = {"DEFMETHOD": "DEFMETHOD", "METHOD": "DEFMETHOD"}
+# Definers with documentation as the fourth element, and how many elements there are then at least.
+_DOCUMENTED = {"DEFUN": 5, "DEFMACRO": 5, "DEFVAR": 4, "DEFPARAMETER": 4, "DEFCONSTANT": 4}
 # Elements of a definition up to its lambda list; methods may have several qualifiers.
 _MOST_ELEMENTS = 8
 # Definitions in progn in eval-when in let: deeper ones are no longer what a file defines.
@@ -30,6 +32,9 @@ _DEFINITION = re.compile(r"^\(def", re.MULTILINE)
 # One missing parenthesis makes one of them; a file that is written so has many.
 _MOST_SUSPICIONS = 3
 _PRINTED_METHOD = re.compile(r"\(\s*method\s", re.IGNORECASE)
+# How find_definition puts it: AREA: method (CIRCLE).
+_SAID = re.compile(r":? method (?=[:(])", re.IGNORECASE)
+_PACKAGES = re.compile(r"[^\s():|']+::?(?=[^\s:])")
 _PACKAGE_PREFIX = re.compile(r"[^|\\:]*::?(?=.)")
 
 
@@ -42,6 +47,7 @@ class Head(NamedTuple):
     qualifiers: tuple[str, ...] = ()
     specializers: tuple[str, ...] | None = None
     parameters: str = ""
+    is_documented: bool = False
 
     @property
     def key(self) -> str:
@@ -152,6 +158,7 @@ class _Finder:
             weak_keys=frozenset() if head.name else keys,
             package=self._package,
             parent=parent,
+            is_documented=head.is_documented,
         )
 
     def _lead(self, outer: int, ends: dict[int, int]) -> int:
@@ -197,8 +204,14 @@ def head_of(text: str, item: Item) -> Head:
     written = _squeezed(_written(text, elements[1])) if len(elements) > 1 else ""
     if not (operator.startswith("DEF") or operator in _DEFINERS) or written in {"", "()"}:
         return Head(operator, written)
-    head = Head(operator, written, _name(text, elements[1]))
+    head = Head(operator, written, _name(text, elements[1]), is_documented=_is_documented(operator, elements))
     return _method(text, head, elements[2:]) if operator == "DEFMETHOD" else head
+
+
+def _is_documented(operator: str, elements: list[Item]) -> bool:
+    """Tell whether a function or variable has documentation; a string that is all of a body is none."""
+    least = _DOCUMENTED.get(operator, len(elements) + 1)
+    return len(elements) >= least and elements[3].kind == "string"
 
 
 def _method(text: str, head: Head, elements: list[Item]) -> Head:
@@ -227,7 +240,7 @@ def _specializer(text: str, parameter: Item) -> str:
     if parameter.kind != "open":
         return "T"
     parts = list(islice(Scan(text).items(parameter.start + 1, parameter.end - 1), 2))
-    return _squeezed(_written(text, parts[1])).upper() if len(parts) > 1 else "T"
+    return _class(_written(text, parts[1])) if len(parts) > 1 else "T"
 
 
 def _name(text: str, element: Item) -> str:
@@ -269,20 +282,46 @@ def spelled(written: str, *, is_keyword: bool = False) -> str:
 
 
 def wanted_key(wanted: str) -> str:
-    """Return the key under which a definition is looked up that a caller has named."""
-    wanted = wanted.strip()
+    """Return the key under which a definition is looked up that a caller has named.
+
+    It may be the name, the beginning of the definition, or a method as SBCL and other tools print it.
+    """
+    wanted = _SAID.sub(" ", wanted.strip())
+    items = list(Scan(wanted).items())
+    if len(items) > 1 and items[-1].kind == "open":
+        wanted = f"({wanted})"
     if not wanted.startswith("("):
         return spelled(wanted)
     scan = Scan(wanted)
     list(scan.items())
-    # A caller may give no more than the beginning of the definition.
     closed = wanted + ")" * len(scan.unclosed)
-    head = head_of(closed, next(Scan(closed).items()))
-    if not head.name:
-        return spelled(_squeezed(closed)) if head.operator == "SETF" else f"({head.operator})"
-    if _PRINTED_METHOD.match(closed) and head.parameters:
-        return head._replace(specializers=(head.parameters[1:-1].upper(),)).key
-    return head.key
+    item = next(Scan(closed).items())
+    head = head_of(closed, item)
+    if head.name and not _PRINTED_METHOD.match(closed):
+        return head.key
+    elements = list(Scan(closed).items(item.start + 1, item.end - 1))
+    if head.operator == "SETF" and [each.kind for each in elements[1:]] == ["atom"]:
+        return spelled(_squeezed(closed))
+    if len(elements) > 1 and elements[-1].kind == "open":
+        return _printed_method(closed, elements[1:] if head.name else elements).key
+    return f"({head.operator})"
+
+
+def _printed_method(text: str, elements: list[Item]) -> Head:
+    """Read a method as it is printed: name, qualifiers, and a list of specializers."""
+    name, *qualifiers, last = elements
+    classes = Scan(text).items(last.start + 1, last.end - 1)
+    return Head(
+        "DEFMETHOD",
+        name=_squeezed(_written(text, name)),
+        qualifiers=tuple(spelled(_written(text, each), is_keyword=True) for each in qualifiers),
+        specializers=tuple(_class(_written(text, each)) for each in classes),
+    )
+
+
+def _class(written: str) -> str:
+    """Return a specializer as it is compared: without packages and quotes."""
+    return _PACKAGES.sub("", _squeezed(written)).replace("'", "").upper()
 
 
 def fitted(code: str, indent: str, _text: str) -> str:

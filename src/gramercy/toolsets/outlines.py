@@ -40,6 +40,7 @@ class Definition:
     package: str = ""
     parent: str = ""
     is_alone: bool = True
+    is_documented: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ def survey(text: str, *, is_whole: bool) -> dict[str, Any]:
     """Return the version that read a text, the number of its statements and its definitions, or its fault.
 
     A definition has kind, name, name of the parent, last line of what is before it, first line with
-    decorators, line, last line, and the columns (in bytes of UTF-8) where it begins and ends.
+    decorators, line, last line, the columns (in bytes of UTF-8) where it begins and ends, and
+    whether it has a docstring.
     """
     found: dict[str, Any] = {"version": "{}.{}".format(*sys.version_info), "count": 0, "rows": []}
     try:
@@ -73,7 +74,8 @@ def _kind(node: ast.AST, parent: str) -> str:
 def _place(node: Any) -> list[int]:
     decorators = [decorator.lineno for decorator in getattr(node, "decorator_list", ())]
     first = min([node.lineno, *decorators])
-    return [first, node.lineno, node.end_lineno, node.col_offset, node.end_col_offset]
+    is_documented = hasattr(node, "name") and hasattr(node, "body") and ast.get_docstring(node) is not None
+    return [first, node.lineno, node.end_lineno, node.col_offset, node.end_col_offset, is_documented]
 
 
 def _assigned(node: Any) -> list[str]:

@@ -47,7 +47,7 @@ def outline_of(text: str, found: dict[str, Any], reader: str = HOST) -> Outline:
 
 
 def _definition(numbers: Lines, row: list[Any]) -> Definition:
-    kind, name, parent, above, first, line, last, column, end_column = row
+    kind, name, parent, above, first, line, last, column, end_column, is_documented = row
     before = numbers.text(line).encode()[:column].strip()
     after = numbers.text(last).encode()[end_column:].strip()
     return Definition(
@@ -64,6 +64,7 @@ def _definition(numbers: Lines, row: list[Any]) -> Definition:
         weak_keys=frozenset({name.rpartition(".")[2]}),
         parent=parent,
         is_alone=not before and (not after or after.startswith(b"#")),
+        is_documented=is_documented,
     )
 
 

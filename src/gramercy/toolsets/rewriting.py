@@ -94,6 +94,8 @@ def find(outline: Outline, language: Language, wanted: str, path: str) -> Defini
     if place := _PLACE.fullmatch(name):
         name, line = place[1].strip(), int(place[2])
     found = _named(outline, language.key(name)) if name else outline.definitions
+    if not found and language.name == "Python":
+        found = _named(outline, _without_module(language.key(name), path))
     if len(found) > 1 and (prefix := _PREFIX.match(name)):
         found = [each for each in found if each.package == prefix[1].upper()] or found
     if line:
@@ -112,6 +114,16 @@ def find(outline: Outline, language: Language, wanted: str, path: str) -> Defini
             f"{path} has {len(found)} definitions of {name}: give one of these as name.\n{_listed(found)}"
         )
     return found[0]
+
+
+def _without_module(key: str, path: str) -> str:
+    """Return a name without the module of a file, which images put before it."""
+    parts = [part for part in PurePath(path).with_suffix("").parts if part != "__init__"]
+    for count in range(len(parts), 0, -1):
+        module = ".".join(parts[-count:]) + "."
+        if key.startswith(module):
+            return key.removeprefix(module)
+    return key
 
 
 def _named(outline: Outline, key: str) -> list[Definition]:

@@ -125,7 +125,7 @@ of it. There is one for an evaluation: a cleanup form that fails while this proc
     (append (list "number" number
                   "name" (let ((*plain-symbols* #'seen-symbol)) (plain-text (standing-name standing) 200))
                   "call" (frame-text (named-frame (standing-call standing) *moment*)))
-            (and place (string/= "" (place-file place)) (list "file" (place-file place)))
+            (and place (string/= "" (place-file place)) (list "file" (shown-file (place-file place))))
             (and place (place-line place) (list "line" (place-line place)))
             (and place (place-text place) (list "source" (place-text place)))
             (list "locals" (cons :array (mapcar #'local-name (standing-variables standing)))))))
@@ -137,7 +137,7 @@ of it. There is one for an evaluation: a cleanup form that fails while this proc
     (format nil "~d: ~a~@[~%     ~a~]~@[~%     locals: ~{~a~^ ~}~]"
             (getf-text members "number") (getf-text members "call")
             (and (or file source)
-                 (format nil "~:[line~;~:*~a~]~:[ ~;:~]~@[~d~]~@[  ~a~]" (and file (shown-file file)) file line
+                 (format nil "~:[line~;~:*~a~]~:[ ~;:~]~@[~d~]~@[  ~a~]" file file line
                          (and source (string-left-trim " 	" source))))
             (subseq locals 0 (min 12 (length locals))))))
 
@@ -234,7 +234,7 @@ The compiler wraps what it compiles: of the subforms on the way the last one cou
          (found '()))
     (loop for variable across (or variables #())
           for symbol = (sb-di:debug-var-symbol variable)
-          when (and (symbol-package symbol) (not (sb-ext:package-locked-p (symbol-package symbol))))
+          when (users-variable-p symbol)
             do (let ((known (find symbol found :key #'sb-di:debug-var-symbol)))
                  (cond ((null known) (push variable found))
                        ;; Of several with one name, the one that is readable here is the inner one.
@@ -242,6 +242,14 @@ The compiler wraps what it compiles: of the subforms on the way the last one cou
                         (setf found (substitute variable known found))))))
     (let ((all (nreverse found)))
       (subseq all 0 (min +most-locals+ (length all))))))
+
+(defun users-variable-p (symbol)
+  "Tell whether SYMBOL can be a variable that the user has written: people call them LIST and SEQUENCE, too."
+  (let ((package (symbol-package symbol)))
+    (and package
+         (not (own-package-p package))
+         (or (eq package (load-time-value (find-package "COMMON-LISP")))
+             (not (system-package-p package))))))
 
 (defun variable-readable-p (variable location)
   "Tell whether VARIABLE has a value at LOCATION."
@@ -265,7 +273,8 @@ The compiler wraps what it compiles: of the subforms on the way the last one cou
             (cond ((interrupted-frame-p standing)
                    (list "value" "(not readable: the code was stopped between two instructions)" "type" ""))
                   ((not (variable-readable-p variable location))
-                   (list "value" "(gone: not needed any more here)" "type" ""))
+                   ;; Not bound yet at this point, or not needed any more: the compiler does not tell which.
+                   (list "value" "(no value here)" "type" "" "unset" t))
                   (t (let ((value (sb-di:debug-var-value variable (standing-object standing))))
                        (list "value" (structure-text value +longest-local+)
                              "type" (plain-type-name value))))))))
@@ -282,7 +291,7 @@ The compiler wraps what it compiles: of the subforms on the way the last one cou
 (defun own-type-text-p (value)
   "Tell whether VALUE is of a class of the system's, whose slots tell the user nothing."
   (let ((package (ignore-errors (symbol-package (class-name (class-of value))))))
-    (or (null package) (sb-ext:package-locked-p package))))
+    (or (null package) (own-package-p package) (system-package-p package))))
 
 (defun print-slots (value stream)
   "Print VALUE, an object of a class of the user's, with what is stored in its slots."
@@ -366,6 +375,17 @@ and the frames that lead from here to the code tell nothing."
                           (remove-if (lambda (text) (and (stringp text) (search "COMPILED-FRAME>" text))) value)
                           value)))
 
+(defun frame-package (frame)
+  "Return the package that the code of FRAME was written in, by the name of its function, or the current one."
+  (let ((found *package*))
+    (name-mentions-p (sb-di:debug-fun-name (sb-di:frame-debug-fun frame))
+                     (lambda (symbol)
+                       (let ((package (symbol-package symbol)))
+                         (when (and package (not (keywordp symbol)) (not (own-package-p package))
+                                    (not (system-package-p package)))
+                           (setf found package)))))
+    found))
+
 (defun evaluating-frame (number)
   "Return SBCL's own object for the frame NUMBER, or for the next one that has variables: that of an undefined function
 stands for a call that never was."
@@ -378,7 +398,9 @@ stands for a call that never was."
 (define-operation "eval_in_frame" (request)
   (need-moment)
   (let* ((frame (evaluating-frame (request-count request :frame 0)))
-         (evaluation (make-request-evaluation request nil)))
+         (evaluation (make-request-evaluation request nil))
+         ;; The variables of a frame are named as its code names them.
+         (*package* (frame-package frame)))
     (setf (evaluation-pure evaluation) nil)
     (with-output-put-aside
       (with-user-streams (+default-limit+ (getf request :id))

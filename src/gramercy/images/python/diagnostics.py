@@ -313,8 +313,7 @@ def _arguments(frame: types.FrameType) -> str:
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount
     known = frame.f_locals
-    if type(known) is dict:
-        names = [name for name in code.co_varnames[:count] if name in known]
-    else:
-        names = [name for name in code.co_varnames[:count] if name in list(known)]
+    present = known if type(known) is dict else list(known)
+    # Names with a dot are the compiler's: what a comprehension runs over.
+    names = [name for name in code.co_varnames[:count] if name in present and name[0] != "."]
     return ", ".join(f"{name}={preview(known[name], 40)}" for name in names[:8])

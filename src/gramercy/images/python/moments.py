@@ -9,7 +9,7 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from .anatomy import FUNCTIONS, class_name, is_class, is_kind, is_module, plain
+from .anatomy import FUNCTIONS, class_name, instance_space, is_class, is_heap, is_kind, is_module, plain
 from .diagnostics import call_text, chain, message_of, user_frames
 from .places import USERS, running_lines, shown_file, tier_of
 from .printing import preview, shorten
@@ -26,6 +26,8 @@ _CAUSES, _PARTS = 5, 10
 # Names of locals in a list of frames, and locals in one answer, with the characters of each value.
 _NAMES, _LOCALS, _VALUE = 20, 100, 400
 _LINE, _MESSAGE = 200, 1000
+# Attributes of an instance that is a local, and characters of each.
+_FIELDS, _FIELD = 8, 60
 _RELATIONS = {"cause": "raised from", "context": "raised while handling", "part": "part of the group"}
 NO_RESTARTS = (
     "Python has no restarts: an exception is told after its stack has been unwound. Look at the frames and "
@@ -160,23 +162,38 @@ def refuse_restart(_session: Session, _request: Request) -> Reply:
 
 
 def tell_frames(session: Session, request: Request) -> Reply:
-    """List the frames, the one that failed first, then those of the exceptions behind it."""
+    """List the frames, the one that failed first, then those of the exceptions behind it.
+
+    From the first one on it is an overview, without repetitions; from an `offset` each frame is told.
+    """
     moment = kept(session)
-    start, most = count(request, "start", 0, moment.total), count(request, "limit", _FRAMES, _MOST_FRAMES)
-    page, rows = Page(), []
-    for part in moment.parts:
-        page.add(_headline(part))
-        expected = max(part.first, start)
-        for number in [*_selected(part, start, most), part.first + len(part.places)]:
-            if number > expected:
-                page.add(_gap(moment, expected, number - 1))
-            if number < part.first + len(part.places):
-                rows.append(_row(moment, number))
-                page.add(_row_text(rows[-1]))
-            expected = number + 1
-    told = page.end("frames: ask for the locals of one by its number")
-    data = {"frames": rows, "total": moment.total, "parts": [_part_data(part) for part in moment.parts]}
+    start, most = count(request, "offset", 0, moment.total), count(request, "limit", _FRAMES, _MOST_FRAMES)
+    overview = [number for part in moment.parts for number in _selected(part, most)]
+    numbers = list(range(start, min(start + most, moment.total))) if start else overview
+    rows = [
+        _placed(moment, number, before)
+        for before, number in zip([start - 1, *numbers], numbers, strict=False)
+    ]
+    page = Page()
+    page.add(_headline(moment.parts[0]))
+    for row in rows:
+        page.add("\n".join([*(str(row[key]) for key in ("gap", "heading") if key in row), _row_text(row)]))
+    left = moment.total - 1 - numbers[-1] if numbers else 0
+    told = page.end("frames: ask for the locals of one by its number", more=left)
+    parts = [_part_data(part) for part in moment.parts]
+    data = {"frames": rows, "total": moment.total, "parts": parts}
     return {"ok": True, "text": told, "data": data}
+
+
+def _placed(moment: Moment, number: int, before: int) -> Reply:
+    """Return the row of a frame, with what is left out before it, and whose frames begin with it."""
+    row = _row(moment, number)
+    if number > before + 1:
+        row["gap"] = _gap(moment, before + 1, number - 1)
+    part = next((part for part in moment.parts[1:] if part.first == number and part.places), None)
+    if part is not None:
+        row["heading"] = _headline(part)
+    return row
 
 
 def _gap(moment: Moment, first: int, last: int) -> str:
@@ -202,19 +219,16 @@ def _part_data(part: Part) -> Reply:
     }
 
 
-def _selected(part: Part, start: int, most: int) -> list[int]:
+def _selected(part: Part, most: int) -> list[int]:
     """Return the numbers of the frames to show: without the repetitions, of a deep stack both ends."""
     found: list[int] = []
-    repeated = 0
-    for index, place in enumerate(part.places):
-        before = part.places[index - 1] if index else None
-        is_same = before is not None and (before.frame.f_code, before.line) == (
-            place.frame.f_code,
-            place.line,
-        )
-        repeated = repeated + 1 if is_same else 0
-        if part.first + index >= start and repeated < _SAME:
-            found.append(part.first + index)
+    before, repeated = (0, 0), 0
+    for number, place in enumerate(part.places, part.first):
+        here = (id(place.frame.f_code), place.line)
+        repeated = repeated + 1 if here == before else 0
+        before = here
+        if repeated < _SAME:
+            found.append(number)
     outer = most // 3
     return found if len(found) <= most else found[: most - outer] + found[len(found) - outer :]
 
@@ -273,21 +287,31 @@ def _row_text(row: Reply) -> str:
     return "\n".join(lines)
 
 
+def _structure(value: object) -> str:
+    """Print a value; of an instance the attributes as well, since its type alone says little."""
+    shown = preview(value, _VALUE)
+    fields = {} if _is_definition(value) or not is_heap(type(value)) else instance_space(value)
+    if not fields or not shown.endswith(">"):
+        return shown
+    parts = [f"{name}={preview(held, _FIELD)}" for name, held in islice(fields.items(), _FIELDS)]
+    more = f", … {len(fields) - _FIELDS} more" if len(fields) > _FIELDS else ""
+    return f"{shown[:-1]}: {', '.join(parts)}{more}>"
+
+
 def tell_locals(session: Session, request: Request) -> Reply:
     """List the locals of a frame, printed by their structure."""
     moment = kept(session)
     number: Any = request.get("frame", 0)
-    place = moment.place(number)
+    moment.place(number)
     found = moment.names(number)
+    frame = _row(moment, number)
     page, rows = Page(), []
-    page.add(
-        f"{number}: {call_text(place.frame)} at {shown_file(place.frame.f_code.co_filename)}:{place.line}"
-    )
+    page.add(f"{number}: {frame['call']} at {frame['file']}:{frame['line']}")
     for name, value in islice(found.items(), _LOCALS):
-        row = {"name": name, "value": preview(value, _VALUE), "type": class_name(type(value))}
+        row = {"name": name, "value": _structure(value), "type": class_name(type(value))}
         rows.append(row)
         page.add(f"{name} = {row['value']}  ({row['type']})")
     if not found:
         page.add("It has no locals.")
     told = page.end("locals: evaluate a name in the frame to see it", more=max(len(found) - _LOCALS, 0))
-    return {"ok": True, "text": told, "data": {"frame": number, "locals": rows, "total": len(found)}}
+    return {"ok": True, "text": told, "data": {"frame": frame, "locals": rows, "total": len(found)}}
