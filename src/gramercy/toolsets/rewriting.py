@@ -34,6 +34,8 @@ LARGEST_TEXT = 2_000_000
 # Candidates, and names of a file in which none was found; the rest is counted.
 MOST_LISTED = 20
 NEAREST = 3
+# All that are listed fit into an error of 4,000 characters, which is as long as the guard lets one be.
+LONGEST_NAME = 150
 # As much of a line as a caret below it still helps with.
 LONGEST_LINE = 200
 # A package of Lisp before a name.
@@ -93,6 +95,7 @@ def find(outline: Outline, language: Language, wanted: str, path: str) -> Defini
     name, line = wanted.strip(), 0
     if place := _PLACE.fullmatch(name):
         name, line = place[1].strip(), int(place[2])
+    shown = shortened(name)
     found = _named(outline, language.key(name)) if name else outline.definitions
     if not found and language.name == "Python":
         found = _named(outline, _without_module(language.key(name), path))
@@ -104,14 +107,14 @@ def find(outline: Outline, language: Language, wanted: str, path: str) -> Defini
         ][-1:]
         if not at:
             raise WorkspaceError(
-                f"there is no {name or 'definition'} on line {line} of {path}. {_there(outline, name)}"
+                f"there is no {shown or 'definition'} on line {line} of {path}. {_there(outline, name)}"
             )
         found = at[-1:]
     if not found:
-        raise WorkspaceError(f"{path} has no definition of {name}. {_there(outline, name)}")
+        raise WorkspaceError(f"{path} has no definition of {shown}. {_there(outline, name)}")
     if len(found) > 1:
         raise WorkspaceError(
-            f"{path} has {len(found)} definitions of {name}: give one of these as name.\n{_listed(found)}"
+            f"{path} has {len(found)} definitions of {shown}: give one of these as name.\n{_listed(found)}"
         )
     return found[0]
 
@@ -126,6 +129,11 @@ def _without_module(key: str, path: str) -> str:
     return key
 
 
+def shortened(name: str) -> str:
+    """Return a name that fits into a list of names."""
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+
+
 def _named(outline: Outline, key: str) -> list[Definition]:
     """Return the definitions under a key; where there are none, those of which it is a part of the name."""
     return [each for each in outline.definitions if key in each.keys] or [
@@ -137,7 +145,7 @@ def _listed(found: list[Definition]) -> str:
     counts = Counter(each.exact for each in found)
     several = len({each.package for each in found}) > 1
     shown = [
-        f"{each.exact if counts[each.exact] == 1 else f'{each.name}@{each.line}'}  "
+        f"{shortened(each.exact) if counts[each.exact] == 1 else f'{shortened(each.name)}@{each.line}'}  "
         f"(line {each.line}{f', package {each.package}' if several else ''})"
         for each in found[:MOST_LISTED]
     ]
@@ -150,11 +158,11 @@ def _there(outline: Outline, name: str) -> str:
     by_name = {each.name: each.line for each in reversed(outline.definitions) if each.keys}
     near = suggest(name, by_name, most=NEAREST) if name else []
     if near:
-        return "Did you mean " + " or ".join(f"{each} (line {by_name[each]})" for each in near) + "?"
+        return "Did you mean " + " or ".join(f"{shortened(n)} (line {by_name[n]})" for n in near) + "?"
     names = list(reversed(by_name))
     if not names:
         return "It has no definitions."
-    listed = ", ".join(f"{each} ({by_name[each]})" for each in names[:MOST_LISTED])
+    listed = ", ".join(f"{shortened(each)} ({by_name[each]})" for each in names[:MOST_LISTED])
     return f"It has {listed}" + (
         f" and {len(names) - MOST_LISTED} more." if len(names) > MOST_LISTED else "."
     )
