@@ -99,6 +99,7 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `install` | object: `client`, `scope`, `name`, `file`, `entry`, `changed`, `backup`, `text` |
 | `tools list` | list of schemas in the shape of `--style` |
 | `tools show` | object: `name`, `description`, `safety_level`, `categories`, `schema` |
+| `tools why` | object: `tool`, `action` (`allow`, `ask` or `deny`), `explanation` |
 | `tools call` | object: `id`, `success`, `content`, `error`, `metadata` |
 | any of them that cannot be done | object: `error` with `type`, `message` and `exit_code` |
 """

@@ -150,6 +150,13 @@ def test_variables_are_shown_without_running_code_of_the_users(lisp):
     assert lisp.evaluate_in_frame("*calls*").values == ["0"]
 
 
+def test_variables_may_have_names_of_the_language(lisp):
+    """Moments: LIST and LENGTH are usual names of variables."""
+    fail(lisp, "(defun f (list &aux (length 2)) (list list length (nope list length) list length))\n(f 1)")
+    found = [each["name"] for each in lisp.ask_moment("locals", frame=1).data["locals"]]
+    assert sorted(found) == ["LENGTH", "LIST"]
+
+
 @pytest.mark.contract("day.moment.eval")
 def test_code_in_a_frame_sees_and_sets_its_variables(lisp):
     """Moments: a variable set in a frame is used by what goes on; the image does not see it."""

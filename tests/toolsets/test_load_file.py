@@ -192,7 +192,7 @@ def test_what_a_file_prints_and_defines_is_bounded(live, language):
     write(name, "".join([*lines, printing]))
     desk.text("load_file", path=name)
     text = desk.text("load_file", path=name)
-    assert "and 288 more" in text
+    assert "and 297 more" in text
     assert "stdout cut" in text
     assert len(text) <= 8_000
 

@@ -91,3 +91,19 @@ def test_what_does_not_print_is_json_all_the_same(text):
     written = json_text({"text": text})
     assert json.loads(written) == {"text": text}
     assert written.replace("\n", "").isprintable()
+
+
+def test_why_names_the_decision_and_runs_nothing(inside, tmp_path):
+    text = NOTES.replace("@tool", "@tool(safety_level='dangerous')").replace(
+        "return title", "raise SystemExit"
+    )
+    (tmp_path / "notes.py").write_text(text)
+    (tmp_path / "policy.toml").write_text('[[rules]]\naction = "deny"\ntools = ["read_*"]\nreason = "no"\n')
+    words = ["tools", "why", "read_note", "title=a", "--from", "notes.py"]
+    assert inside(*words).stdout.startswith("ask: no rule matches")
+    done = inside(*words, "--policy", "policy.toml", "--json")
+    shown = json.loads(done.stdout)
+    assert (done.returncode, shown["tool"], shown["action"]) == (0, "read_note", "deny")
+    assert "rule 1" in shown["explanation"]
+    assert json.loads(inside(*words, "--max-safety", "safe", "--json").stdout)["action"] == "deny"
+    assert inside("tools", "why", "read_note", "titel=a", "--from", "notes.py").returncode == 1

@@ -232,10 +232,18 @@ def test_an_evaluation_that_fails_can_open_the_prompt(terminal, language, tmp_pa
     assert screen.end() == 1
 
 
+def test_a_person_learns_of_the_prompt_and_a_pipe_does_not(terminal, gramercy):
+    words = ("eval", "1/0", "--language", "python")
+    screen = terminal(*words)
+    screen.expect("with --debug the prompt opens where it failed")
+    assert screen.end() == 1
+    assert "--debug" not in gramercy(*words).stderr
+
+
 @pytest.mark.parametrize("words", [[], ["--json"], ["--preview"]])
 def test_there_is_no_prompt_where_nobody_types(gramercy, words):
     done = gramercy("eval", "1/0", "--debug", "--language", "python", *words)
-    assert (done.returncode, "needs a terminal" in done.stderr) == (2, True)
+    assert (done.returncode, "needs a terminal" in done.stdout + done.stderr) == (2, True)
 
 
 COMPLETED = {

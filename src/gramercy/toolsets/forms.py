@@ -14,7 +14,7 @@ from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.editing import Change, editing_tool
 from gramercy.toolsets.factory import Running, flag, text
 from gramercy.toolsets.lisp_text import string_of
-from gramercy.toolsets.rendering import ROOM, told
+from gramercy.toolsets.rendering import CHANGES, ROOM, told
 from gramercy.toolsets.rewriting import (
     LARGEST_TEXT,
     Rewriting,
@@ -337,8 +337,11 @@ def _defined(reply: Reply, most: int) -> str:
     # A reload of a Python module sets __doc__ and its like anew.
     told = [each for each in reply.changed if not each.name.endswith("__")]
     parts = []
-    for how in dict.fromkeys(change.change for change in told):
+    for how in sorted({change.change for change in told}, key=lambda how: CHANGES.get(how, 0)):
         names = [f"{each.kind} {each.name}" for each in told if each.change == how]
+        if how == "redefined" and len(names) > most // 2:
+            # A file that is loaded again redefines all that it has: what is new matters more.
+            most = max(1, most // 4)
         more = f" and {len(names) - most} more" if len(names) > most else ""
         parts.append(f"{how.capitalize()}: {', '.join(names[:most])}{more}.")
     return "\n".join(parts)

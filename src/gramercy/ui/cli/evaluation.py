@@ -80,7 +80,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
         elif as_json:
             reply = image.evaluate(text, package=package)
         else:
-            reply = _shown(image, text, package)
+            reply = _shown(image, text, package, hints=not debug)
         if as_json:
             click.echo(json_text(msgspec.to_builtins(reply)))
         elif preview:
@@ -95,11 +95,13 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     return 0 if reply.ok else FAILED
 
 
-def _shown(image: LiveImage, code: str, package: str | None) -> Reply:
+def _shown(image: LiveImage, code: str, package: str | None, *, hints: bool) -> Reply:
     """Evaluate, and show what it prints as it comes, then its values, as they are."""
     transcript = Transcript(image.language)
     reply = image.evaluate(code, package=package, watch=transcript.watch)
     transcript.close(reply)
+    if hints and reply.error is not None and sys.stdin.isatty() and sys.stderr.isatty():
+        show("(with --debug the prompt opens where it failed)", err=True, dim=True)
     return reply
 
 

@@ -139,6 +139,35 @@ def call_tool(  # noqa: PLR0913 - one parameter per option
     return code
 
 
+@group.command("why")
+@origin_options
+@click.argument("name")
+@click.argument("arguments", nargs=-1, metavar="[JSON | - | key=value ...]")
+@click.option("--max-safety", type=LEVELS, help="Refuse tools above this level.")
+@policy_option
+@json_option("Print the decision, its rule and the explanation as JSON.")
+def why(  # noqa: PLR0913 - one parameter per option
+    origin: Origin,
+    name: str,
+    arguments: Sequence[str],
+    *,
+    max_safety: str | None,
+    policy: str | None,
+    as_json: bool,
+) -> None:
+    """Tell what the guard would say to a call, and by which rule, without running it."""
+    with assembled(origin) as registry:
+        tool = registry.resolve(name)
+        policies = load_policy(policy) if policy else None
+        executor = Executor(registry, policy=policies, max_safety_level=max_safety)
+        verdict = executor.why(tool.name, _read_arguments(tool, arguments))
+    decision = {"tool": tool.name, "action": verdict.action.value, "explanation": verdict.explanation}
+    if as_json:
+        click.echo(json_text(decision))
+    else:
+        click.echo(visible(f"{verdict.action.value}: {verdict.explanation}"))
+
+
 def _note_place(places: list[str], phase: str, *_: Any) -> None:
     """Note where in the user's file a tool failed; hooks are called while the exception is handled."""
     error = sys.exc_info()[1]
