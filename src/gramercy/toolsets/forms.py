@@ -13,17 +13,8 @@ from gramercy.errors import ImageError, WorkspaceError
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.editing import Change, editing_tool
 from gramercy.toolsets.factory import Running, flag, text
-from gramercy.toolsets.lisp_text import string_of
+from gramercy.toolsets.outlines import shortened
 from gramercy.toolsets.rendering import CHANGES, ROOM, told
-from gramercy.toolsets.rewriting import (
-    LARGEST_TEXT,
-    Rewriting,
-    faults_text,
-    find,
-    language_of,
-    reader_of,
-    shortened,
-)
 from gramercy.toolsets.workspace import encoded
 
 if TYPE_CHECKING:
@@ -108,6 +99,9 @@ class FormChange(Change):
 
 
 def _change(workshop: Workshop, workspace: Workspace, arguments: Mapping[str, Any]) -> FormChange:
+    # The readers of text take longer to import than a server may take to list its tools.
+    from gramercy.toolsets.rewriting import LARGEST_TEXT, language_of, reader_of
+
     path, action = arguments["path"], arguments.get("action", "replace")
     language = language_of(path)
     workspace.state(path)
@@ -134,6 +128,8 @@ def _check_code(language: Language, action: str, code: str) -> None:
         )
     faults = language.part(code).faults
     if faults:
+        from gramercy.toolsets.rewriting import faults_text
+
         raise WorkspaceError(
             f"the code cannot be read, and nothing was written.\n{faults_text(faults, code, 'code')}"
         )
@@ -142,6 +138,8 @@ def _check_code(language: Language, action: str, code: str) -> None:
 def _rewritten(
     document: Document, language: Language, name: str, action: str, code: str
 ) -> tuple[Definition, str]:
+    from gramercy.toolsets.rewriting import LARGEST_TEXT, Rewriting, faults_text, find
+
     text = document.text
     if len(text) > LARGEST_TEXT:
         raise WorkspaceError(
@@ -170,6 +168,8 @@ def _check_whole(language: Language, document: Document, after: str, action: str
         raise WorkspaceError(f"{document.name} already has that text: nothing would change")
     faults = language.outline(after).faults
     if faults:
+        from gramercy.toolsets.rewriting import faults_text
+
         empty = " What is around it would be empty: replace it, with pass say." if action == "delete" else ""
         raise WorkspaceError(
             f"{document.name} could not be read after the change, and nothing was written.{empty}\n"
@@ -246,6 +246,8 @@ def _live(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) -
     """Load the file that was edited, where that was asked for, and tell what came of it."""
     if not arguments.get("load"):
         return ""
+    from gramercy.toolsets.rewriting import language_of
+
     language = language_of(arguments["path"]).name
     image = _speaker(workshop, language)
     if image is None:
@@ -287,6 +289,9 @@ def _begun(
 
 def _request(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> tuple[str, bool]:
     """Return what to evaluate or, where the second value is true, to load as a system."""
+    from gramercy.toolsets.lisp_text import string_of
+    from gramercy.toolsets.rewriting import language_of
+
     path = arguments["path"]
     language, spoken = language_of(path).name, SPOKEN.get(image.language, image.language)
     if language != spoken:

@@ -16,7 +16,7 @@ from gramercy.gram.suggestion import suggest
 from gramercy.toolsets import python_survey, python_text
 from gramercy.toolsets.lisp_definitions import LISP
 from gramercy.toolsets.lisp_text import ends_in_comment
-from gramercy.toolsets.outlines import Lines
+from gramercy.toolsets.outlines import Lines, shortened
 from gramercy.toolsets.python_text import PYTHON
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ LARGEST_TEXT = 2_000_000
 # Candidates, and names of a file in which none was found; the rest is counted.
 MOST_LISTED = 20
 NEAREST = 3
-# All that are listed fit into an error of 4,000 characters, which is as long as the guard lets one be.
-LONGEST_NAME = 150
 # As much of a line as a caret below it still helps with.
 LONGEST_LINE = 200
 # A package of Lisp before a name.
@@ -127,11 +125,6 @@ def _without_module(key: str, path: str) -> str:
         if key.startswith(module):
             return key.removeprefix(module)
     return key
-
-
-def shortened(name: str) -> str:
-    """Return a name that fits into a list of names."""
-    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
 
 
 def _named(outline: Outline, key: str) -> list[Definition]:
