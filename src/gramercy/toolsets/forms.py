@@ -13,9 +13,7 @@ from gramercy.errors import ImageError, WorkspaceError
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.editing import Change, editing_tool
 from gramercy.toolsets.factory import Running, flag, text
-from gramercy.toolsets.lisp_text import string_of
-from gramercy.toolsets.rendering import told
-from gramercy.toolsets.rewriting import LARGEST_TEXT, Rewriting, faults_text, find, language_of, reader_of
+from gramercy.toolsets.rendering import CHANGES, told
 from gramercy.toolsets.workspace import encoded
 
 if TYPE_CHECKING:
@@ -97,6 +95,9 @@ class FormChange(Change):
 
 
 def _change(workshop: Workshop, workspace: Workspace, arguments: Mapping[str, Any]) -> FormChange:
+    # The readers of text take longer to import than a server may take to list its tools.
+    from gramercy.toolsets.rewriting import LARGEST_TEXT, language_of, reader_of
+
     path, action = arguments["path"], arguments.get("action", "replace")
     language = language_of(path)
     workspace.state(path)
@@ -123,6 +124,8 @@ def _check_code(language: Language, action: str, code: str) -> None:
         )
     faults = language.part(code).faults
     if faults:
+        from gramercy.toolsets.rewriting import faults_text
+
         raise WorkspaceError(
             f"the code cannot be read, and nothing was written.\n{faults_text(faults, code, 'code')}"
         )
@@ -131,6 +134,8 @@ def _check_code(language: Language, action: str, code: str) -> None:
 def _rewritten(
     document: Document, language: Language, name: str, action: str, code: str
 ) -> tuple[Definition, str]:
+    from gramercy.toolsets.rewriting import LARGEST_TEXT, Rewriting, faults_text, find
+
     text = document.text
     if len(text) > LARGEST_TEXT:
         raise WorkspaceError(
@@ -159,6 +164,8 @@ def _check_whole(language: Language, document: Document, after: str, action: str
         raise WorkspaceError(f"{document.name} already has that text: nothing would change")
     faults = language.outline(after).faults
     if faults:
+        from gramercy.toolsets.rewriting import faults_text
+
         empty = " What is around it would be empty: replace it, with pass say." if action == "delete" else ""
         raise WorkspaceError(
             f"{document.name} could not be read after the change, and nothing was written.{empty}\n"
@@ -234,6 +241,8 @@ def _live(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) -
     """Load the file that was edited, where that was asked for, and tell what came of it."""
     if not arguments.get("load"):
         return ""
+    from gramercy.toolsets.rewriting import language_of
+
     language = language_of(arguments["path"]).name
     image = _speaker(workshop, language)
     if image is None:
@@ -275,6 +284,9 @@ def _begun(
 
 def _request(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> tuple[str, bool]:
     """Return what to evaluate or, where the second value is true, to load as a system."""
+    from gramercy.toolsets.lisp_text import string_of
+    from gramercy.toolsets.rewriting import language_of
+
     path = arguments["path"]
     language, spoken = language_of(path).name, SPOKEN.get(image.language, image.language)
     if language != spoken:
@@ -320,8 +332,11 @@ def _defined(reply: Reply, most: int) -> str:
     # A reload of a Python module sets __doc__ and its like anew.
     told = [each for each in reply.changed if not each.name.endswith("__")]
     parts = []
-    for how in dict.fromkeys(change.change for change in told):
+    for how in sorted({change.change for change in told}, key=lambda how: CHANGES.get(how, 0)):
         names = [f"{each.kind} {each.name}" for each in told if each.change == how]
+        if how == "redefined" and len(names) > most // 2:
+            # A file that is loaded again redefines all that it has: what is new matters more.
+            most = most // 4
         more = f" and {len(names) - most} more" if len(names) > most else ""
         parts.append(f"{how.capitalize()}: {', '.join(names[:most])}{more}.")
     return "\n".join(parts)
