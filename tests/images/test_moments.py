@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -558,3 +559,22 @@ def test_code_in_a_frame_is_read_in_the_package_of_its_function(lisp):
     assert lisp.evaluate_in_frame("(list tools list 'tools)", frame=1).values == ["(1 (2) TOOLS)"]
     names = [local["name"] for local in lisp.ask_moment("locals", frame=1).data["locals"]]
     assert sorted(names) == ["LIST", "SHED::TOOLS"]
+
+
+def test_a_cancelled_attempt_is_interrupted(lisp):
+    """Moments: to cancel the task is to interrupt the attempt; the moment stays."""
+    fail(lisp, "(progn (list nope) (loop))")
+
+    async def cancelled():
+        task = asyncio.ensure_future(lisp.ainvoke_restart("use-value", ["1"]))
+        deadline = monotonic() + 20
+        while lisp._runner.wait is None and monotonic() < deadline:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    # The lock is free as soon as the attempt has answered.
+    assert lisp.invoke_restart("use-value", ['(error "no")'], moment=lisp.moments()[0].id).error is not None
+    assert lisp.evaluate("(+ 1 2)").values == ["3"]
