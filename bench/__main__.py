@@ -22,6 +22,7 @@ TABLES = {
     "validation": "validation",
     "errors": "error_texts",
     "images": "images",
+    "moments": "moments",
     "looks": "looks",
     "projects": "projects",
     "search": "searching",

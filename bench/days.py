@@ -137,7 +137,7 @@ LISP_DAY = [
         r"The variable ALEXANDRIA::M is unbound.*USE-VALUE",
         fails=True,
     ),
-    Step("see the failure", "error_frames", {"frame": 0}, r"sequences\.lisp:48.*N = 1"),
+    Step("see the failure", "error_frames", {"frame": 0}, r"sequences\.lisp:48.*SEQUENCE = \(1 2 3\)"),
     Step("try a repair", "invoke_restart", {"restart": "USE-VALUE", "arguments": "1"}, r"=> \(2 3 1\)"),
     Step(
         "repair",
@@ -157,7 +157,7 @@ LISP_DAY = [
         {"code": f'(load "{LISP_FILE}") (alexandria::rotations (list 1 2 3))'},
         r"=> \(\(1 2 3\) \(3 1 2\) \(2 3 1\)\)",
     ),
-    Step("load it", "load_file", {"path": LISP_FILE}, "rotations"),
+    Step("load it", "load_file", {"path": LISP_FILE}, r"Defined: function ALEXANDRIA::ROTATIONS"),
     Step("run the tests again", "run_tests", {"what": "rotations"}, r"3 passed"),
     Step(
         "try and take back",
@@ -291,7 +291,7 @@ PYTHON_DAY = [
         {"code": "import importlib\nimportlib.reload(figures)\nfigures.spread([4, 9, 2])"},
         r"=> 7",
     ),
-    Step("load it", "load_file", {"path": PYTHON_FILE}, "spread"),
+    Step("load it", "load_file", {"path": PYTHON_FILE}, r"Defined: function figures\.spread"),
     Step("run the tests again", "run_tests", {}, r"3 passed"),
     Step("try and take back", "evaluate-python", {"code": "figures.spread = lambda data: 0"}),
     Step("try and take back", "undo_last", {}, "back at"),
@@ -479,7 +479,14 @@ of the standard library's `statistics` with a wrong bound in it (47 KB), each wi
 
 def page(days: Sequence[Day]) -> str:
     """Write the page."""
-    return "\n".join([HEAD, *machine_facts(), "", *(line for day in days for line in _table(day))])
+    return "\n".join(
+        [
+            HEAD,
+            *(f"- {fact}" for fact in machine_facts()),
+            "",
+            *(line for day in days for line in _table(day)),
+        ]
+    )
 
 
 def _table(day: Day) -> list[str]:

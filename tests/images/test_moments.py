@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -150,6 +151,13 @@ def test_variables_are_shown_without_running_code_of_the_users(lisp):
     assert lisp.evaluate_in_frame("*calls*").values == ["0"]
 
 
+def test_variables_may_have_names_of_the_language(lisp):
+    """Moments: LIST and LENGTH are usual names of variables."""
+    fail(lisp, "(defun f (list &aux (length 2)) (list list length (nope list length) list length))\n(f 1)")
+    found = [each["name"] for each in lisp.ask_moment("locals", frame=1).data["locals"]]
+    assert sorted(found) == ["LENGTH", "LIST"]
+
+
 @pytest.mark.contract("day.moment.eval")
 def test_code_in_a_frame_sees_and_sets_its_variables(lisp):
     """Moments: a variable set in a frame is used by what goes on; the image does not see it."""
@@ -196,9 +204,18 @@ def test_code_in_a_frame_cannot_leave_the_moment(lisp, code, kind):
 
 
 def test_handlers_on_the_stack_do_not_see_code_in_a_frame(lisp):
-    """Moments: seen in trials, where a warning of the compiler ran the user's own CONTINUE."""
-    fail(lisp, "(handler-bind ((warning (lambda (c) (declare (ignore c)) (continue)))) (list nope))")
-    assert lisp.evaluate_in_frame('(progn (warn "hm") (list undefined-one))').error.type == "UNBOUND-VARIABLE"
+    """Moments: seen in trials, where a warning of the compiler ran a handler of the user's."""
+    fail(
+        lisp,
+        "(defvar *seen* 0)\n"
+        "(handler-bind ((condition (lambda (c) (declare (ignore c)) (incf *seen*)))) (list nope))",
+    )
+    reply = lisp.evaluate_in_frame(
+        '(let ((before *seen*)) (warn "hm") (signal \'error) (list before *seen*))'
+    )
+    assert reply.values == ["(1 1)"]
+    assert lisp.evaluate_in_frame("(list undefined-one)").error.type == "UNBOUND-VARIABLE"
+    assert lisp.evaluate_in_frame("*seen*").values == ["1"]
     assert lisp.invoke_restart("use-value", ["1"]).values == ["(1)"]
 
 
@@ -373,6 +390,10 @@ def test_a_restart_that_cannot_be_invoked_says_why(lisp, restart, arguments, kin
     assert words in reply.error.message
     assert lisp.moments()[0].attempts == []
     assert lisp.invoke_restart("use-value", ["1"]).values == ["(1)"]
+    # What failed to begin has left no copy that could be taken for the next moment.
+    fail(lisp, "(defun later () (list nope))\n(later)")
+    assert lisp.ask_moment("frames").data["frames"][0]["call"] == "(LATER)"
+    assert lisp.invoke_restart("use-value", ["2"]).values == ["(2)"]
 
 
 def test_a_restart_that_returns_has_not_gone_on(lisp):
@@ -551,3 +572,22 @@ def test_code_in_a_frame_is_read_in_the_package_of_its_function(lisp):
     assert lisp.evaluate_in_frame("(list tools list 'tools)", frame=1).values == ["(1 (2) TOOLS)"]
     names = [local["name"] for local in lisp.ask_moment("locals", frame=1).data["locals"]]
     assert sorted(names) == ["LIST", "SHED::TOOLS"]
+
+
+def test_a_cancelled_attempt_is_interrupted(lisp):
+    """Moments: to cancel the task is to interrupt the attempt; the moment stays."""
+    fail(lisp, "(progn (list nope) (loop))")
+
+    async def cancelled():
+        task = asyncio.ensure_future(lisp.ainvoke_restart("use-value", ["1"]))
+        deadline = monotonic() + 20
+        while lisp._runner.wait is None and monotonic() < deadline:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    # The lock is free as soon as the attempt has answered.
+    assert lisp.invoke_restart("use-value", ['(error "no")'], moment=lisp.moments()[0].id).error is not None
+    assert lisp.evaluate("(+ 1 2)").values == ["3"]

@@ -374,6 +374,20 @@ def test_a_comment_at_the_end_of_the_code_takes_nothing_along(paper_desk, lisp):
     assert lisp.read_text() == "(progn)\n"
 
 
+def test_answers_are_bounded(paper_desk, lisp, python):
+    """At most 8,000 characters, whatever names and lines there are."""
+    long = "n" * 9_000
+    lisp.write_text(f"(defun {long} ())\n" * 100)
+    assert len(refused(paper_desk, lisp, long[:-1], "(defun f ())")) < 8_000
+    assert len(refused(paper_desk, lisp, long, "(defun f ())")) < 8_000
+    assert "… 80 more" in refused(paper_desk, lisp, long, "(defun f ())")
+    assert len(refused(paper_desk, lisp, "f", f"({long}\n" * 100)) < 8_000
+    code = "\n".join(f"X{number} = 1" for number in range(1000))
+    answer = edit(paper_desk, python, "LIMIT", code, "insert_after")
+    assert "The code has 1000 definitions: X0, X1" in answer
+    assert len(answer) < 500
+
+
 @pytest.mark.contract("day.forms.cost")
 def test_a_change_in_a_long_file_costs_little(paper_desk, project):
     """A one-line change of a 30 KB file costs a few hundred characters, not the file twice."""

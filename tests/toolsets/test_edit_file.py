@@ -136,6 +136,13 @@ def test_of_a_text_that_is_not_there_the_closest_is_shown(paper_desk, file, old,
     assert file.read_text() == CODE
 
 
+def test_lines_that_are_everywhere_do_not_decide_what_is_closest(paper_desk, project):
+    """A closing bracket says little about where."""
+    block = "begin\n{\n}\n"
+    (project / "f.py").write_text(f"{block * 5}first\nrare line\n{{\n}}\n{block * 5}")
+    assert "The closest is lines 17 to 20" in refused(paper_desk, "rare line\nother\n{\n}\n")
+
+
 def test_a_last_line_without_a_newline_is_told(paper_desk, project):
     (project / "f.py").write_text("one\ntwo")
     assert "line 2 ends without a newline, old with one" in refused(paper_desk, "two\n")

@@ -125,6 +125,15 @@ def test_rules_as_people_write_them(repository, rules, left):
     assert ours(repository) - {"link"} == left == gits(repository) - {"link"}
 
 
+@pytest.mark.parametrize(
+    "rule", ["d**/a", "d/**a", "?**/a", "e/*d**/a", "d/[e]**/a", "x/y**", "**d/e/a", "d/e**/a"]
+)
+def test_two_stars_beside_other_characters_mean_what_git_makes_of_them(repository, rule):
+    """After a beginning without wildcards they cross directories; elsewhere they are one star."""
+    put(repository, rule.encode(), b"", b"", b"")
+    assert ours(repository) == gits(repository)
+
+
 def test_a_symlink_or_a_directory_in_the_place_of_rules_has_none(tmp_path):
     """Git follows no symlink there either."""
     (tmp_path / "outside").write_text("*\n")

@@ -122,8 +122,7 @@ def test_a_package_and_a_file_that_no_import_finds_are_loaded(python):
     )
     assert "a_script" in desk.text("load_file", path="a-script.py")
     assert (
-        desk.text("load_file", path="a-script.py", as_script=True)
-        == "Loaded a-script.py.\n\n[stdout]\n__main__"
+        desk.text("load_file", path="a-script.py", as_script=True) == "Ran a-script.py.\n\n[stdout]\n__main__"
     )
 
 
@@ -180,6 +179,33 @@ def test_an_edit_can_be_made_live_in_the_same_call(live, language):
     broken = desk.either('(defun e () (error "no"))\n(e)', "def e(): return 3\n1 / 0")
     answer = desk.text("edit_definition", path=name, name="e", code=broken, load=True)
     assert "failed: the file was not loaded to its end" in answer
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_a_file_prints_and_defines_is_bounded(live, language):
+    """At most 8,000 characters; what is left out is counted."""
+    desk, write = at_work(live, language)
+    lines = [desk.either(f"(defun f{n} () {n})\n", f"def f{n}(): return {n}\n") for n in range(300)]
+    name, printing = desk.either(
+        ("many.lisp", '(dotimes (n 9000) (princ "xxx "))\n'), ("src/many.py", 'print("xxx " * 9000)\n')
+    )
+    write(name, "".join([*lines, printing]))
+    desk.text("load_file", path=name)
+    text = desk.text("load_file", path=name)
+    assert "and 297 more" in text
+    assert "stdout cut" in text
+    assert len(text) <= 8_000
+
+
+def test_a_file_that_never_ends_is_interrupted(python):
+    """A file is run as any code is, within the time limit of the image."""
+    desk, write = python
+    write("src/endless.py", "while True:\n    pass\n")
+    desk.image.timeout, before = 0.5, desk.image.timeout
+    try:
+        assert "0.5" in desk.failure("load_file", path="src/endless.py")
+    finally:
+        desk.image.timeout = before
 
 
 def test_the_wrong_image_and_missing_files_are_refused(lisp):

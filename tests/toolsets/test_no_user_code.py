@@ -153,6 +153,9 @@ def names(desk):
         ("class_slots", "class"),
         ("class_hierarchy", "class"),
         ("apropos_search", "pattern"),
+        ("find_definition", "symbol"),
+        ("find_methods", "name"),
+        ("look_up_documentation", "name"),
     ],
 )
 def test_looking_at_a_trap_does_not_spring_it(trapped, tool, argument):

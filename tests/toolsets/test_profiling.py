@@ -83,6 +83,22 @@ def test_calls_are_counted_and_waiting_is_found(python_desk):
     assert "time.perf_counter" not in answer
 
 
+def test_time_in_a_library_belongs_to_the_line_that_calls_it(python_desk):
+    """Profile: a library is not what a user can change."""
+    answer = prepared(python_desk).text("profile_form", form="len(parse(60_000))")
+    own = shares(answer, "Your code")
+    assert all("<image" in what for what in own), answer
+    assert own[next(what for what in own if "json.loads" in what)] > 50
+
+
+def test_what_prints_the_value_is_not_counted(python_desk):
+    """Profile: nothing of ours."""
+    form = "found = [[n] for n in range(20_000)]\nfound"
+    answer = python_desk.text("profile_form", form=form, measure="calls")
+    assert "builtins.id>" not in answer
+    assert "'append' of 'list'" not in answer
+
+
 def test_waiting_is_told_with_what_shows_it(desk):
     """Profile: samples of the processor do not see waiting."""
     answer = prepared(desk).text("profile_form", form=desk.either("(sleep 0.2)", "time.sleep(0.2)"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from pathlib import Path
 from textwrap import dedent
@@ -15,6 +16,7 @@ from gramercy.images.suites import WantedTests
 from gramercy.toolsets.factory import SingleImage, Workshop
 from gramercy.toolsets.running_tests import running_test_tools
 from gramercy.toolsets.workspace import Workspace
+from tests.support import until
 from tests.toolsets.conftest import SANDBOX, Desk
 
 # Where the pytest of these tests is, which stands for that of a project's environment.
@@ -481,3 +483,45 @@ def test_last_failed_says_when_there_is_nothing_to_run_again(desk_on):
     assert "No tests have run" in desk.text("run_tests", last_failed=True)
     desk.text("run_tests")
     assert desk.text("run_tests", last_failed=True) == "Nothing failed in the last run."
+
+
+@pytest.mark.contract("day.runs.early-end")
+def test_a_run_that_stops_itself_says_where_and_what_is_left(desk_on):
+    """A test that interrupts its own process, and an option of the project, end a run early."""
+    stopping = """
+        import os
+        import signal
+        import subprocess
+
+
+        def test_fine():
+            subprocess.Popen(["sleep", "61.7"])
+
+
+        def test_stops():
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+        def test_never():
+            assert False
+        """
+    desk = desk_on("python", {"test_stop.py": stopping})
+    answer = desk.text("run_tests")
+    assert answer.startswith("1 passed in ")
+    assert "The run ended early. It ended in test_stop.py::test_stops. 2 of 3 tests have no result." in answer
+    assert "test_stop.py:11: in test_stops" in answer
+    assert "_pytest" not in answer
+    # What tests have left running ends with their process.
+    until(lambda: not running("61.7"))
+    two = "def test_a():\n  assert 0\n\ndef test_b():\n  pass\n"
+    write(desk.workspace.root, {"pytest.ini": "[pytest]\naddopts = -x\n", "test_stop.py": two})
+    assert "The run ended early. 1 of 2 tests have no result." in desk.text("run_tests")
+
+
+def running(word):
+    """Tell whether a process runs that has the word in its command."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(word.encode() in file.read_bytes())
+    return any(found)

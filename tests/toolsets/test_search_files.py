@@ -299,6 +299,34 @@ def test_names_that_would_hide_something_are_shown_as_they_are(paper_desk, proje
     paper_desk.text("list_files").encode()
 
 
+def test_long_names_stay_within_an_answer(paper_desk, project):
+    """Answers are bounded, whatever evaluated code names its files."""
+    long = "/".join("n" * 200 for _ in range(8))
+    write(
+        project,
+        {f"{long}/{n}": "needle\n" for n in range(50)} | {f"{long}/b{n}": b"needle\0" for n in range(9)},
+    )
+    for tool, arguments in (("search_files", {"pattern": "needle"}), ("list_files", {})):
+        assert len(paper_desk.text(tool, **arguments)) <= 8_000
+    text = paper_desk.text("search_files", pattern="x" * 9_000, glob="{" + "a" * 9_000 + "}", path=long)
+    assert len(text) < 2_000
+
+
+def test_a_file_with_unsaved_changes_is_searched_as_it_is_on_disk(paper_desk, project):
+    write(project, {"f": "needle\n"})
+    paper_desk.workspace.attach("f", "typing", "an editor")
+    assert "f:1: needle" in paper_desk.text("search_files", pattern="needle", path="f")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_directory_that_may_not_be_read_is_told(paper_desk, project):
+    write(project, {"d/f": "needle\n"})
+    (project / "d").chmod(0)
+    assert "1 unreadable" in paper_desk.text("search_files", pattern="needle")
+    assert "cannot be read" in paper_desk.failure("search_files", pattern="needle", path="d")
+    (project / "d").chmod(0o700)
+
+
 def test_an_empty_project_has_no_files(paper_desk):
     assert paper_desk.text("list_files") == "No file is there."
     assert paper_desk.text("search_files", pattern="x").startswith("No line has 'x': 0 files searched")

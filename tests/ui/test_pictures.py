@@ -146,6 +146,19 @@ def test_json_has_pictures_in_base64(gramercy):
     assert check(base64.b64decode(shown["data"])) == Picture("image/png", 30, 20)
 
 
+def test_a_call_of_a_tool_shows_its_pictures_too(gramercy, tmp_path):
+    """A tool's pictures are beside its text; as JSON they are in its metadata."""
+    words = ("tools", "call", "evaluate-python", "--image", "python")
+    done = gramercy(*words, json.dumps({"code": SHOWN}), TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "[picture] Plot, 30x20 px" in done.stdout
+    (file,) = tmp_path.glob("gramercy-pictures-*/picture.png")
+    assert file.read_bytes() == PICTURE
+    done = gramercy(*words, "--json", json.dumps({"code": SHOWN}))
+    (block,) = json.loads(done.stdout)["metadata"]["blocks"]
+    assert base64.b64decode(block["data"]) == PICTURE
+
+
 def test_a_preview_shows_its_pictures(gramercy, tmp_path):
     done = gramercy("eval", "--language", "python", "--preview", "--pictures", "shown", SHOWN)
     assert "[picture] Plot, 30x20 px" in done.stdout

@@ -135,6 +135,14 @@ def test_the_instructions_teach_the_workflow_and_are_short(serve):
     assert len(text.encode()) < 2000
 
 
+def test_the_first_tools_of_a_session_need_not_be_searched(serve):
+    """Claude Code shows the model only names of tools otherwise, until it has searched for one."""
+    client = serve("--image", "python")
+    tools = client.ask("tools/list")["result"]["tools"]
+    foremost = {tool["name"] for tool in tools if tool["_meta"].get("anthropic/alwaysLoad")}
+    assert foremost == {"evaluate-python", "find_definition", "edit_definition"}
+
+
 def test_the_instructions_name_only_tools_that_are_there(serve):
     """A model must not be sent to tools it does not have."""
     client = serve("--image", "python", "--toolset", "session", hands=False)
@@ -150,7 +158,7 @@ def test_listing_starts_no_image_and_loads_no_code_for_one(tmp_path):
     client = StdioClient(*words, cwd=tmp_path)
     try:
         client.initialize()
-        assert len(names_of(client.ask("tools/list"))) == 19
+        assert len(names_of(client.ask("tools/list"))) == 25
         assert children_of(client.process.pid) == set()
         loaded = {line.rpartition("|")[2].strip() for line in client.errors().splitlines()}
     finally:

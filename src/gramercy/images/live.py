@@ -116,7 +116,7 @@ class LiveImage:
 
     def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
         """Load a system or import a package."""
-        return self._runner.run(Evaluation("load_system", system, self._loading_seconds(timeout)))
+        return self._runner.run(Evaluation("load_system", system, self._loading_seconds(timeout, system)))
 
     async def acompile(
         self,
@@ -138,7 +138,7 @@ class LiveImage:
     ) -> Reply:
         """Load without holding up the event loop."""
         return await self._runner.arun(
-            Evaluation("load_system", system, self._loading_seconds(timeout), None, watch)
+            Evaluation("load_system", system, self._loading_seconds(timeout, system), None, watch)
         )
 
     def profile(
@@ -174,8 +174,11 @@ class LiveImage:
     def _seconds(self, timeout: float | None) -> float:
         return self.timeout if timeout is None else timeout
 
-    def _loading_seconds(self, timeout: float | None) -> float:
-        return max(self.timeout, LOADING_SECONDS) if timeout is None else timeout
+    def _loading_seconds(self, timeout: float | None, system: str = "") -> float:
+        if timeout is not None:
+            return timeout
+        # A file of the user's, named by its path, is run as any code is.
+        return self.timeout if system.startswith("/") else max(self.timeout, LOADING_SECONDS)
 
     def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Evaluate in a forked copy that gives up all its rights first and is killed afterwards."""

@@ -323,8 +323,10 @@ def _lost(runner: Runner, family: Family, evaluation: Evaluation, moment: Moment
 
 
 def _explained(evaluation: Evaluation, reply: Reply) -> Reply:
-    """Name the time limit where the code ran into it."""
+    """Name the time limit where the code ran into it. The image does not know the numbers of objects."""
     fault, wait = reply.error, evaluation.wait
+    if reply.objects:
+        reply = msgspec.structs.replace(reply, objects=[])
     if fault is None or wait is None or not wait.is_late or not fault.interrupted:
         return reply
     return msgspec.structs.replace(reply, error=deaths.late(fault, evaluation.seconds))

@@ -278,7 +278,7 @@ class SuiteCall:
             return
         run.conclude(frame)
         if wait.is_late:
-            run.fault = deaths.late(run.fault or ImageFault("TIMEOUT", ""), self._seconds)
+            run.fault = deaths.late(run.fault or ImageFault("TIMEOUT", "", interrupted=True), self._seconds)
         elif self._is_cancelled:
             run.fault = ImageFault("CANCELLED", "The call was taken back.", interrupted=True)
 

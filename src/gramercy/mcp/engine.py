@@ -41,7 +41,7 @@ from gramercy.tools.context import enter_call, leave_call
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from gramercy.execution.executor import Executor
     from gramercy.mcp.base import Answer, Channel, Peer, Preface
@@ -91,7 +91,7 @@ class Engine:
         self._tasks = TaskStore(self._task_changed)
         self._task_methods = TaskMethods(self._tasks, self._clients, shaper, patience)
         view = View(Safety.parse(max_safety or Safety.DANGEROUS), categories, page_size)
-        listing = ToolListing(executor, shaper, view)
+        listing = self._listing = ToolListing(executor, shaper, view)
         self._tool_calls = ToolCalls(executor, listing, shaper, strict=strict)
         self._methods = Methods(listing, self._tool_calls)
         self._methods.add_greeting(
@@ -123,6 +123,10 @@ class Engine:
     def served_elsewhere(self, tools: Mapping[str, str]) -> None:
         """Know tools that are not served here, with what to tell those who call them."""
         self._tool_calls.elsewhere = tools
+
+    def put_first(self, tools: Container[str]) -> None:
+        """Have clients that load tools on demand show these to their model from the start."""
+        self._listing.foremost = tools
 
     def handle(self, peer: Peer, frame: bytes, channel: Channel | None = None) -> Answer:
         """Take one frame and return its answer: bytes, None for what has no answer, or something to await."""

@@ -11,7 +11,7 @@ from msgspec import Raw
 from gramercy.mcp.jsonrpc import LATEST_LEGACY, LIST_TTL_MS, Request, Shaper, encode, invalid_params
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from gramercy.errors import ProtocolError
     from gramercy.execution.executor import Executor
@@ -116,6 +116,8 @@ class ToolListing:
         self._library: ToolLibrary | None = None
         self._policy: Policy | None = None
         self._pages: dict[tuple[Any, ...], Raw] = {}
+        # Claude Code shows its model the names of tools only, and loads the rest on demand, but for these.
+        self.foremost: Container[str] = ()
 
     def page(self, request: Request) -> Raw:
         """Return the page that a tools/list asks for."""
@@ -152,6 +154,9 @@ class ToolListing:
         policy = self._executor.policy
         page = page_of(tools, request, "tools", self._page_size)
         page["tools"] = [described(tool, policy, request.version) for tool in page["tools"]]
+        for shown in page["tools"]:
+            if shown["name"] in self.foremost:
+                shown["_meta"]["anthropic/alwaysLoad"] = True
         shaped = self._shaper.shaped(request, self._shaper.cached(request, page, LIST_TTL_MS))
         if len(self._pages) >= MOST_PAGES_KEPT:
             self._pages.clear()

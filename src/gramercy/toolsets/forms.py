@@ -13,9 +13,8 @@ from gramercy.errors import ImageError, WorkspaceError
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.editing import Change, editing_tool
 from gramercy.toolsets.factory import Running, flag, text
-from gramercy.toolsets.lisp_text import string_of
-from gramercy.toolsets.rendering import told
-from gramercy.toolsets.rewriting import LARGEST_TEXT, Rewriting, faults_text, find, language_of, reader_of
+from gramercy.toolsets.outlines import shortened
+from gramercy.toolsets.rendering import CHANGES, ROOM, told
 from gramercy.toolsets.workspace import encoded
 
 if TYPE_CHECKING:
@@ -33,6 +32,9 @@ SPOKEN = {"sbcl": "Lisp", "python": "Python"}
 # What was defined is mostly what is in the file: its first names show that it was the right one.
 MOST_CHANGES = 12
 FEW_CHANGES = 3
+LONGEST_CHANGES = 1_500
+# Names of definitions in the code of a call; the rest is counted.
+MOST_NAMES = 10
 LONGEST_DECORATORS = 200
 # What SBCL says when a form of a file fails, and the frames of what loads a file.
 FAILED_FORM = re.compile(r"While evaluating the form starting at line (\d+)")
@@ -92,11 +94,14 @@ class FormChange(Change):
 
     def told(self, path: str) -> str:
         """Tell which lines are there now, and what may not have been meant."""
-        done = f"{DONE[self.action]} {self.old.exact.partition('@')[0]}"
+        done = f"{DONE[self.action]} {shortened(self.old.exact)}"
         return "\n".join([f"{done}. {Change.told(self, path)}", *self.notes])
 
 
 def _change(workshop: Workshop, workspace: Workspace, arguments: Mapping[str, Any]) -> FormChange:
+    # The readers of text take longer to import than a server may take to list its tools.
+    from gramercy.toolsets.rewriting import LARGEST_TEXT, language_of, reader_of
+
     path, action = arguments["path"], arguments.get("action", "replace")
     language = language_of(path)
     workspace.state(path)
@@ -123,6 +128,8 @@ def _check_code(language: Language, action: str, code: str) -> None:
         )
     faults = language.part(code).faults
     if faults:
+        from gramercy.toolsets.rewriting import faults_text
+
         raise WorkspaceError(
             f"the code cannot be read, and nothing was written.\n{faults_text(faults, code, 'code')}"
         )
@@ -131,6 +138,8 @@ def _check_code(language: Language, action: str, code: str) -> None:
 def _rewritten(
     document: Document, language: Language, name: str, action: str, code: str
 ) -> tuple[Definition, str]:
+    from gramercy.toolsets.rewriting import LARGEST_TEXT, Rewriting, faults_text, find
+
     text = document.text
     if len(text) > LARGEST_TEXT:
         raise WorkspaceError(
@@ -159,6 +168,8 @@ def _check_whole(language: Language, document: Document, after: str, action: str
         raise WorkspaceError(f"{document.name} already has that text: nothing would change")
     faults = language.outline(after).faults
     if faults:
+        from gramercy.toolsets.rewriting import faults_text
+
         empty = " What is around it would be empty: replace it, with pass say." if action == "delete" else ""
         raise WorkspaceError(
             f"{document.name} could not be read after the change, and nothing was written.{empty}\n"
@@ -173,7 +184,8 @@ def _notes(language: Language, text: str, old: Definition, action: str, code: st
     own = [each for each in language.part(code).definitions if each.keys and not each.parent]
     if not own:
         return ["The code has no definition."]
-    names = ", ".join(each.name for each in own)
+    more = f" and {len(own) - MOST_NAMES} more" if len(own) > MOST_NAMES else ""
+    names = ", ".join(shortened(each.name) for each in own[:MOST_NAMES]) + more
     old_keys = old.keys | old.weak_keys
     if action == "replace" and not any((each.keys | each.weak_keys) & old_keys for each in own):
         return [f"The code defines {names}, not {old.name}."]
@@ -211,7 +223,7 @@ def _load_file(workshop: Workshop, workspace: Workspace) -> Tool:
     running = Running(
         lambda image, a: load_into(image, workspace, a, a.get("timeout")),
         lambda image, a, watch: _begun(image, workspace, a, watch),
-        lambda reply, a: loaded_text(reply, a["path"], can_read_on=workshop.has("read_output")),
+        lambda reply, a: loaded_text(reply, a, can_read_on=workshop.has("read_output")),
     )
     return running.make(
         workshop,
@@ -234,6 +246,8 @@ def _live(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) -
     """Load the file that was edited, where that was asked for, and tell what came of it."""
     if not arguments.get("load"):
         return ""
+    from gramercy.toolsets.rewriting import language_of
+
     language = language_of(arguments["path"]).name
     image = _speaker(workshop, language)
     if image is None:
@@ -241,7 +255,7 @@ def _live(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) -
     given = {"path": arguments["path"]}
     reply = load_into(image, workspace, given)
     # The caller knows the file: of more than a few names the number is enough.
-    result = loaded_text(reply, given["path"], can_read_on=workshop.has("read_output"), most=FEW_CHANGES)
+    result = loaded_text(reply, given, can_read_on=workshop.has("read_output"), most=FEW_CHANGES)
     # The file is written in any case.
     shown = str(result.error if isinstance(result, ToolOutput) else result)
     if arguments.get("action") == "delete" and language == "Lisp":
@@ -275,6 +289,9 @@ def _begun(
 
 def _request(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> tuple[str, bool]:
     """Return what to evaluate or, where the second value is true, to load as a system."""
+    from gramercy.toolsets.lisp_text import string_of
+    from gramercy.toolsets.rewriting import language_of
+
     path = arguments["path"]
     language, spoken = language_of(path).name, SPOKEN.get(image.language, image.language)
     if language != spoken:
@@ -291,10 +308,15 @@ def _request(image: Image, workspace: Workspace, arguments: dict[str, Any]) -> t
     return (SCRIPT.format(path=place), False) if arguments.get("as_script") else (place, True)
 
 
-def loaded_text(reply: Reply, path: str, *, can_read_on: bool, most: int = MOST_CHANGES) -> Any:
+def loaded_text(
+    reply: Reply, arguments: dict[str, Any], *, can_read_on: bool, most: int = MOST_CHANGES
+) -> Any:
     """Tell what came of loading a file: the verdict first, what it defined, and what else there is."""
-    defined = _defined(reply, most)
-    rest = told(_without_loader(reply), can_read_on=can_read_on)
+    path, verb = arguments["path"], "Ran" if arguments.get("as_script") else "Loaded"
+    defined = _defined(reply, most)[:LONGEST_CHANGES]
+    # What was loaded as a system is in no history, so that nothing reads on in it.
+    can_read_on = can_read_on and reply.system is None
+    rest = told(_without_loader(reply), can_read_on=can_read_on, room=ROOM - LONGEST_CHANGES - len(path))
     if reply.error is not None or not reply.ok:
         line = FAILED_FORM.search(reply.stderr)
         verdict = f"{path}{f':{line[1]}' if line else ''} failed: the file was not loaded to its end."
@@ -302,7 +324,7 @@ def loaded_text(reply: Reply, path: str, *, can_read_on: bool, most: int = MOST_
     counts = Counter(notice.kind for notice in reply.warnings)
     counted = ", ".join(f"{n} {kind.replace('-', ' ')}{'s' if n > 1 else ''}" for kind, n in counts.items())
     module = f" as {reply.system}" if reply.system else ""
-    verdict = f"Loaded {path}{module}" + (f", with {counted}." if counted else ".")
+    verdict = f"{verb} {path}{module}" + (f", with {counted}." if counted else ".")
     return "\n\n".join(filter(None, [verdict + (f"\n{defined}" if defined else ""), rest]))
 
 
@@ -320,8 +342,11 @@ def _defined(reply: Reply, most: int) -> str:
     # A reload of a Python module sets __doc__ and its like anew.
     told = [each for each in reply.changed if not each.name.endswith("__")]
     parts = []
-    for how in dict.fromkeys(change.change for change in told):
+    for how in sorted({change.change for change in told}, key=lambda how: CHANGES.get(how, 0)):
         names = [f"{each.kind} {each.name}" for each in told if each.change == how]
+        if how == "redefined" and len(names) > most // 2:
+            # A file that is loaded again redefines all that it has: what is new matters more.
+            most = max(1, most // 4)
         more = f" and {len(names) - most} more" if len(names) > most else ""
         parts.append(f"{how.capitalize()}: {', '.join(names[:most])}{more}.")
     return "\n".join(parts)

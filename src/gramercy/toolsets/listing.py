@@ -26,6 +26,8 @@ LONGEST_ANSWER = 7_900
 MOST_LINES = 250
 # Twenty times what 50,000 files take.
 LIST_SECONDS = 10.0
+# Some levels of names of 255 bytes each, the most that file systems have.
+LONGEST_NAME = 1_000
 # Braces multiply: {a,b}{c,d} are four patterns.
 MOST_GLOBS = 100
 _WILD = frozenset("*?[\\")
@@ -63,10 +65,8 @@ class Selection:
         self._glob = Glob(glob) if glob else None
         self._only = None
         if not real.is_dir():
-            # Whether it exists is told as read_file does.
-            workspace.state(path or ".")
-            if not real.is_file():
-                workspace.data(path or ".")
+            # Whether it exists and is a file is told as read_file does.
+            workspace.data(path or ".")
             *folders, self._only = self.parts
             self.parts = tuple(folders)
 
@@ -77,11 +77,16 @@ class Selection:
 
     def folders(self, tally: Tally) -> Generator[Folder]:
         """Give the directories; of one file its own."""
-        if self._only is None:
-            yield from walk(self.root, self.parts, tally)
-        else:
-            with storage.directory(self.root, self.parts) as descriptor:
-                yield Folder(descriptor, "".join(f"{part}/" for part in self.parts), [self._only])
+        try:
+            if self._only is None:
+                yield from walk(self.root, self.parts, tally)
+            else:
+                with storage.directory(self.root, self.parts) as descriptor:
+                    yield Folder(descriptor, "".join(f"{part}/" for part in self.parts), [self._only])
+        except OSError as error:
+            # Only the directory to begin with: others are counted.
+            where = self.path or "the project"
+            raise WorkspaceError(f"{where} cannot be read: {error.strerror or error}") from None
 
     def files(self, tally: Tally) -> Iterator[tuple[Folder, str]]:
         """Give the files that fit, each with its open directory."""
@@ -133,7 +138,9 @@ def _unbraced(glob: str) -> list[str]:
 
 
 def shown_name(path: str) -> str:
-    """Return a path as one line that hides nothing."""
+    """Return a path as one line that hides nothing, whole unless it would fill an answer."""
+    if len(path) > LONGEST_NAME:
+        path = f"{path[:LONGEST_NAME]}…"
     if path.isprintable():
         return path
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in path)
@@ -161,9 +168,9 @@ def _list(selection: Selection, depth: int | None) -> str:
     if is_cut:
         notes.append(f"stopped after {LIST_SECONDS:g} s: there are more")
     note = f" ({'; '.join(notes)})" if notes else ""
-    where = f" below {selection.path}" if selection.path else ""
+    where = f" below {shown_name(selection.path)}" if selection.path else ""
     if not top.count:
-        glob = f" fits {selection.glob}" if selection.glob else " is there"
+        glob = f" fits {selection.glob:.200}" if selection.glob else " is there"
         return f"No file{glob}{where}{note}."
     counts = f"{_counted(top.count, 'file')} in {_counted(directories, 'directory')}"
     head = f"{counts}{where}, {sized(top.size)}{note}"

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+# The twenty names of a list fit into an error of 4,000 characters, as long as the guard lets one be.
+LONGEST_NAME = 150
+
+
 @dataclass(frozen=True, slots=True)
 class Definition:
     """A definition, or another top-level form, and where it stands.
@@ -115,3 +119,8 @@ class Language:
 def indentation(line: str) -> str:
     """Return the blanks that a line begins with."""
     return line[: len(line) - len(line.lstrip(" \t\f"))]
+
+
+def shortened(name: str) -> str:
+    """Return a name that fits into a list of names."""
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"

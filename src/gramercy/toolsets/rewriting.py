@@ -16,7 +16,7 @@ from gramercy.gram.suggestion import suggest
 from gramercy.toolsets import python_survey, python_text
 from gramercy.toolsets.lisp_definitions import LISP
 from gramercy.toolsets.lisp_text import ends_in_comment
-from gramercy.toolsets.outlines import Lines
+from gramercy.toolsets.outlines import Lines, shortened
 from gramercy.toolsets.python_text import PYTHON
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def find(outline: Outline, language: Language, wanted: str, path: str) -> Defini
     name, line = wanted.strip(), 0
     if place := _PLACE.fullmatch(name):
         name, line = place[1].strip(), int(place[2])
+    shown = shortened(name)
     found = _named(outline, language.key(name)) if name else outline.definitions
     if not found and language.name == "Python":
         found = _named(outline, _without_module(language.key(name), path))
@@ -104,14 +105,14 @@ def find(outline: Outline, language: Language, wanted: str, path: str) -> Defini
         ][-1:]
         if not at:
             raise WorkspaceError(
-                f"there is no {name or 'definition'} on line {line} of {path}. {_there(outline, name)}"
+                f"there is no {shown or 'definition'} on line {line} of {path}. {_there(outline, name)}"
             )
         found = at[-1:]
     if not found:
-        raise WorkspaceError(f"{path} has no definition of {name}. {_there(outline, name)}")
+        raise WorkspaceError(f"{path} has no definition of {shown}. {_there(outline, name)}")
     if len(found) > 1:
         raise WorkspaceError(
-            f"{path} has {len(found)} definitions of {name}: give one of these as name.\n{_listed(found)}"
+            f"{path} has {len(found)} definitions of {shown}: give one of these as name.\n{_listed(found)}"
         )
     return found[0]
 
@@ -137,7 +138,7 @@ def _listed(found: list[Definition]) -> str:
     counts = Counter(each.exact for each in found)
     several = len({each.package for each in found}) > 1
     shown = [
-        f"{each.exact if counts[each.exact] == 1 else f'{each.name}@{each.line}'}  "
+        f"{shortened(each.exact) if counts[each.exact] == 1 else f'{shortened(each.name)}@{each.line}'}  "
         f"(line {each.line}{f', package {each.package}' if several else ''})"
         for each in found[:MOST_LISTED]
     ]
@@ -150,11 +151,11 @@ def _there(outline: Outline, name: str) -> str:
     by_name = {each.name: each.line for each in reversed(outline.definitions) if each.keys}
     near = suggest(name, by_name, most=NEAREST) if name else []
     if near:
-        return "Did you mean " + " or ".join(f"{each} (line {by_name[each]})" for each in near) + "?"
+        return "Did you mean " + " or ".join(f"{shortened(n)} (line {by_name[n]})" for n in near) + "?"
     names = list(reversed(by_name))
     if not names:
         return "It has no definitions."
-    listed = ", ".join(f"{each} ({by_name[each]})" for each in names[:MOST_LISTED])
+    listed = ", ".join(f"{shortened(each)} ({by_name[each]})" for each in names[:MOST_LISTED])
     return f"It has {listed}" + (
         f" and {len(names) - MOST_LISTED} more." if len(names) > MOST_LISTED else "."
     )

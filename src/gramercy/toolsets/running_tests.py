@@ -176,11 +176,15 @@ def _word(outcome: str, count: int) -> str:
 
 def _early_end(run: SuiteRun) -> list[str]:
     """Say why not all tests have run, and in which one it ended."""
-    if run.fault is None:
-        return []
     left = run.total - run.done
     missing = f" {left} of {run.total} tests have no result." if run.total and left > 0 else ""
     during = f" It ended in {run.current}." if run.current else ""
+    if run.fault is None:
+        # Stopped by its own code, or by an option of the project such as --maxfail.
+        stopped = f"\n{_shortened(run.stopped, LONGEST_FAILURE)}" if run.stopped else ""
+        return (
+            [f"The run ended early.{during}{missing}{stopped}"] if stopped or (missing and run.done) else []
+        )
     message = f"[{run.fault.type}] {run.fault.message}{during}{missing}"
     where = f"\n{_shortened(run.stopped, LONGEST_FAILURE)}" if run.stopped else ""
     if not run.fault.interrupted and run.fault.type not in {"IMAGE-DIED", "INVALID-REPLY"}:

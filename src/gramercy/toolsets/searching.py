@@ -198,8 +198,8 @@ def _search(workspace: Workspace, arguments: dict[str, Any]) -> str:
 def _searched(outcome: Outcome, selection: Selection) -> str:
     """Say what was searched, when nothing was found."""
     files = f"{outcome.files:,} file{'s' if outcome.files != 1 else ''} searched"
-    where = f" below {selection.path}" if selection.path else ""
-    glob = f" that fit {selection.glob}" if selection.glob else ""
+    where = f" below {shown_name(selection.path)}" if selection.path else ""
+    glob = f" that fit {selection.glob:.200}" if selection.glob else ""
     over = _passed_over(outcome)
     ignored = f"; git ignores {outcome.tally.ignored:,} files or directories" if outcome.tally.ignored else ""
     return f"{files}{where}{glob}{ignored}." + (f"\n{over}" if over else "")
@@ -340,5 +340,5 @@ def _passed_over(outcome: Outcome) -> str:
 
 
 def _few(paths: list[str]) -> str:
-    named = ", ".join(map(shown_name, paths[:3]))
+    named = ", ".join(shown_name(path) for path in paths[:3] if len(path) <= LONGEST_LINE) or "long names"
     return f"{len(paths):,} ({named}{', …' if len(paths) > 3 else ''})"  # noqa: PLR2004 - as many as are named

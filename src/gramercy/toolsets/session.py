@@ -43,10 +43,10 @@ def _evaluate(workshop: Workshop, language: str) -> Tool:
         workshop,
         f"evaluate-{word}",
         workshop.told(
-            f"Evaluate {word.capitalize()} code in the running image. Returns what it printed, warnings, and "
-            "every value of the last form, or the error with its backtrace. Definitions and variables are "
-            "kept for later calls. Use it to try things out, to define functions, and to check that they "
-            "work.",
+            f"Evaluate {word.capitalize()} code in the running image. Returns what it printed, warnings, "
+            "plots, and every value of the last form, or the error with its backtrace. Definitions and "
+            "variables are kept for later calls. Use it to try things out, to define functions, and to check "
+            "that they work.",
             ("preview_form", "preview_form shows first what it would do."),
             ("undo_last", "undo_last takes it back."),
         ),

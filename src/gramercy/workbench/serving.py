@@ -64,6 +64,8 @@ _SETS = {
 }
 TOOLSETS = {name: frozenset(tools.split()) for name, tools in _SETS.items()}
 DEFAULT_TOOLSETS = ("default",)
+# What nearly every session calls; a client that loads tools on demand need not look for them.
+FOREMOST = frozenset(("evaluate-lisp", "evaluate-python", "find_definition", "edit_definition"))
 # A client puts them before every conversation, and some cut them off at about two thousand characters.
 LONGEST_INSTRUCTIONS = 2_000
 # Long paths must not push out the rest.
@@ -312,6 +314,7 @@ def _engine(registry: Registry, images: tuple[Image, ...], service: Service, sit
     )
     if images:
         engine.served_elsewhere(elsewhere(service.toolsets))
+        engine.put_first(FOREMOST)
     if images and site.trouble:
         engine.begin_with(site)
     return engine

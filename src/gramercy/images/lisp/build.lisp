@@ -35,7 +35,7 @@
                "snapshot" "references" "searching"
                "profiling"
                "displays" "reply" "listing" "inspection" "undo" "systems" "frameworks" "testing"
-               "moments" "server")))
+               "stack" "moments" "server")))
   ;; One unit, so that a function may be used before the file that defines it.
   (with-compilation-unit ()
     (dolist (file files)

@@ -120,8 +120,13 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
                              :report (substitute #\Space #\Newline
                                                  (bounded-text (lambda (stream) (princ restart stream)) 200))
                              :parameters (ignore-errors (restart-parameters restart))
-                             :asks (and (sb-kernel::restart-interactive-function restart) t)
+                             :asks (and (restart-part "INTERACTIVE-FUNCTION" restart) t)
                              :restart restart)))
+
+(defun restart-part (name restart)
+  "Return what the reader NAME tells of RESTART, SBCL's own record, or NIL."
+  (let ((reader (internal-function (concatenate 'string "RESTART-" name) "SB-KERNEL")))
+    (and reader (funcall reader restart))))
 
 (defun qualified-choice (name)
   "Return NAME, of a restart, as it is told: without package where it is visible or the system's."
@@ -130,7 +135,7 @@ COMPILING tells that the compiler has signalled it, who chooses the words then."
 
 (defun restart-parameters (restart)
   "Return the texts of what RESTART takes, as far as SBCL keeps that: of RESTART-CASE only whether it takes none or one."
-  (loop for parameter in (sb-introspect:function-lambda-list (sb-kernel::restart-function restart))
+  (loop for parameter in (sb-introspect:function-lambda-list (restart-part "FUNCTION" restart))
         for name = (symbol-token (if (consp parameter) (first parameter) parameter))
         collect (if (string= name "TEMP") "VALUE" name)))
 

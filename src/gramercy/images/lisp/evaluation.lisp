@@ -161,7 +161,7 @@
              (unless (evaluation-pure evaluation) (remember-assigned form))
              (let ((values (multiple-value-list
                             ;; From here the lines of frames are found.
-                            (let ((sb-c::*source-plist*
+                            (let ((#.(or (internal-symbol "*SOURCE-PLIST*" "SB-C") '*unused-plist*)
                                     (list :evaluated (list (source-text source) (source-form-start source) form))))
                               (funcall evaluate form)))))
                (remember-values form values)

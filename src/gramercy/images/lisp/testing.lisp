@@ -113,8 +113,16 @@ An error behind tests that failed only says that they did."
     (funcall (fourth framework) (mapcar #'cdr (outermost (funcall (third framework)))))))
 
 (defun outermost (tests)
-  "Return TESTS without those that are suites of others of them: a test is run once."
-  (remove-if (lambda (test) (suite-object-p (cdr test))) tests))
+  "Return TESTS without suites of others of them, and without what others of them hold: a test is run once."
+  (remove-if (lambda (test)
+               (or (suite-object-p (cdr test))
+                   (let ((parent (parachute-parent (cdr test)))) (and parent (find parent tests :key #'cdr)))))
+             tests))
+
+(defun parachute-parent (object)
+  "Return the test that holds the test OBJECT, where it is one of Parachute's and inside of another."
+  (let ((class (internal-symbol "TEST" *parachute*)))
+    (and class (find-class class nil) (typep object class) (call-of "PARENT" *parachute* object))))
 
 (defun suite-object-p (object)
   "Tell whether OBJECT stands for several tests."

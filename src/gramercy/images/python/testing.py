@@ -22,6 +22,11 @@ _LONGEST = 6_000
 _OUTPUT = 4_000
 # Of the files of a project, so many are asked whether they want pytest; the first say it nearly always.
 _MOST_FILES = 200
+_INNER = ("/_pytest/", "/pluggy/")
+_HOME = __file__.rpartition("/")[0] + "/"
+# Frames of a test that was stopped: where it hangs is in the innermost.
+_MOST_FRAMES = 6
+_getcwd = os.getcwd
 _exists, _isfile, _isdir, _sep = os.path.exists, os.path.isfile, os.path.isdir, os.sep
 _OUTCOMES = {"subtests passed": "", "rerun": "", "deselected": "", "warnings": ""}
 _NO_TESTS, _USAGE, _INTERNAL = 5, 4, 3
@@ -213,7 +218,7 @@ class Reporter:
 
     def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
         """Tell where the tests were stopped."""
-        self._tell({"kind": "stopped", "text": cut(str(excinfo.getrepr(style="short")), _LONGEST)})
+        self._tell({"kind": "stopped", "text": _frames(excinfo.tb)})
 
 
 def _told(report: Any, category: str) -> Event:
@@ -223,6 +228,18 @@ def _told(report: Any, category: str) -> Event:
         printed = "".join(content for _, content in report.sections if content)
         event["output"] = _tail(printed)
     return event
+
+
+def _frames(trace: Any) -> str:
+    """Return the innermost frames of the tests and of what they called, without those of pytest and us."""
+    found = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not any(part in code.co_filename for part in _INNER) and not code.co_filename.startswith(_HOME):
+            file = code.co_filename.removeprefix(_getcwd() + _sep)
+            found.append(f"{file}:{trace.tb_lineno}: in {code.co_name}")
+        trace = trace.tb_next
+    return "\n".join(found[-_MOST_FRAMES:])
 
 
 # unittest

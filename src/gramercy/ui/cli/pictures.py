@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING
 import click
 
 from gramercy.errors import GramercyError
+from gramercy.images.base import Display
 from gramercy.images.pictures import FORMATS, SVG, settled
+from gramercy.tools.content import ImageBlock
 from gramercy.toolsets.rendering import displays_text
 from gramercy.ui.cli.terminal import show, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gramercy.images.base import Display, Reply
+    from gramercy.images.base import Reply
+    from gramercy.tools.content import Block
 
 # What kitty takes in one sequence.
 KITTY_CHUNK = 4096
@@ -83,6 +86,12 @@ def show_pictures(displays: Iterable[Display]) -> None:
             tell(f"{shown.text}{note}")
         else:
             tell(f"{shown.text}{note}: {_written(shown, display.text, folder or _temporary())}")
+
+
+def show_blocks(blocks: Iterable[Block]) -> None:
+    """Show the pictures among the blocks of a tool's result."""
+    found = [block for block in blocks if isinstance(block, ImageBlock)]
+    show_pictures(Display("picture", block.mime_type, block.data, "picture") for block in found)
 
 
 def _temporary() -> Path:

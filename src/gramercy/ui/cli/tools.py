@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from gramercy.errors import InvalidArgumentsError
 from gramercy.execution.approval import Approved
@@ -17,6 +18,7 @@ from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.main import DENIED, FAILED
 from gramercy.ui.cli.options import LEVELS, json_option, origin_options, policy_option
+from gramercy.ui.cli.pictures import show_blocks
 from gramercy.ui.cli.terminal import json_text, summary_line, tell, visible
 from gramercy.workbench.sources import assembled, load_policy, place_of
 
@@ -209,12 +211,15 @@ def _report(result: ToolResult, *, as_json: bool) -> int:
             "content": result.content,
             "error": result.error,
         }
-        click.echo(json.dumps({**fields, "metadata": result.metadata}, indent=2, ensure_ascii=False))
+        metadata = msgspec.to_builtins(result.metadata, enc_hook=repr)
+        click.echo(json.dumps({**fields, "metadata": metadata}, indent=2, ensure_ascii=False))
     elif result.success:
         click.echo(result.content if not sys.stdout.isatty() else visible(result.content))
     else:
         # What a refusal says beyond its error is for a model.
         click.echo(visible((is_denied and result.error) or result.content), err=True)
+    if not as_json:
+        show_blocks(result.metadata.get("blocks", ()))
     if result.success:
         return 0
     return DENIED if is_denied else FAILED
