@@ -204,9 +204,18 @@ def test_code_in_a_frame_cannot_leave_the_moment(lisp, code, kind):
 
 
 def test_handlers_on_the_stack_do_not_see_code_in_a_frame(lisp):
-    """Moments: seen in trials, where a warning of the compiler ran the user's own CONTINUE."""
-    fail(lisp, "(handler-bind ((warning (lambda (c) (declare (ignore c)) (continue)))) (list nope))")
-    assert lisp.evaluate_in_frame('(progn (warn "hm") (list undefined-one))').error.type == "UNBOUND-VARIABLE"
+    """Moments: seen in trials, where a warning of the compiler ran a handler of the user's."""
+    fail(
+        lisp,
+        "(defvar *seen* 0)\n"
+        "(handler-bind ((condition (lambda (c) (declare (ignore c)) (incf *seen*)))) (list nope))",
+    )
+    reply = lisp.evaluate_in_frame(
+        '(let ((before *seen*)) (warn "hm") (signal \'error) (list before *seen*))'
+    )
+    assert reply.values == ["(1 1)"]
+    assert lisp.evaluate_in_frame("(list undefined-one)").error.type == "UNBOUND-VARIABLE"
+    assert lisp.evaluate_in_frame("*seen*").values == ["1"]
     assert lisp.invoke_restart("use-value", ["1"]).values == ["(1)"]
 
 
@@ -381,6 +390,10 @@ def test_a_restart_that_cannot_be_invoked_says_why(lisp, restart, arguments, kin
     assert words in reply.error.message
     assert lisp.moments()[0].attempts == []
     assert lisp.invoke_restart("use-value", ["1"]).values == ["(1)"]
+    # What failed to begin has left no copy that could be taken for the next moment.
+    fail(lisp, "(defun later () (list nope))\n(later)")
+    assert lisp.ask_moment("frames").data["frames"][0]["call"] == "(LATER)"
+    assert lisp.invoke_restart("use-value", ["2"]).values == ["(2)"]
 
 
 def test_a_restart_that_returns_has_not_gone_on(lisp):
