@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.gram.lint.diagnostics import Severity
 from gramercy.gram.lint.linter import lint
 from gramercy.images.caches import cache_directory
+from gramercy.ui.cli.terminal import SLOW_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -200,7 +201,8 @@ class Walkthrough:
             timeout=SECONDS,
             check=False,
         )
-        return done.stdout, done.returncode
+        # On a busy machine a start may take long enough for that, which no page shows.
+        return done.stdout.replace(f"{SLOW_START}\n", ""), done.returncode
 
     def _execute_at_terminal(self, command: str, answers: list[str]) -> tuple[str, int]:
         ours, theirs = pty.openpty()

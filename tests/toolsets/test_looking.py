@@ -70,3 +70,8 @@ def test_a_library_is_described_and_a_misspelt_one_suggested(desk):
     assert desk.either("uiop", "json") in desk.failure(
         "describe_system", system=desk.either("uiopp", "jsonn")
     )
+
+
+def test_a_definition_that_is_not_loaded_leads_to_the_files(desk):
+    text = desk.failure("find_definition", symbol="no_such_name_here")
+    assert text.endswith("The image knows only what is loaded; search_files looks into files.")

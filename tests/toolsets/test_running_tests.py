@@ -382,6 +382,22 @@ def test_unittest_where_there_is_no_pytest_and_none_is_wanted(desk_on):
     assert desk.text("run_tests", what="tests/test_sums.py").startswith("2 failed, 1 error, 1 passed")
 
 
+def test_unittest_in_a_directory_that_is_no_package(desk_on):
+    """The usual layout: tests/ without __init__.py; names and files can be given back."""
+    code = """
+        import unittest
+
+
+        class BedTest(unittest.TestCase):
+            def test_rose(self):
+                self.assertEqual(1, 2)
+        """
+    desk = desk_on("python", {"tests/test_beds.py": code}, paths=())
+    assert desk.text("run_tests").startswith("1 failed")
+    for what in ("test_beds.BedTest.test_rose", "tests/test_beds.py", "tests", "test_rose"):
+        assert desk.text("run_tests", what=what).startswith("1 failed"), what
+
+
 def test_the_names_of_unittest_can_be_given_to_pytest(desk_on):
     """The tests of it are run by pytest too, under names of its own."""
     desk = desk_on("python", UNITTEST)

@@ -344,9 +344,8 @@ def _defined(reply: Reply, most: int) -> str:
     parts = []
     for how in sorted({change.change for change in told}, key=lambda how: CHANGES.get(how, 0)):
         names = [f"{each.kind} {each.name}" for each in told if each.change == how]
-        if how == "redefined" and len(names) > most // 2:
-            # A file that is loaded again redefines all that it has: what is new matters more.
-            most = max(1, most // 4)
-        more = f" and {len(names) - most} more" if len(names) > most else ""
-        parts.append(f"{how.capitalize()}: {', '.join(names[:most])}{more}.")
+        # A file that is loaded again redefines all that it has: what is new matters more.
+        shown = FEW_CHANGES if how == "redefined" and len(names) > most // 2 else most
+        more = f" and {len(names) - shown} more" if len(names) > shown else ""
+        parts.append(f"{how.capitalize()}: {', '.join(names[:shown])}{more}.")
     return "\n".join(parts)

@@ -10,8 +10,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.factory import PACKAGE, Workshop, text
-from gramercy.toolsets.rendering import LONGEST_ANSWER, answered
+from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, fault_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from gramercy.images.base import Answer, Image
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.workspace import Workspace
+
+# How images call the error about a name that they do not have.
+NOT_KNOWN = ("NOT-FOUND", "NameError", "ModuleNotFoundError")
 
 
 def looking_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
@@ -36,6 +40,14 @@ def _question(name: str) -> Callable[[Image, dict[str, Any]], Any]:
     return lambda image, arguments: answered(image.ask(name, **arguments))
 
 
+def _found(workshop: Workshop, answer: Answer) -> Any:
+    """Return the answer; where a name is not known, say that it may only not be loaded."""
+    if answer.error is None or not answer.error.type.endswith(NOT_KNOWN) or not workshop.has("search_files"):
+        return answered(answer)
+    told = f"{fault_text(answer.error)}\nThe image knows only what is loaded; search_files looks into files."
+    return ToolOutput(None, error=told)
+
+
 def _find_definition(workshop: Workshop) -> Tool:
     return workshop.make(
         "find_definition",
@@ -48,7 +60,7 @@ def _find_definition(workshop: Workshop) -> Tool:
             ),
             "package": PACKAGE,
         },
-        _question("find_definition"),
+        lambda image, arguments: _found(workshop, image.ask("find_definition", **arguments)),
         required=["symbol"],
         categories=["introspection"],
         title="Find a definition",

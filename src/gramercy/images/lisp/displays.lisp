@@ -56,11 +56,12 @@ a sequence of cells, or NIL for none; as a second value a sequence of headings. 
                               (error (condition) (failed-display value kind condition)))))
                (when display (push display (evaluation-displays evaluation)))))))
     (show #'gramercy:picture "picture" #'picture-display)
-    (show #'gramercy:table "table" #'table-display)
-    (typecase value
-      (hash-table (when (plusp (hash-table-count value))
-                    (push (hash-table-display value) (evaluation-displays evaluation))))
-      (array (when (matrix-p value) (push (matrix-display value) (evaluation-displays evaluation)))))))
+    ;; A method of the user's stands in for our own table.
+    (unless (show #'gramercy:table "table" #'table-display)
+      (typecase value
+        (hash-table (when (plusp (hash-table-count value))
+                      (push (hash-table-display value) (evaluation-displays evaluation))))
+        (array (when (matrix-p value) (push (matrix-display value) (evaluation-displays evaluation))))))))
 
 (defun failed-display (value kind condition)
   "Return what is told where the method of VALUE that gives its KIND of display signals CONDITION."

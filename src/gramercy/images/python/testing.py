@@ -244,6 +244,8 @@ def _frames(trace: Any) -> str:
 
 # unittest
 
+_HOMES = ("tests", "test")
+
 
 def _run_unittest(wanted: Wanted, outcome: Outcome, tell: Tell) -> None:
     import unittest
@@ -262,10 +264,18 @@ def _run_unittest(wanted: Wanted, outcome: Outcome, tell: Tell) -> None:
 def _discovered(loader: Any) -> Any:
     """Discover as `python -m unittest` does; where that finds nothing, in the usual directories."""
     suite = loader.discover(".")
-    for home in ("tests", "test"):
+    for home in _HOMES:
         if not suite.countTestCases() and _isdir(home):
-            suite = loader.discover(home)
+            suite = _in_directory(loader, home)
     return suite
+
+
+def _in_directory(loader: Any, directory: str) -> Any:
+    """Discover in a directory; one that is no package is not imported as a part of the project."""
+    # A loader would keep the first directory for all that follow.
+    return loader.discover(
+        directory, top_level_dir=None if _isfile(f"{directory}/__init__.py") else directory
+    )
 
 
 def _loaded(loader: Any, names: list[str]) -> Any:
@@ -278,11 +288,14 @@ def _loaded(loader: Any, names: list[str]) -> Any:
 def _by_name(loader: Any, name: str) -> Any:
     file, _, inner = name.partition("::")
     if _isdir(file):
-        return loader.discover(file)
+        return _in_directory(loader, file)
     if _isfile(file):
         module = file.removeprefix("./").removesuffix(".py").replace("/", ".")
         return loader.loadTestsFromName(".".join([module, *inner.split("::")] if inner else [module]))
     if "." in name:
+        # What was discovered in a directory that is no package is named without it.
+        first = name.partition(".")[0]
+        sys.path[:0] = [home for home in _HOMES if _isfile(f"{home}/{first}.py")]
         return loader.loadTestsFromName(name)
     loader.testNamePatterns = [f"*{name}*"]
     try:

@@ -28,6 +28,7 @@ T = TypeVar("T")
 RETRY_SECONDS = 0.05
 # A start takes a tenth of that; a person who waits longer is told why.
 UNHURRIED_SECONDS = 1.0
+SLOW_START = "starting the image; the very first time this takes a few seconds …"
 
 
 def visible(text: str) -> str:
@@ -110,7 +111,7 @@ def _interrupts() -> Iterator[threading.Event]:
 
 def start(image: LiveImage, restore: str | None = None) -> None:
     """Start an image, from a saved state where one is given; raise what goes wrong and tell what is slow."""
-    with _told_if_slow("starting the image; the very first time this takes a few seconds …"):
+    with _told_if_slow(SLOW_START):
         # Unlike an evaluation this raises when the image does not start.
         image.checkpoints()
     if restore is not None:
