@@ -167,6 +167,14 @@ def test_code_in_a_frame_sees_and_sets_its_variables(lisp):
     assert lisp.invoke_restart("continue").values == ["(3 77)"]
 
 
+def test_a_variable_that_is_gone_is_not_called_unbound(lisp):
+    """Moments: at debug 2 a value is kept as long as the code needs it."""
+    fail(lisp, "(defun f (x) (let ((w (car x)) (h 2)) (* w h scale)))\n(f (list 1))")
+    assert "W has no value any more" in lisp.evaluate_in_frame("(list w)").error.message
+    assert lisp.evaluate_in_frame("(list zork)").error.message == "The variable ZORK is unbound."
+    assert lisp.evaluate_in_frame("(list zork)").error.restarts == []
+
+
 def test_what_is_missing_can_be_defined_in_the_moment(lisp):
     """Moments: CONTINUE calls the function that was defined there, RETRY the method; not in the image."""
     fail(lisp, "(missing 3)")

@@ -132,6 +132,19 @@ stands for a call that never was."
                          (or (nth (1+ number) (standing-frames)) standing)
                          standing))))
 
+(defun explain-fault (fault frame)
+  "Say in FAULT, of code in FRAME, that a variable which seems unbound has lost its value there."
+  (setf (getf-text fault "restarts") #())
+  (let ((standing (find frame (standing-frames) :key #'standing-object))
+        (location (sb-di:frame-code-location frame)))
+    (dolist (variable (and standing (ignore-errors (standing-variables standing))))
+      (let ((name (local-name variable)))
+        (when (and (not (variable-readable-p variable location))
+                   (string= (getf-text fault "message") (format nil "The variable ~a is unbound." name)))
+          (setf (getf-text fault "message")
+                (format nil "The variable ~a has no value any more at this point of the frame: the code does not need ~
+                             it. Declare (optimize (debug 3)) in its function to keep it." name)))))))
+
 (define-operation "eval_in_frame" (request)
   (need-moment)
   (let* ((frame (evaluating-frame (request-count request :frame 0)))
@@ -144,6 +157,7 @@ stands for a call that never was."
         (prepare-for-user-code)
         (run-beside evaluation (lambda (form) (sb-di:eval-in-frame frame form)))
         (leave-if-forked)
+        (when (evaluation-fault evaluation) (explain-fault (evaluation-fault evaluation) frame))
         (put-evaluation (getf request :id) evaluation nil)
         (send-frame)))))
 
