@@ -27,7 +27,14 @@ class Sly:
 Sly().zzzzzzzzz
 """
 SILENT = {
-    "sbcl": ["(qwertyuiopasdf 1)", "m", "(xy 1)", "(error 'undefined-function :name 3)"],
+    "sbcl": [
+        "(qwertyuiopasdf 1)",
+        "m",
+        "(xy 1)",
+        "import",
+        "(*features* 1)",
+        "(error 'undefined-function :name 3)",
+    ],
     "python": [
         "qwertyuiopasdf",
         "raise AttributeError('none of ours')",

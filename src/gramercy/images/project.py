@@ -90,9 +90,9 @@ def default_language(project: str | Path) -> str:
     found = set()
     with contextlib.suppress(OSError), os.scandir(project) as entries:
         for entry in itertools.islice(entries, MOST_ENTRIES):
-            if entry.name in PYTHON_SIGNS:
+            if entry.name in PYTHON_SIGNS or entry.name.endswith(".py"):
                 found.add("python")
-            elif entry.name.endswith(".asd"):
+            elif entry.name.endswith((".asd", ".lisp")):
                 found.add("sbcl")
     if found == {"python"}:
         return "python"

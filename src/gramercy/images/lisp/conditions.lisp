@@ -303,18 +303,20 @@ Generic functions of a class of the user's are not asked for theirs."
   "Return names that may have been meant where CONDITION is about an unknown one."
   (ignore-errors
    (typecase condition
-     (undefined-function (near-names (cell-error-name condition)))
-     (unbound-variable (near-names (cell-error-name condition)))
+     (undefined-function (near-names (cell-error-name condition) #'fboundp))
+     (unbound-variable (near-names (cell-error-name condition) #'boundp))
      (package-error (let ((package (package-error-package condition)))
                       (when (typep package '(or string symbol))
                         (near-packages (string package))))))))
 
-(defun near-names (name)
-  "Return names that are close to NAME and mean something, seen from the current package."
-  (let ((symbol (if (consp name) (second name) name)))
-    (let ((package (or (symbol-package symbol) *package*)))
-      (loop for near in (near-symbols (symbol-name symbol) package)
-            collect (seen-symbol (find-symbol near package))))))
+(defun near-names (name &optional (meaning (constantly t)))
+  "Return names that are close to NAME and have a MEANING, seen from the current package."
+  (let* ((symbol (if (consp name) (second name) name))
+         (package (or (symbol-package symbol) *package*)))
+    (loop for near in (near-symbols (symbol-name symbol) package)
+          for found = (find-symbol near package)
+          when (and (not (eq found symbol)) (funcall meaning found))
+            collect (seen-symbol found))))
 
 (defun fault-place (condition)
   "Return the place in a file of what CONDITION is about, or of the form of a file that was being loaded; else NIL."
