@@ -379,6 +379,9 @@ class Desk:
         if text.count(old_string) != 1:
             raise ValueError(f"{old_string!r} is not once in {file_path}")
         file.write_text(text.replace(old_string, new_string), encoding="utf-8")
+        # An agent takes longer than a second from one run to the next edit, and ASDF needs that to see it.
+        later = file.stat().st_mtime + 2
+        os.utime(file, (later, later))
         return Done(step, "Edited.")
 
 
@@ -390,7 +393,12 @@ class Image:
         rules.write_text(POLICY, encoding="utf-8")
         sets = ("--toolset", "default", "--toolset", "project", "--toolset", "errors")
         words = ("--image", language, "--project", str(project), "--policy", str(rules), *sets, *options)
-        self.client = StdioClient(sys.executable, "-m", "gramercy", "serve", *words, seconds=PATIENCE)
+        self.states = project.with_name("states")
+        self.client = StdioClient(
+            *(sys.executable, "-m", "gramercy", "serve", *words),
+            env={"XDG_STATE_HOME": str(self.states)},
+            seconds=PATIENCE,
+        )
         self.client.initialize()
 
     def call(self, step: Step) -> Done:

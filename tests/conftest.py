@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +45,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 TURNS = pytest.StashKey[Turns]()
+STATES = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,12 +53,16 @@ def pytest_configure(config: pytest.Config) -> None:
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_VERSION"):
         os.environ.pop(variable, None)
     os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
+    # Saved states are large, and belong to nobody after the run.
+    config.stash[STATES] = tempfile.mkdtemp(prefix="gramercy-tests-")
+    os.environ["XDG_STATE_HOME"] = config.stash[STATES]
     if hasattr(config, "workerinput"):
         config.stash[TURNS] = Turns(config.workerinput["testrunuid"])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Tidy up after a worker."""
+    """Tidy up after a worker, and remove what the tests have saved."""
+    shutil.rmtree(config.stash.get(STATES, ""), ignore_errors=True)
     if TURNS in config.stash:
         config.stash[TURNS].close()
 

@@ -204,6 +204,9 @@ def test_without_a_language_sbcl_is_used_where_it_is(tmp_path, monkeypatch):
     [
         (["pyproject.toml"], "python"),
         (["requirements.txt", "notes.lisp"], "python"),
+        (["garden.py"], "python"),
+        (["garden.py", "garden.lisp"], "sbcl"),
+        (["garden.asd", "setup-notes.py"], "sbcl"),
         (["garden.asd"], "sbcl"),
         (["garden.asd", "pyproject.toml"], "sbcl"),
         ([], "sbcl"),

@@ -101,7 +101,7 @@ def test_a_place_that_cannot_be_written_is_told(image, tmp_path, place):
 
 
 def test_a_core_is_written_outside_the_project_and_nothing_beside_it(image, words, tmp_path):
-    """The image itself may write nowhere but into its project."""
+    """The image itself may write nowhere but into its project. Nothing was evaluated before."""
     if words.language != "sbcl":
         pytest.skip("only SBCL writes cores")
     saved = tmp_path / "state"
@@ -197,3 +197,13 @@ def test_a_state_of_another_kind_is_told_apart(image, words, tmp_path):
     path.write_bytes(b'{"gramercy_journal": 1}' if words.language == "sbcl" else b"LCBS" + bytes(100))
     with pytest.raises(ImageError, match="python" if words.language == "sbcl" else "sbcl"):
         image.restore(str(path))
+
+
+def test_an_image_is_saved_right_after_an_error_with_restarts(image, words, tmp_path):
+    """What the error offered lay on the stack, which is not saved."""
+    assert image.evaluate(words.fail).error is not None
+    image.evaluate(words.define)
+    assert image.evaluate(words.fail).error is not None
+    image.save(str(tmp_path / "state"))
+    image.restore(str(tmp_path / "state"))
+    assert image.evaluate(words.look).values == ["41"]

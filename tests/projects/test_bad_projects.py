@@ -125,7 +125,7 @@ def test_the_user_is_told_once_and_the_image_is_there(project, gramercy, walk, m
         monkeypatch.setenv(name, value)
     code = SUM[trouble.language]
     done = gramercy("eval", "--language", trouble.language, *trouble.options, code, cwd=project)
-    assert (done.returncode, done.stdout.startswith("=> 3\n")) == (0, True), done.stderr
+    assert (done.returncode, done.stdout.startswith("3\n")) == (0, True), done.stderr
     assert len(lines_about(trouble.words, done.stdout + done.stderr)) == 1
     day = walk(trouble.language, project, *trouble.options)
     first = day.eval(code)
@@ -160,8 +160,8 @@ def test_a_real_environment_that_is_too_old_is_told(project, gramercy):
     except subprocess.CalledProcessError:
         pytest.skip(f"Python {OLD[0]} cannot be started or makes no environments")
     done = gramercy("eval", "--language", "python", "1 + 2", cwd=project)
-    assert (done.returncode, done.stdout.startswith("=> 3\n")) == (0, True)
-    assert len(lines_about(f"is Python {OLD[0]}: 3.11 or newer is needed", done.stdout)) == 1
+    assert (done.returncode, done.stdout.startswith("3\n")) == (0, True)
+    assert len(lines_about(f"is Python {OLD[0]}: 3.11 or newer is needed", done.stderr)) == 1
 
 
 @needs_sbcl
@@ -179,7 +179,7 @@ def test_a_definition_with_an_error_is_told_when_it_is_loaded(project, gramercy,
     good = '(defsystem "good" :components ((:file "code")))'
     write(project, {"bad.asd": text, "a/good.asd": good, "a/code.lisp": "(defun cl-user::good () :good)"})
     done = gramercy("eval", "--language", "sbcl", "(+ 1 2)", cwd=project)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "=> 3\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
     day = walk("sbcl", project)
     told = day.fail("load-system", system="bad")
     assert words in told
@@ -201,7 +201,7 @@ def test_a_cache_on_a_full_disk_is_told(project, gramercy, tmp_path):
         write(project, {"good.asd": good, "code.lisp": "(defun cl-user::good () :good)"})
         code = '(asdf:load-system "good") (good)'
         done = gramercy("eval", "--language", "sbcl", code, cwd=project)
-        assert (done.returncode, "=> :GOOD\n" in done.stdout) == (0, True)
+        assert (done.returncode, ":GOOD\n" in done.stdout) == (0, True)
         words = "What is compiled is not kept for the next image: "
         assert len(lines_about(words, done.stdout + done.stderr)) == 1
     finally:
@@ -216,11 +216,11 @@ def test_a_project_with_50000_files_is_one_as_any_other(project, gramercy, walk)
     write(project, {"here.py": "x = 1\n", "here.asd": '(defsystem "here")'})
     fill(project, 50_000)
     done = gramercy("eval", "--language", "python", "import here; here.x", cwd=project)
-    assert (done.returncode, done.stdout) == (0, "=> 1\n")
+    assert (done.returncode, done.stdout) == (0, "1\n")
     done = gramercy("eval", "--language", "sbcl", '(asdf:load-system "here") 3', cwd=project)
     # ASDF tells of itself first where the machine has a newer one to compile.
-    assert (done.returncode, "=> 3" in done.stdout.splitlines()) == (0, True)
-    assert len(lines_about("has many files", done.stdout)) == 1
+    assert (done.returncode, "3" in done.stdout.splitlines()) == (0, True)
+    assert len(lines_about("has many files", done.stderr)) == 1
     day = walk("python", project)
     assert "Loaded: here" in day.load("here")
     assert gramercy("doctor", "--project", ".", cwd=project).returncode == 0

@@ -51,8 +51,8 @@ def test_a_day_in_lisp(tmp_path):
     days.lisp_project(project)
     done = walked(days.Image("sbcl", project), days.LISP_DAY)
     assert all(len(each.answer) < 1_500 for each in done)
-    assert "rotate-head-to-tail sequence (- n)" in (project / days.LISP_FILE).read_text()
-    assert (project / "day.core").is_file()
+    assert days.LISP_MISTAKE[0] in (project / days.LISP_FILE).read_text()
+    assert [file.name for file in (tmp_path / "states").rglob("day.*")] == ["day.core"]
     days.lisp_project(tmp_path / "shell")
     assert shorter(done, days.walk(days.Desk(tmp_path / "shell"), days.LISP_SHELL))
 
@@ -67,6 +67,6 @@ def test_a_day_in_python(tmp_path, environment):
     (picture,) = [picture for each in done for picture in each.pictures]
     assert picture.startswith(b"\x89PNG\r\n")
     assert struct.unpack(">II", picture[16:24]) == (640, 480)
-    assert (project / "day.state").is_file()
+    assert [file.name for file in (tmp_path / "states").rglob("day.*")] == ["day.json"]
     days.python_project(tmp_path / "shell", environment)
     assert shorter(done, days.walk(days.Desk(tmp_path / "shell"), days.PYTHON_SHELL))

@@ -119,9 +119,9 @@ def test_the_state_of_a_project_is_saved_and_restored_by_the_command_line(projec
     code = f'(asdf:load-system "garden") (defvar *kept* {AREA})'
     # Lisp reads form by form, so the package is there when the second form is read.
     done = gramercy(*words, "--save", "state", code, cwd=project)
-    assert (done.returncode, done.stdout.endswith("\n=> *KEPT*\n")) == (0, True)
+    assert (done.returncode, done.stdout.endswith("*KEPT*\n")) == (0, True)
     done = gramercy(*words, "--restore", "state", "(list *kept* (garden/src/beds:area 4 5))", cwd=project)
-    assert (done.returncode, done.stdout.strip()) == (0, "=> (6 20)")
+    assert (done.returncode, done.stdout.strip()) == (0, "(6 20)")
     done = gramercy(*words, "--restore", "state", TESTS, cwd=project)
     assert (done.returncode, "Pass: 2 (100%)" in done.stdout) == (0, True)
 
@@ -145,7 +145,7 @@ def test_quicklisp_in_the_home_of_the_user_is_found_by_every_door(project, home,
     }
     write(home / "quicklisp/local-projects/local", local)
     done = gramercy("eval", "--language", "sbcl", '(ql:quickload "local") (here)', cwd=project)
-    assert (done.returncode, done.stdout.endswith("\n=> :LOCAL\n"), done.stderr) == (0, True, "")
+    assert (done.returncode, done.stdout.endswith(":LOCAL\n"), done.stderr) == (0, True, "")
     day = walk("sbcl", project)
     assert "Loaded: local" in day.load("local")
     assert day.eval("(here)") == "=> :LOCAL"

@@ -61,7 +61,7 @@ def test_a_state_that_cannot_be_had_is_told_before_anything_runs(gramercy, tmp_p
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        (":save", ":save needs the file"),
+        (":save", ":save needs a file"),
         (":save nowhere/state", "cannot be written"),
         (":restore", ":restore needs a file"),
         (":restore nowhere", "cannot be read"),

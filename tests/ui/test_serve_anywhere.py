@@ -380,7 +380,7 @@ def test_a_command_in_no_project_evaluates_in_an_empty_directory(home, place):
         timeout=60,
         check=False,
     )
-    found = re.fullmatch(r"=> '(/.*)'\n", done.stdout)
+    found = re.fullmatch(r"'(/.*)'\n", done.stdout)
     assert found, done
     assert f"Images and file tools work in {found[1]}, an empty directory" in done.stderr
     assert done.stderr.count("\n") == 1

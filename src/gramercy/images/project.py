@@ -87,14 +87,17 @@ def project_directory(project: str | Path) -> Path:
 
 def default_language(project: str | Path) -> str:
     """Return the language that the project's files tell; else SBCL if it is installed, else Python."""
-    found = set()
+    found, written = set(), set()
     with contextlib.suppress(OSError), os.scandir(project) as entries:
         for entry in itertools.islice(entries, MOST_ENTRIES):
-            if entry.name in PYTHON_SIGNS or entry.name.endswith(".py"):
+            if entry.name in PYTHON_SIGNS:
                 found.add("python")
-            elif entry.name.endswith((".asd", ".lisp")):
+            elif entry.name.endswith(".asd"):
                 found.add("sbcl")
-    if found == {"python"}:
+            elif entry.name.endswith((".py", ".lisp")):
+                written.add("python" if entry.name.endswith(".py") else "sbcl")
+    # What a project is made with tells more than a script that lies in it.
+    if (found or written) == {"python"}:
         return "python"
     # Imported here: shutil loads the compressors, 5 ms that a server with named images saves.
     from shutil import which

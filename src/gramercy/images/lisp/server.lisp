@@ -6,8 +6,16 @@
 ;;;; Saving: a copy of this process writes its whole state into a core, from which
 ;;;; the child can be started again, while this process goes on.
 
+(defun forget-stack ()
+  "Forget what lies on the stack: handlers, restarts and frames. The stack is not saved, so that SBCL would follow
+these into nothing."
+  (setf *floor-handlers* '() *floor-restarts* '()
+        *standing-handlers* '() *standing-restarts* '()
+        *choices* '() *standing-frames* '() *standing-request* '() *moment* nil))
+
 (defun save-core (path)
   "Write this process into the core PATH and end. The core starts as the zygote."
+  (forget-stack)
   (setf *objects* (make-array +most-objects+ :initial-element nil)
         *texts* '()
         *later-functions* nil)
