@@ -41,38 +41,36 @@ def _class_of(module: str, name: str) -> object:
     return raw_space(found).get(name) if type(found) is ModuleType else None
 
 
-def summary_of(value: object) -> str | None:
-    """Return the one line that stands for a value which is shown as a table, or None."""
+def _kind_of(value: object) -> str | None:
+    """Return what a value is that is shown as a table: array, frame or series; else None."""
     kind = type(value)
     array = _class_of("numpy", "ndarray")
     if array is not None and kind is array:
-        return _array_summary(value) if value.size > _SMALL else None  # type: ignore[attr-defined]  # an array
+        return "array" if value.size > _SMALL else None  # type: ignore[attr-defined]  # an array
     frame, series = _class_of("pandas", "DataFrame"), _class_of("pandas", "Series")
     if frame is None:
         return None
     for base in mro_of(kind):
-        if base is frame:
-            return _frame_summary(value)
-        if base is series:
-            return _series_summary(value)
+        if base is frame or base is series:
+            return "frame" if base is frame else "series"
     return None
+
+
+def summary_of(value: object) -> str | None:
+    """Return the one line that stands for a value which is shown as a table, or None."""
+    kind = _kind_of(value)
+    if kind is None:
+        return None
+    makers = {"array": _array_summary, "frame": _frame_summary, "series": _series_summary}
+    return makers[kind](value)
 
 
 def table_of(value: object) -> str | None:
     """Return the table of a value that has a summary, or None."""
-    kind = type(value)
-    array = _class_of("numpy", "ndarray")
-    if array is not None and kind is array:
-        return _array_table(value) if value.size > _SMALL else None  # type: ignore[attr-defined]  # an array
-    frame, series = _class_of("pandas", "DataFrame"), _class_of("pandas", "Series")
-    if frame is None:
+    kind = _kind_of(value)
+    if kind is None:
         return None
-    for base in mro_of(kind):
-        if base is frame:
-            return _frame_table(value)
-        if base is series:
-            return _series_table(value)
-    return None
+    return {"array": _array_table, "frame": _frame_table, "series": _series_table}[kind](value)
 
 
 def _counted(count: int, word: str) -> str:
