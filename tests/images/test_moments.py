@@ -78,7 +78,6 @@ RESTARTS = [
     ('(restart-case (error "x") (nil () :report "Nameless." 77))', "0", [], "77"),
     ('(list (with-simple-restart (leave "Leave it.") (error "x")))', "leave", [], "(NIL)"),
     ("(list 'nopkg:x)", "continue", [], "(X)"),
-    ("(sb-sys:without-interrupts (list nope))", "use-value", ["1"], "(1)"),
     ("(let ((*print-base* 2) (*read-base* 3)) (list nope 12))", "use-value", ["11"], "(4 12)"),
 ]
 
@@ -91,6 +90,16 @@ def test_a_restart_goes_on_with_the_evaluation(lisp, code, restart, arguments, v
     reply = lisp.invoke_restart(restart, arguments)
     assert (reply.error, reply.values) == (None, [value])
     assert any(f"{fault.moment}.a1 is the copy" in note for note in reply.notes)
+
+
+def test_code_that_keeps_signals_off_can_be_gone_on_with(lisp):
+    """Moments: SBCL promises nothing of a fork there, so a copy may be lost; the moment stays for the next."""
+    fail(lisp, "(sb-sys:without-interrupts (list nope))")
+    tried = [lisp.invoke_restart("use-value", ["1"])]
+    while tried[-1].error is not None and len(tried) < 3:
+        assert tried[-1].error.type == "ATTEMPT-DIED", tried[-1]
+        tried.append(lisp.invoke_restart("use-value", ["1"]))
+    assert tried[-1].values == ["(1)"], tried
 
 
 def test_the_values_of_an_undefined_function_can_be_given(lisp):

@@ -36,6 +36,8 @@ MOST_STALE = 16
 MEETING_SECONDS = 2.0
 # A look at a stack runs no code of the user's.
 ANSWER_SECONDS = 20.0
+# Characters of the log in the note about a death: the last lines say why.
+LOG_SHOWN = 1000
 # Of a message in a list of moments.
 LONGEST_MESSAGE = 200
 
@@ -318,6 +320,8 @@ def _lost(runner: Runner, family: Family, evaluation: Evaluation, moment: Moment
         message = fault.message.replace("The image ended during this call", "The attempt ended")
         fault = msgspec.structs.replace(fault, type="ATTEMPT-DIED", message=message)
     notes = [f"{moment.id} and the image are as they were."]
+    if has_died and log.strip():
+        notes.append(f"The last of its log: {log.strip()[-LOG_SHOWN:]}")
     reply = Reply(ok=False, error=fault, elapsed_ms=evaluation.elapsed_ms(), notes=notes)
     return with_output(reply, wait.printed()) if wait is not None else reply
 
