@@ -93,7 +93,7 @@ def test_a_restart_goes_on_with_the_evaluation(lisp, code, restart, arguments, v
 
 
 def test_code_that_keeps_signals_off_can_be_gone_on_with(lisp):
-    """Moments: SBCL promises nothing of a fork there, so a copy may be lost; the moment stays for the next."""
+    """Moments: SBCL promises nothing of a fork there, so a copy may be lost; the moment stays."""
     fail(lisp, "(sb-sys:without-interrupts (list nope))")
     tried = [lisp.invoke_restart("use-value", ["1"])]
     while tried[-1].error is not None and len(tried) < 3:
