@@ -76,32 +76,33 @@ def test_libraries_fare_as_the_reference_says():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("begin", "use", "outcome"),
+    ("begin", "use", "outcomes"),
     [
         pytest.param(
             "import polars; f = polars.DataFrame({'a': [1, 2] * 999, 'b': range(1998)}); go = lambda: f.lazy().group_by('a').agg(polars.col('b').sum()).collect(); go()",
             "go()",
-            "hangs",
+            {"hangs"},
             id="polars",
         ),
         pytest.param(
             "import duckdb; c = duckdb.connect(); c.execute('select sum(i) from range(3000000) t(i)').fetchone()",
             "c.close()",
-            "-11",
+            # By which thread gets there first: it waits for one that the copy lacks, or uses what is gone.
+            {"-11", "hangs"},
             id="duckdb",
         ),
         pytest.param(
             "import numpy; from sklearn.cluster import KMeans; d = numpy.random.rand(3000, 8); go = lambda: KMeans(4, n_init=1).fit(d); go()",
             "go()",
-            "hangs",
+            {"hangs"},
             id="libgomp",
         ),
     ],
 )
-def test_a_library_that_is_said_not_to_stand_a_copy_does_not(interpreter, begin, use, outcome):
+def test_a_library_that_is_said_not_to_stand_a_copy_does_not(interpreter, begin, use, outcomes):
     """The list may be too strict for a newer version: then this test fails, and the list can be relaxed."""
     program = WITH_COPY.format(begin, use, COPYING)
     done = subprocess.run(
         [interpreter, "-c", program], capture_output=True, text=True, timeout=90, check=True
     )
-    assert done.stdout.strip() == outcome
+    assert done.stdout.strip() in outcomes
