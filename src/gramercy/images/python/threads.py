@@ -123,8 +123,8 @@ LIBRARIES = (
         r"/_?duckdb[^/]*\.so[^/]*$",
         stands=False,
         tried=("2.0",),
-        remark="has threads while a connection is open; to close that connection in a copy crashes or hangs, and both "
-        "processes would write the same file",
+        remark="has threads while a connection is open; to close that connection in a copy crashes or hangs, "
+        "and both processes would write the same file",
         remedy="close its connections (duckdb.default_connection().close() for the module's own)",
     ),
 )
