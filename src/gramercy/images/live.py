@@ -6,9 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import ImageError, ImageGoneError
+from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
 from gramercy.images.connection import Evaluation, Wait, with_output
+from gramercy.images.deaths import broken
 from gramercy.images.lifecycle import Lifecycle
 from gramercy.images.moments import ask, evaluate_in_frame, go_on
 from gramercy.images.runner import Runner, on_a_thread
@@ -22,6 +23,7 @@ from gramercy.images.states import (
     told_of_replay,
     undo_exactly,
 )
+from gramercy.images.wire import Done
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -187,9 +189,9 @@ class LiveImage:
             copy = family.fork(live, "preview")
             copy.hold()
             try:
-                confined = copy.request(dict, ANSWER_SECONDS, "confine")
-                if not confined.get("confined"):
-                    reason = confined.get("reason", "Landlock is not available")
+                confined = copy.request(Done, ANSWER_SECONDS, "confine")
+                if not confined.confined:
+                    reason = confined.reason or "Landlock is not available"
                     raise ImageError(f"a preview is not possible: the copy cannot be confined ({reason})")
                 copy.send("eval", code=code, package=package)
                 self._runner.wait = Wait(copy, family.mirror)
@@ -204,8 +206,11 @@ class LiveImage:
             family, live = self._lifecycle.surely_ready()
             live.send(question, **details)
             self._runner.wait = Wait(live)
+            fault = ImageFault("IMAGE-DIED", "The image ended while it was asked.")
             try:
                 answer = self._runner.wait.for_reply(Answer, ANSWER_SECONDS)
+            except ImageProtocolError as error:
+                answer, fault = None, broken(error)
             except ImageGoneError:
                 answer = None
             finally:
@@ -214,8 +219,8 @@ class LiveImage:
                 return answer
             family.kill(live)
             restored = self._lifecycle.restore(family)
-            message = " ".join(["The image ended while it was asked.", *restored.notes])
-            return Answer(ok=False, error=ImageFault("IMAGE-DIED", message))
+            message = " ".join([fault.message, *restored.notes])
+            return Answer(ok=False, error=ImageFault(fault.type, message))
 
     def run_tests(
         self,
@@ -417,6 +422,8 @@ def _restarting(restart: int | str, arguments: Sequence[str], seconds: float) ->
 def _previewed(wait: Wait, seconds: float) -> Reply:
     try:
         reply = wait.for_reply(Reply, seconds)
+    except ImageProtocolError as error:
+        return Reply(ok=False, error=broken(error))
     except ImageGoneError:
         reply = None
     if reply is not None:

@@ -153,12 +153,12 @@ class Runner:
         try:
             reply = wait.for_reply(Reply, evaluation.seconds)
         except ImageProtocolError as error:
-            self.wait = None
-            return Reply(ok=False, error=ImageFault("INVALID-REPLY", str(error)))
+            return self._remember(evaluation, self._restored(family, evaluation, deaths.broken(error)))
         except ImageGoneError:
-            return self._remember(evaluation, self._restored(family, evaluation, has_died=True))
+            return self._remember(evaluation, self._restored(family, evaluation))
         if reply is None:
-            return self._remember(evaluation, self._restored(family, evaluation, has_died=False))
+            killed = deaths.killed(evaluation.seconds)
+            return self._remember(evaluation, self._restored(family, evaluation, killed))
         return self._finished(evaluation, reply)
 
     def _finished(self, evaluation: Evaluation, reply: Reply) -> Reply:
@@ -234,13 +234,13 @@ class Runner:
             self.history.append(HistoryEntry(evaluation.code[:LONGEST_CODE], kept, time()))
         return reply
 
-    def _restored(self, family: Family, evaluation: Evaluation, *, has_died: bool) -> Reply:
-        """Kill the process unless it has died, restore the newest checkpoint, and say what happened."""
+    def _restored(self, family: Family, evaluation: Evaluation, fault: ImageFault | None = None) -> Reply:
+        """Kill the process, restore the newest checkpoint, and say what happened; without a fault it died."""
         lifecycle = self.lifecycle
         self.wait = None
         fate = deaths.Fate()
         if lifecycle.live is not None:
-            if has_died:
+            if fault is None:
                 fate = family.fate(lifecycle.live)
             family.kill(lifecycle.live)
         if lifecycle.moment_tag is not None:
@@ -254,8 +254,7 @@ class Runner:
         lifecycle.notes, lifecycle.lost = [], 0
         if log.strip():
             notes.append(f"The last of its log: {log.strip()[-LOG_SHOWN:]}")
-        fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
-        fault = deaths.with_memory_hint(fault, family.program)
+        fault = deaths.with_memory_hint(fault or deaths.died(log, fate), family.program)
         reply = Reply(ok=False, error=fault, elapsed_ms=evaluation.elapsed_ms(), notes=notes, lost=lost)
         return with_output(reply, printed)
 
@@ -358,7 +357,14 @@ class Background:
 
     def _run(self) -> None:
         while True:
-            self._jobs.get()()
+            job = self._jobs.get()
+            # One thread serves every image of this process: what one job fails at must not end it.
+            try:
+                job()
+            except Exception:
+                import logging
+
+                logging.getLogger("gramercy").warning("a job after a reply failed", exc_info=True)
 
 
 background = Background()

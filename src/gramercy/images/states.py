@@ -12,13 +12,14 @@ import os
 import secrets
 import shutil
 from time import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from gramercy.errors import CheckpointError, ImageError
 from gramercy.images.base import CheckpointInfo
 from gramercy.images.checkpoints import LARGEST_PAST, MOST_DIFFERENCES, Past, Step, depth, differences
+from gramercy.images.wire import Done
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -231,10 +232,9 @@ def _save_core(path: Path, family: Family, live: Connection) -> int:
     """Let the image write a core into its private directory, and copy it to where it may not write."""
     made = family.directory.path / "tmp" / f"{secrets.token_hex(8)}.core"
     try:
-        answer = live.request(dict[str, Any], SAVE_SECONDS, "save", path=str(made))
-        if not answer.get("ok"):
-            reason = (answer.get("error") or {}).get("message", "it does not say why")
-            raise ImageError(f"the image cannot be saved: {reason}")
+        answer = live.request(Done, SAVE_SECONDS, "save", path=str(made))
+        if not answer.ok:
+            raise ImageError(f"the image cannot be saved: {answer.reason or 'it does not say why'}")
         return _copy(made, path)
     except OSError as error:
         raise ImageError(f"{path} cannot be written: {error.strerror}") from None
