@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gramercy.errors import SandboxError
-from gramercy.images.confine.seccomp import MACHINES, NUMBERS, build_filter
+from gramercy.images.confine.seccomp import MACHINES, NUMBERS, build_filter, build_preview_filter
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.project import Placeholder, check_project, protected_paths
@@ -330,6 +330,8 @@ CASES = [
     ("prlimit64", (0,), ALLOWED, ALLOWED),
     ("prlimit64", (77,), ALLOWED, REFUSED),
     ("setpriority", (0, 77), ALLOWED, REFUSED),
+    ("setpriority", (2, 0), ALLOWED, REFUSED),
+    ("settimeofday", (), REFUSED, REFUSED),
 ]
 
 
@@ -342,6 +344,70 @@ def test_the_filter_answers_each_call_as_meant(machine, call, arguments, with_na
     for namespaces, expected in ((True, with_namespaces), (False, without)):
         program = build_filter(machine, namespaces=namespaces)
         assert answer(program, architecture, number, *arguments) == expected
+
+
+ME = 7
+PREVIEW_CASES = [
+    ("fork", (), REFUSED),
+    ("vfork", (), REFUSED),
+    ("clone", (0x11,), REFUSED),
+    ("clone", (0x4111,), REFUSED),
+    ("clone", (0x3D0F00,), ALLOWED),
+    ("clone", (0x3D0F00 | 0x10000000,), REFUSED),
+    ("clone3", (), ABSENT),
+    ("execve", (), REFUSED),
+    ("kill", (ME,), ALLOWED),
+    ("kill", (0,), REFUSED),
+    ("kill", (0xFFFFFFFF,), REFUSED),
+    ("tgkill", (ME, 9), ALLOWED),
+    ("tgkill", (9, 9), REFUSED),
+    ("chmod", (0, 0o600), REFUSED),
+    ("fchmodat2", (), REFUSED),
+    ("setxattrat", (), REFUSED),
+    ("socket", (1,), ALLOWED),
+    ("socket", (16,), REFUSED),
+    ("connect", (), REFUSED),
+    ("sendto", (3, 0, 1, 0, 0, 0), ALLOWED),
+    ("sendto", (3, 0, 1, 0, 1 << 32, 16), REFUSED),
+    ("setsockopt", (3, 1, 2), ALLOWED),
+    ("setsockopt", (3, 0, 35), REFUSED),
+    ("setsockopt", (3, 41, 20), REFUSED),
+    ("ioctl", (0, 0x5401), ALLOWED),
+    ("ioctl", (0, 0x40086602), REFUSED),
+    ("fcntl", (0, 3), ALLOWED),
+    ("fcntl", (0, 8), REFUSED),
+    ("fcntl", (0, 15), REFUSED),
+    ("fcntl", (0, 1024), REFUSED),
+    ("prlimit64", (0,), ALLOWED),
+    ("prlimit64", (ME,), ALLOWED),
+    ("prlimit64", (77,), REFUSED),
+    ("setpriority", (0, 0), ALLOWED),
+    ("setpriority", (2, 0), REFUSED),
+    ("ioprio_set", (1, ME), ALLOWED),
+    ("ioprio_set", (3, 0), REFUSED),
+    ("mq_timedreceive", (), REFUSED),
+    ("openat", (0, 0, os.O_RDONLY), ALLOWED),
+]
+
+
+@pytest.mark.contract("trust.preview.foreign-calls")
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("call", "arguments", "expected"), PREVIEW_CASES)
+def test_the_filter_of_a_preview_answers_each_call_as_meant(machine, call, arguments, expected):
+    """The wire, 2: the filter, for machines that are not this one too."""
+    architecture, column = MACHINES[machine]
+    number = NUMBERS[call][column]
+    if number is not None:
+        assert answer(build_preview_filter(machine, ME), architecture, number, *arguments) == expected
+
+
+def test_where_landlock_cannot_forbid_to_cut_files_the_filter_of_a_preview_does():
+    """Landlock has that right since its third version."""
+    architecture, column = MACHINES["x86_64"]
+    program = build_preview_filter("x86_64", ME, truncation=False)
+    assert answer(program, architecture, NUMBERS["truncate"][column]) == REFUSED
+    assert answer(program, architecture, NUMBERS["open"][column], 0, os.O_TRUNC) == REFUSED
+    assert build_preview_filter("sparc", ME) is None
 
 
 def test_a_filter_refuses_other_architectures_and_the_other_numbers_of_this_one():
