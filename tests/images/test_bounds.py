@@ -11,6 +11,7 @@ import pytest
 
 from gramercy.images import bounds
 from gramercy.images.environment import Environment
+from gramercy.images.lifecycle import Thrift
 from gramercy.images.opening import open_image
 
 WAIT = 20.0
@@ -140,6 +141,31 @@ def test_a_fork_bomb_ends_at_a_bound_and_the_state_before_is_back(language, tmp_
         assert image.evaluate("x" if language == "python" else "*x*").values == ["41"]
         zygote = image.processes()["zygote"]
         wait_until(lambda: len(bounds.descendants(zygote)) < 10)
+    finally:
+        image.close()
+
+
+@pytest.mark.slow
+@pytest.mark.contract("trust.bounds.kept")
+def test_kept_states_together_have_a_bound_of_memory(tmp_path):
+    """An array that is written anew in each call makes every kept state as big as itself."""
+    image = open_image("python", project=tmp_path, environment=Environment(memory_mb=512))
+    image._lifecycle.thrift = Thrift(heavy_bytes=64 << 20, seconds=0)
+    try:
+        image.evaluate("held = bytearray(200 << 20)")
+        notes = []
+        for number in range(1, 9):
+            notes += image.evaluate(f"for place in range(0, len(held), 4096): held[place] = {number}").notes
+        notes += image.evaluate("held[0]").notes
+        dropped = [note for note in notes if "Kept states may use 1024 MB together: c" in note]
+        assert dropped, notes
+        kept = image.checkpoints()
+        used = sum(bounds.shared_out_bytes(pid) for pid in image._lifecycle.kept_pids())
+        # The bound, and what differs between two looks.
+        assert used < 1100 << 20
+        assert kept[-1].is_current
+        image.undo()
+        assert image.evaluate("held[0]").values == ["7"]
     finally:
         image.close()
 

@@ -320,6 +320,21 @@ class Lifecycle:
         connection.parent = promised.parent
         label = first_words(promised.code)
         self.timeline.add(connection, label, promised.past).looks = promised.looks
+        self._shed(connection.pid)
+
+    def _shed(self, pid: int) -> None:
+        """Drop old states where a new one of this size makes them use more memory together than they may."""
+        most = self.bounds.memory_bytes
+        # As the kernel tells, not the image; the states of a small one never come near.
+        if most is None or bounds.resident_bytes(pid) < self.thrift.heavy_bytes:
+            return
+        dropped = self.timeline.shed(most)
+        if dropped:
+            listed = ", ".join(each.id for each in dropped)
+            verb = "was" if len(dropped) == 1 else "were"
+            self.notes.append(
+                f"Kept states may use {most >> 20} MB together: {listed} {verb} dropped for room."
+            )
 
     def _miss(self, promised: Promised) -> None:
         """Say with the next reply that there is no checkpoint, although one was to be."""
@@ -339,6 +354,8 @@ class Lifecycle:
         code = self.past.step.shown() if self.past is not None else "start"
         kept = self.timeline.add(family.fork(live, "checkpoint"), code, self.past, goal=goal)
         self._kept_at = monotonic()
+        if goal is None:
+            self._shed(kept.connection.pid)
         return kept
 
     def restore(self, family: Family) -> Restored:
