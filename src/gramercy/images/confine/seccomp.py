@@ -34,8 +34,8 @@ REFUSED = (
     "iopl", "kcmp", "kexec_file_load", "kexec_load", "keyctl", "mount", "mount_setattr", "move_mount",
     "name_to_handle_at", "open_by_handle_at", "open_tree", "perf_event_open", "pidfd_getfd",
     "pivot_root", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace", "quotactl",
-    "reboot", "request_key", "setns", "settimeofday", "swapoff", "swapon", "syslog", "umount2",
-    "unshare", "userfaultfd", "vhangup",
+    "reboot", "request_key", "setdomainname", "sethostname", "setns", "settimeofday", "swapoff",
+    "swapon", "syslog", "umount2", "unshare", "userfaultfd", "vhangup",
 )  # fmt: skip
 ABSENT = ("clone3", "io_uring_enter", "io_uring_register", "io_uring_setup", "openat2")
 
@@ -47,7 +47,9 @@ REFUSED_WITHOUT_NAMESPACES = (
     "semget", "semop", "semtimedop", "setxattr", "setxattrat", "shmat", "shmctl", "shmget", "utime",
     "utimensat", "utimes",
 )  # fmt: skip
-OWN_PROCESS_ONLY = {"prlimit64": 0, "sched_setattr": 0, "sched_setparam": 0, "sched_setscheduler": 0}
+OWN_PROCESS_ONLY = dict.fromkeys(
+    ("prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"), 0
+)
 OWN_PROCESS_SECOND = {"setpriority": 1, "ioprio_set": 1}
 MODES = {"chmod": 1, "creat": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknod": 1, "mknodat": 2}
 OPENS = {"open": 1, "openat": 2}
@@ -215,6 +217,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "removexattr": (197, 14),
     "removexattrat": (466, 466),
     "request_key": (249, 218),
+    "sched_setaffinity": (203, 122),
     "sched_setattr": (314, 274),
     "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119),
@@ -222,9 +225,11 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "semget": (64, 190),
     "semop": (65, 193),
     "semtimedop": (220, 192),
+    "setdomainname": (171, 162),
+    "sethostname": (170, 161),
     "setns": (308, 268),
     "setpriority": (141, 140),
-    "settimeofday": (170, 170),
+    "settimeofday": (164, 170),
     "setxattr": (188, 5),
     "setxattrat": (463, 463),
     "shmat": (30, 196),
