@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gramercy.errors import GramercyError
 from gramercy.images.caches import cache_directory
-from gramercy.images.confine import program
-from gramercy.images.confine.seccomp import MACHINES
+from gramercy.images.confine import seccomp
 from gramercy.ui.doctor.attempts import Attempt, Freely, Where, attempts, groups, numbers, prelude
 
 if TYPE_CHECKING:
@@ -152,14 +151,14 @@ class Arena:
 
     def words(self) -> dict[str, str]:
         """Return what the words stand for that all attempts share; both languages write them alike."""
-        column = MACHINES.get(platform.machine(), (0, 0))[1]
+        column = seccomp.MACHINES.get(platform.machine(), (0, 0))[1]
         ports = {name: self._port(name) for name in ("tcp", "udp", "tcp6", "udp6")}
         return {
             "outside": str(self.outside), "work": str(self.work), "project": str(self.project),
             "mark": self.mark, "abstract": self.mark, "abstract2": f"{self.mark}-2",
             "unix": str(self.outside / "socket"), "datagrams": str(self.outside / "datagrams"),
             "home": _quoted(self.home), "entry": _quoted(self._home_entry()),
-            "confiner": _quoted(program.__file__),
+            "confiner": _quoted(seccomp.__file__),
             "keeper": str(os.getpid()), "key": str(self.key),
             "tcp_high": str(ports["tcp"] >> 8), "tcp_low": str(ports["tcp"] & 255),
             **{name: str(value) for name, value in (ports | numbers(column)).items()},
