@@ -15,8 +15,9 @@ from gramercy.errors import SandboxError
 from gramercy.images.confine.seccomp import MACHINES, NUMBERS, build_filter
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
-from gramercy.images.project import Placeholder, check_project, protected_paths
+from gramercy.images.project import check_project, protected_paths
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
+from gramercy.images.walls import Placeholders
 from gramercy.ui.doctor.attempts import Freely, attempts
 from gramercy.ui.doctor.escapes import Arena, Trial, attempts_from, escapes_freely, run_escapes
 
@@ -240,13 +241,13 @@ def test_the_git_placeholder_stays_while_another_image_needs_it(images, project)
 def test_a_placeholder_left_by_a_killed_process_is_taken_over(project):
     """An empty .git is nobody's repository."""
     (project / ".git").mkdir()
-    Placeholder(project).close()
+    Placeholders(project).close()
     assert not (project / ".git").exists()
 
 
 def test_a_repository_made_while_an_image_runs_is_kept(project):
     """The user may run git init outside."""
-    placeholder = Placeholder(project)
+    placeholder = Placeholders(project)
     (project / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     placeholder.close()
     assert (project / ".git" / "HEAD").exists()
