@@ -18,8 +18,8 @@ from gramercy.images.opening import ImageSettings
 from gramercy.images.project import check_project, protected_paths
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
 from gramercy.images.walls import Placeholders
-from gramercy.ui.doctor.attempts import ATTEMPTS
-from gramercy.ui.doctor.escapes import Arena, escapes_freely, not_confined, run_escapes
+from gramercy.ui.doctor.attempts import Freely, attempts
+from gramercy.ui.doctor.escapes import Arena, Trial, attempts_from, escapes_freely, run_escapes
 
 LANGUAGES = [
     pytest.param("sbcl", marks=pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")),
@@ -31,6 +31,7 @@ needs_bubblewrap = pytest.mark.skipif(
 needs_landlock = pytest.mark.skipif(
     why_not(Confinement.LANDLOCK) is not None, reason=f"{why_not(Confinement.LANDLOCK)}"
 )
+LEAST_ATTEMPTS = 100
 CONFINEMENTS = [
     pytest.param(Confinement.BUBBLEWRAP, marks=needs_bubblewrap),
     pytest.param(Confinement.LANDLOCK, marks=needs_landlock),
@@ -66,43 +67,71 @@ def value(image, code):
     return reply.values[0]
 
 
-def attack(images, language, confinement):
+def attack(images, language, confinement, *, preview=False):
+    """Make the attempts; return those that got out, with the evidence."""
+    chosen = attempts_from(preview=preview)
+    if confinement is Confinement.NONE:
+        chosen = [attempt for attempt in chosen if attempt.freely is not Freely.NEVER]
     with Arena() as arena:
         image = images(language, arena.project, confinement)
-        results = run_escapes(image, arena)
+        results = list(run_escapes(image, arena, confinement, preview=preview, chosen=chosen))
         image.close()
-    assert [result for result in results if not result.tried] == []
-    assert len(results) == len(ATTEMPTS)
-    return {result.name: result.detail for result in results if result.escaped}
+    if confinement is not Confinement.NONE:
+        assert [result for result in results if not result.escaped and not result.tried] == []
+    assert len(results) == len(chosen)
+    return results
 
 
-@needs_bubblewrap
+def got_out(results):
+    return {result.attempt.id: result.detail for result in results if result.escaped}
+
+
+def known(results):
+    """Return what must get out, and what may."""
+    sure = {result.attempt.id for result in results if result.reason is not None}
+    return sure, sure | {result.attempt.id for result in results if result.attempt.awaits}
+
+
+@pytest.mark.parametrize("confinement", CONFINEMENTS)
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_no_attempt_gets_out_of_bubblewrap(images, language):
-    """Images, Sandbox: the escape suite."""
-    assert attack(images, language, Confinement.BUBBLEWRAP) == {}
+def test_no_attempt_gets_out_but_those_that_are_known_to(images, language, confinement):
+    """Trust: at least 100 attempts for each language and sandbox; what is listed as open is open."""
+    results = attack(images, language, confinement)
+    assert len(results) >= LEAST_ATTEMPTS
+    sure, possible = known(results)
+    escaped = got_out(results)
+    assert {name: detail for name, detail in escaped.items() if name not in possible} == {}
+    assert sure - set(escaped) == set()
+    assert bool(weaknesses(confinement)) == bool(sure)
 
 
-@needs_landlock
+@pytest.mark.slow
+@pytest.mark.parametrize("confinement", CONFINEMENTS)
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_only_the_documented_attempts_get_out_of_landlock(images, language):
-    """Images, Sandbox: the fallback, with what it is known not to hold back."""
-    assert set(attack(images, language, Confinement.LANDLOCK)) == not_confined(Confinement.LANDLOCK)
-    assert weaknesses(Confinement.LANDLOCK)
+def test_no_attempt_gets_out_of_a_preview_but_those_that_are_known_to(images, language, confinement):
+    """Trust: the same attempts from inside a preview, which may not even write in the project."""
+    results = attack(images, language, confinement, preview=True)
+    assert len(results) >= LEAST_ATTEMPTS
+    _, possible = known(results)
+    assert {name: detail for name, detail in got_out(results).items() if name not in possible} == {}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_same_attempts_succeed_without_confinement(images, language):
     """A suite that cannot fail proves nothing."""
-    assert escapes_freely() - set(attack(images, language, Confinement.NONE)) == set()
+    assert escapes_freely() - set(got_out(attack(images, language, Confinement.NONE))) == set()
 
 
-def test_the_arena_sees_that_a_process_of_the_host_was_ended():
+def test_the_arena_sees_what_happened_to_a_process_of_the_host():
     """An image may hold itself back from this one, so that the check is proven here."""
+    attempt = next(each for each in attempts() if each.id == "processes.end")
     with Arena() as arena:
-        assert arena.evidence("end a process of the host") is None
-        os.kill(arena.victim.pid, signal.SIGTERM)
-        assert arena.evidence("end a process of the host") == "seen from outside"
+        trial = Trial(arena, attempt, "$victim")
+        assert trial.evidence(preview=False) is None
+        assert trial.victim is not None
+        trial.victim.send_signal(signal.SIGTERM)
+        trial.victim.wait(5)
+        assert trial.evidence(preview=False) == "seen from outside: the process of the host"
 
 
 @needs_bubblewrap
@@ -332,7 +361,9 @@ CASES = [
     ("prlimit64", (77,), ALLOWED, REFUSED),
     ("setpriority", (0, 77), ALLOWED, REFUSED),
     ("setpriority", (2, 0), ALLOWED, REFUSED),
+    ("sched_setaffinity", (77,), ALLOWED, REFUSED),
     ("settimeofday", (), REFUSED, REFUSED),
+    ("sethostname", (), REFUSED, REFUSED),
 ]
 
 
@@ -409,6 +440,15 @@ def test_where_landlock_cannot_forbid_to_cut_files_the_filter_of_a_preview_does(
     assert answer(program, architecture, NUMBERS["truncate"][column]) == REFUSED
     assert answer(program, architecture, NUMBERS["open"][column], 0, os.O_TRUNC) == REFUSED
     assert build_preview_filter("sparc", ME) is None
+
+
+def test_the_numbers_of_the_clock_and_of_the_names_of_the_machine_are_those_of_the_kernel():
+    """On x86-64 the filter once refused to name the machine where it meant the clock."""
+    assert [NUMBERS[name] for name in ("settimeofday", "sethostname", "setdomainname")] == [
+        (164, 170),
+        (170, 161),
+        (171, 162),
+    ]
 
 
 def test_a_filter_refuses_other_architectures_and_the_other_numbers_of_this_one():

@@ -40,8 +40,8 @@ REFUSED = (
     "iopl", "kcmp", "kexec_file_load", "kexec_load", "keyctl", "mount", "mount_setattr", "move_mount",
     "name_to_handle_at", "open_by_handle_at", "open_tree", "perf_event_open", "pidfd_getfd",
     "pivot_root", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace", "quotactl",
-    "reboot", "request_key", "setns", "settimeofday", "swapoff", "swapon", "syslog", "umount2",
-    "unshare", "userfaultfd", "vhangup",
+    "reboot", "request_key", "setdomainname", "sethostname", "setns", "settimeofday", "swapoff",
+    "swapon", "syslog", "umount2", "unshare", "userfaultfd", "vhangup",
 )  # fmt: skip
 ABSENT = ("clone3", "io_uring_enter", "io_uring_register", "io_uring_setup", "openat2")
 
@@ -58,7 +58,7 @@ REFUSED_IN_PREVIEW = (
     *REFUSED_WITHOUT_NAMESPACES,
     "bind", "connect", "execve", "execveat", "fork", "listen", "mq_notify", "mq_timedreceive", "mq_timedsend",
     "open_tree_attr", "pidfd_send_signal", "process_mrelease", "quotactl_fd", "rt_sigqueueinfo",
-    "rt_tgsigqueueinfo", "sendmmsg", "sendmsg", "setdomainname", "sethostname", "tkill", "vfork",
+    "rt_tgsigqueueinfo", "sendmmsg", "sendmsg", "tkill", "vfork",
 )  # fmt: skip
 OWN_PROCESS_ONLY = (
     "migrate_pages", "move_pages", "prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam",
