@@ -88,6 +88,7 @@ with ours, theirs:
 UNSHOWN = frozenset(
     {
         "ChangedError",
+        "FileStoreError",
         "FileTooLargeError",
         "HandshakeError",
         "HttpError",

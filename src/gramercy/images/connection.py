@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from gramercy.errors import ImageGoneError, ImageProtocolError
+from gramercy.images import bounds
 from gramercy.images.base import Progress, Reply
 from gramercy.images.checkpoints import Step, digest
 from gramercy.images.output import Printed
@@ -377,12 +378,14 @@ class Wait(msgspec.Struct, eq=False):
     over: threading.Event | None = None
 
     def for_reply(self, kind: type[T], seconds: float) -> T | None:
-        """Return the reply; after the timeout interrupt twice.
+        """Return the reply; interrupt twice when so many seconds have passed since the request.
 
         None means that the process ignored both interrupts and has to be killed.
         """
+        bounds.watch.hurry()
         try:
-            reply = self._within(kind, seconds)
+            # From the request on, whatever was waited before.
+            reply = self._within(kind, self.started + seconds - monotonic())
             return self._after_interrupts(kind) if reply is None else reply
         finally:
             self.end()
