@@ -11,8 +11,10 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
+from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import msgspec
 
@@ -21,8 +23,7 @@ from gramercy.images.base import CheckpointInfo
 from gramercy.images.checkpoints import LARGEST_PAST, MOST_DIFFERENCES, Past, Step, depth, differences
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from gramercy.images.base import Reply
     from gramercy.images.checkpoints import Checkpoint
@@ -221,8 +222,9 @@ def save_image(path: Path, family: Family, live: Connection, past: Past | None) 
     path = path.expanduser()
     if path.is_dir() or not path.parent.is_dir():
         raise ImageError(f"{path} cannot be written: it is to be a file in a directory that exists")
+    project = family.program.grants.project
     if family.program.saved is None:
-        count = write_recording(path, family.program.language, past)
+        count = write_recording(path, family.program.language, past, project)
         return f"saved to {path}: {_steps(count)}, to be run again to restore the state"
     return f"saved to {path}: {_save_core(path, family, live):,} bytes"
 
@@ -235,27 +237,58 @@ def _save_core(path: Path, family: Family, live: Connection) -> int:
         if not answer.get("ok"):
             reason = (answer.get("error") or {}).get("message", "it does not say why")
             raise ImageError(f"the image cannot be saved: {reason}")
-        return _copy(made, path)
+        return _copy(made, path, family.program.grants.project)
     except OSError as error:
         raise ImageError(f"{path} cannot be written: {error.strerror}") from None
     finally:
         made.unlink(missing_ok=True)
 
 
-def _copy(made: Path, path: Path) -> int:
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        # O_NOFOLLOW: evaluated code may have put a link there.
-        with (
-            os.fdopen(os.open(made, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as source,
-            partial.open("wb") as target,
-        ):
+def _copy(made: Path, path: Path, project: Path | None) -> int:
+    # Evaluated code may have put a link there, or a FIFO that keeps a reader waiting.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(made, flags), "rb") as source:
+        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            raise ImageError("the image cannot be saved: what it wrote is not a file")
+        with _whole_file(path, project) as target:
             shutil.copyfileobj(source, target, 1 << 20)
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    return path.stat().st_size
+            return target.tell()
+
+
+@contextlib.contextmanager
+def _whole_file(path: Path, project: Path | None) -> Iterator[BinaryIO]:
+    """Give a new file that takes its name when the block ends well, in place of whatever has it.
+
+    Evaluated code can write the project: a name that it could guess may be a link, and so may a directory.
+    """
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _check_inside(folder, path.parent, project)
+        temporary = f".gramercy-{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+            os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+    finally:
+        os.close(folder)
+
+
+def _check_inside(folder: int, named: Path, project: Path | None) -> None:
+    """Refuse a directory that by its name is in the project, and in truth is not."""
+    if project is None or not Path(os.path.abspath(named)).is_relative_to(project):  # noqa: PTH100 - no links
+        return
+    # Of what is open: the name may lead elsewhere by now.
+    if not Path(f"/proc/self/fd/{folder}").readlink().is_relative_to(project):
+        raise ImageError(
+            f"{named} leads out of the project by a link, which evaluated code may have made: name the "
+            "directory itself"
+        )
 
 
 def restore_image(path: Path, image: Restorable) -> str:
@@ -299,7 +332,7 @@ class Recording(msgspec.Struct, frozen=True):
     steps: list[Step]
 
 
-def write_recording(path: Path, language: str, past: Past | None) -> int:
+def write_recording(path: Path, language: str, past: Past | None, project: Path | None = None) -> int:
     """Write the steps to a file, atomically; return their number."""
     if past is not None and past.size > LARGEST_PAST:
         raise ImageError(
@@ -307,12 +340,10 @@ def write_recording(path: Path, language: str, past: Past | None) -> int:
             f"{LARGEST_PAST:,} that are run again: reset the image and load the code from files"
         )
     steps = past.steps() if past else []
-    partial = path.with_name(f"{path.name}.partial")
     try:
-        partial.write_bytes(msgspec.json.encode(Recording(FORMAT, language, steps)))
-        partial.replace(path)
+        with _whole_file(path, project) as file:
+            file.write(msgspec.json.encode(Recording(FORMAT, language, steps)))
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise ImageError(f"{path} cannot be written: {error.strerror}") from None
     return len(steps)
 
