@@ -203,6 +203,25 @@ class Connection:
             raise ImageGoneError(f"the image did not answer {op} within {seconds:g} s")
         return answer
 
+    def request_descriptor(self, seconds: float, op: str, **fields: Any) -> tuple[dict[str, Any], int | None]:
+        """Send a request whose reply may come with one descriptor; return both."""
+        self.send(op, **fields)
+        self._be_patient(seconds)
+        try:
+            data, descriptors, flags, _ = socket.recv_fds(self._channel, CHUNK, 1)
+        except OSError as error:
+            raise ImageGoneError(f"the image did not answer {op} ({error.strerror})") from None
+        self._buffer += data
+        try:
+            answer = self.receive_reply(dict[str, Any], seconds) if data else None
+            if answer is None or flags & socket.MSG_CTRUNC:
+                raise ImageProtocolError(f"the image did not answer {op} as it should")
+        except BaseException:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise
+        return answer, descriptors[0] if descriptors else None
+
     def has_ended(self) -> bool:
         """Tell whether the other end has closed the socket (EOF), without waiting."""
         try:

@@ -24,6 +24,7 @@ from gramercy.images.checkpoints import (
     first_words,
     steps_since,
 )
+from gramercy.images.files.ledger import Ledger, files_told, watch
 from gramercy.images.moments import Moments
 from gramercy.images.processes import Family, Program
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from gramercy.images.base import ImageFault
     from gramercy.images.checkpoints import Past
     from gramercy.images.connection import Connection, Evaluation
+    from gramercy.images.files.changes import FileOutcome
+    from gramercy.images.files.ledger import Trail
     from gramercy.images.moments import Attempt
 
 # A checkpoint forks after the reply and connects within milliseconds; this is for a loaded machine.
@@ -73,6 +76,7 @@ class Promised(msgspec.Struct):
     past: Past | None
     parent: Connection | None
     looks: tuple[Step, ...] = ()
+    trail: Trail | None = None
 
 
 class Lifecycle:
@@ -100,6 +104,8 @@ class Lifecycle:
         self.lost = 0
         # Why there is no checkpoint of the present state; empty where there is one.
         self.unkept_reason = ""
+        # What the image changes in its project; None where it has none, or may not write there.
+        self.files: Ledger | None = None
 
     @property
     def unkept(self) -> int:
@@ -119,7 +125,18 @@ class Lifecycle:
                 self._breaker.record(str(error))
                 raise
             self.notes += self.family.notes
+            self._watch(self.family)
         return self.family
+
+    def _watch(self, family: Family) -> None:
+        """Hear of the files that the processes of a family change, before any of them runs user code."""
+        self.files, notes = watch(family, self.files)
+        self.notes += notes
+
+    @property
+    def trail(self) -> Trail | None:
+        """What calls have changed in files so far."""
+        return self.files.head if self.files is not None else None
 
     def ready(self) -> tuple[Family, Connection]:
         """Return the family and the live process, started if needed, with the last checkpoint accepted."""
@@ -142,12 +159,18 @@ class Lifecycle:
     def _keep_start(self, family: Family, live: Connection) -> None:
         """Make the checkpoint of a fresh image; not possible where the init file has left threads running."""
         try:
-            self.timeline.add(family.fork(live, "checkpoint"), "start", self.past)
+            self.timeline.add(family.fork(live, "checkpoint"), "start", self.past).trail = self._settled_trail()
         except ImageGoneError:
             raise
         except ImageError as error:
             self.unkept_reason = str(error)
             self.notes.append(f"No state was kept at the start: {error}.")
+
+    def _settled_trail(self) -> Trail | None:
+        """Return the trail of a process that has just begun: what its init file wrote belongs to its state."""
+        if self.files is not None:
+            self.files.finish()
+        return self.trail
 
     def surely_ready(self) -> tuple[Family, Connection]:
         """Return the same, after a check that the live process has not ended meanwhile."""
@@ -241,7 +264,8 @@ class Lifecycle:
         else:
             self.unkept_reason = ""
             self._kept_at = monotonic()
-            self.promised.append(Promised(evaluation.tag, evaluation.code, self.past, self.live))
+            promised = Promised(evaluation.tag, evaluation.code, self.past, self.live, trail=self.trail)
+            self.promised.append(promised)
             return None
         return self.unkept_reason
 
@@ -276,7 +300,8 @@ class Lifecycle:
     def _take(self, promised: Promised, connection: Connection) -> None:
         connection.parent = promised.parent
         label = first_words(promised.code)
-        self.timeline.add(connection, label, promised.past).looks = promised.looks
+        checkpoint = self.timeline.add(connection, label, promised.past)
+        checkpoint.looks, checkpoint.trail = promised.looks, promised.trail
 
     def _miss(self, promised: Promised) -> None:
         """Say with the next reply that there is no checkpoint, although one was to be."""
@@ -295,6 +320,7 @@ class Lifecycle:
             return standing
         code = self.past.step.shown() if self.past is not None else "start"
         kept = self.timeline.add(family.fork(live, "checkpoint"), code, self.past, goal=goal)
+        kept.trail = self.trail
         self._kept_at = monotonic()
         return kept
 
@@ -313,14 +339,18 @@ class Lifecycle:
                 continue
             reason = self.unkept_reason
             self._stand_on(checkpoint, live)
-            return self._told(checkpoint, reached, reason)
+            told = self._told(checkpoint, reached, reason)
+            if self.files is not None:
+                told.notes.extend(files_told(self.files.go(checkpoint.trail, live.pid)))
+            return told
         self._begin_again()
         if not family.is_alive:
             self.family = None
             family.close()
         lost = depth(reached)
         calls = f": all {lost} calls since the start are lost" if lost else ""
-        return Restored(lost, [f"No earlier state was kept: the image begins again, empty{calls}."])
+        files = "; the files that calls have changed stay as they are" if self.trail is not None else ""
+        return Restored(lost, [f"No earlier state was kept: the image begins again, empty{calls}{files}."])
 
     def _told(self, checkpoint: Checkpoint, reached: Past | None, reason: str) -> Restored:
         lost = depth(reached) - depth(checkpoint.past)
@@ -367,11 +397,16 @@ class Lifecycle:
         self.moments.clear(self.family)
 
     def go_to(
-        self, checkpoint: Checkpoint, looks: tuple[Step, ...] | None = None, *, waits: bool = False
-    ) -> None:
+        self,
+        checkpoint: Checkpoint,
+        looks: tuple[Step, ...] | None = None,
+        *,
+        waits: bool = False,
+        files: bool = True,
+    ) -> list[FileOutcome]:
         """Replace the live process by a fork of a checkpoint, with the values of what was looked at there.
 
-        `waits` for the end of the one that is left.
+        `waits` for the end of the one that is left. Return what became of the files that go along, if any do.
         """
         family, before = self.ready()
         looks = checkpoint.looks if looks is None else looks
@@ -383,6 +418,7 @@ class Lifecycle:
         family.kill(before, waits=waits)
         checkpoint.looks = looks
         self._stand_on(checkpoint, live)
+        return self.files.go(checkpoint.trail, live.pid) if files and self.files is not None else []
 
     def take_up(self, attempt: Attempt) -> Checkpoint | None:
         """Let an attempt to go on from an error be the live process; return its checkpoint if one is made.
@@ -397,6 +433,7 @@ class Lifecycle:
         self.unkept_reason = ""
         try:
             kept = self.timeline.add(family.fork(live, "checkpoint"), step.shown(), self.past)
+            kept.trail = self.trail
         except ImageGoneError as error:
             raise CheckpointError(f"{attempt.id} is lost: {error}") from None
         except ImageError as error:
@@ -430,6 +467,7 @@ class Lifecycle:
         self.close()
         self._program, self.family = program, family
         self.notes += family.notes
+        self._watch(family)
 
     def close(self) -> None:
         """End every process."""
@@ -440,6 +478,9 @@ class Lifecycle:
             live.close()
         if family is not None:
             family.close()
+        if self.files is not None:
+            self.files.close()
+            self.files = None
 
 
 # A fault of the start repeats at once, so three are enough to tell; five minutes let a person repair it.

@@ -1,0 +1,371 @@
+"""The files that an image changes, call by call, and the way from one of its states to another.
+
+Stops of the listener come in on its thread; calls begin and end on others. What a call changed is a link of a
+trail, and every kept state of the image knows where on the trail it stands. To go to another state is to take
+back the links up to the common one, and to do again those that lead to the goal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from time import CLOCK_BOOTTIME, clock_gettime, perf_counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gramercy.errors import FileStoreError
+from gramercy.images.environment import Files
+from gramercy.images.files.changes import ChangeSet, Collector, FileChange, FileOutcome, compared, shown
+from gramercy.images.files.listener import RENAMES, Listener, listen
+from gramercy.images.files.restoring import restore
+from gramercy.images.files.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gramercy.images.files.listener import Stop
+    from gramercy.images.files.store import Snapshot
+    from gramercy.images.processes import Family
+
+# Written whenever a module is imported, and checked against its source: it tells nobody anything.
+UNTOLD = "/__pycache__/"
+CALL, BACKGROUND, PREVIEW = "call", "in the background", "preview"
+# What a preview tried to write: as many as a person reads.
+MOST_ATTEMPTS = 50
+# Paths in one answer: more are counted.
+MOST_TOLD = 20
+# The start of a process is known in ticks of 10 ms.
+TICK_SECONDS = 0.02
+_TICKS = os.sysconf("SC_CLK_TCK")
+OFF = "the project has too many files to be compared before and after every call"
+
+
+@dataclass(eq=False, slots=True)
+class Trail:
+    """What one call changed, and the changes before it. What the background changed is never taken back."""
+
+    changes: ChangeSet
+    previous: Trail | None = None
+    depth: int = 1
+    is_background: bool = False
+
+
+class Account(msgspec.Struct, frozen=True):
+    """What a call changed, for its reply, and sentences about what is not known of it."""
+
+    files: list[FileChange] = []
+    notes: list[str] = []
+
+
+NOTHING = Account()
+
+
+class Ledger:
+    """What the processes of one image change in its project.
+
+    Without a listener the whole project is compared before and after each call.
+    """
+
+    def __init__(self, store: Store, *, compares: bool = False) -> None:
+        self.store = store
+        self.head: Trail | None = None
+        self.compares = compares
+        self._prefix = f"{store.root}/".replace("//", "/")
+        self._lock = threading.Lock()
+        self._started: float | None = None
+        self._pids: tuple[int, ...] = ()
+        self._kinds: dict[int, str] = {}
+        self._collectors: dict[str, Collector] = {}
+        self._preview = 0
+        self._attempts: dict[str, FileChange] = {}
+        self._unread = ""
+        # Files that a process may write without another stop, and whether that is the live process.
+        self._held: dict[str, bool] = {}
+        self._writers: set[int] = set()
+        self._before: Snapshot | None = None
+
+    def heard(self, stop: Stop | None) -> None:
+        """Keep the states of the paths that a call is about to change; called by the listener."""
+        if stop is None:
+            self._unread = "some of its system calls could not be read"
+            return
+        if stop.call == "io_uring_setup":
+            self._unread = "it used io_uring, whose writes are not seen"
+        paths = [path for path in stop.paths if path.startswith(self._prefix) and UNTOLD not in path]
+        if not paths:
+            return
+        with self._lock:
+            kind = self._kinds.get(stop.pid) or self._kind(stop.pid)
+            if kind is PREVIEW:
+                self._attempted(stop, paths)
+                return
+            if stop.opens:
+                self._writers.add(stop.pid)
+            collector = self._collector(kind)
+            if stop.call in RENAMES and len(stop.paths) == 2:  # noqa: PLR2004 - old and new
+                collector.note_moved(*stop.paths)
+            for path in paths:
+                collector.note(path)
+
+    def _collector(self, kind: str) -> Collector:
+        found = self._collectors.get(kind)
+        if found is None:
+            found = self._collectors[kind] = Collector(self.store)
+        return found
+
+    def _kind(self, pid: int) -> str:
+        """Tell for whom a thread acts: for the call under way, for an earlier one, or for a preview."""
+        leader = _leader(pid)
+        if leader == self._preview:
+            kind = PREVIEW
+        elif self._started is None:
+            kind = BACKGROUND
+        elif leader in self._pids or _age(leader) <= perf_counter() - self._started + TICK_SECONDS:
+            kind = CALL
+        else:
+            kind = BACKGROUND
+        self._kinds[pid] = kind
+        return kind
+
+    def begin(self, started: float, *pids: int) -> None:
+        """Note that a call begins, in these processes; what they hold open they can write without a stop."""
+        if self._kinds or self._held or self._collectors:
+            with self._lock:
+                self._kinds.clear()
+                for path, is_live in self._held.items():
+                    self._collector(CALL if is_live else BACKGROUND).note(path)
+        self._pids, self._started = pids, started
+        if self.compares:
+            self._before = self.store.snapshot(self._before)
+
+    def finish(self) -> Account:
+        """Return what the call that is over has changed, and what the background has since the call before."""
+        if not self._collectors and not self._unread and not self.compares:
+            self._started = None
+            return NOTHING
+        with self._lock:
+            pids, self._pids, self._started = self._pids, (), None
+            self._kinds.clear()
+            collectors, self._collectors = self._collectors, {}
+            unread, self._unread = self._unread, ""
+        account = Account([], [f"Not all files that changed are known: {unread}."] if unread else [])
+        for kind in (BACKGROUND, CALL):
+            if kind in collectors:
+                self._add(collectors[kind].finish(certain=not unread), account, kind)
+        if self.compares:
+            self._compare(account)
+        self._look_at_held(pids)
+        return account
+
+    def _add(self, changes: ChangeSet, account: Account, kind: str = CALL) -> None:
+        if not changes:
+            return
+        is_background = kind is BACKGROUND
+        self.head = Trail(changes, self.head, _depth(self.head) + 1, is_background)
+        if changes.missing:
+            account.notes.append(f"Not all files that changed are known: {changes.missing}.")
+        for change in changes.told():
+            if is_background:
+                note = f"{BACKGROUND}, {change.note}" if change.note else BACKGROUND
+                change = msgspec.structs.replace(change, note=note)  # noqa: PLW2901 - the same with a note
+            account.files.append(change)
+
+    def _compare(self, account: Account) -> None:
+        before = self._before
+        after = self._before = self.store.snapshot(before) if before is not None else None
+        if before is not None and after is not None:
+            self._add(compared(self.store, before, after), account)
+        else:
+            self.compares = False
+            account.notes.append(f"From here on the files that calls change are not known: {OFF}.")
+
+    def _look_at_held(self, pids: Iterable[int]) -> None:
+        """Find the files that are still open for writing, where any was opened since they were looked for."""
+        if not self._writers and not self._held:
+            return
+        own = set(pids)
+        held = {path: False for pid in self._writers - own for path in self._open_in(pid)}
+        self._held = held | {path: True for pid in own for path in self._open_in(pid)}
+        self._writers = {pid for pid in self._writers if pid in own or _leader(pid)} if self._held else set()
+
+    def _open_in(self, pid: int) -> set[str]:
+        return {path for path in _written_by(pid) if path.startswith(self._prefix)}
+
+    def begin_preview(self, pid: int) -> None:
+        """Note that what this process tries to write is to be listed, and will not happen."""
+        with self._lock:
+            self._preview, self._attempts = pid, {}
+            self._kinds.clear()
+
+    def end_preview(self) -> list[FileChange]:
+        """Return what the preview has tried to change."""
+        with self._lock:
+            self._preview = 0
+            self._kinds.clear()
+            attempts, self._attempts = self._attempts, {}
+        return list(attempts.values())
+
+    def _attempted(self, stop: Stop, paths: list[str]) -> None:
+        for path in paths[: MOST_ATTEMPTS - len(self._attempts)]:
+            name = path[len(self._prefix) :]
+            removes = stop.call.startswith(("unlink", "rmdir"))
+            change = "deleted" if removes else "changed" if os.path.lexists(path) else "created"
+            self._attempts.setdefault(name, FileChange(shown(name), change, "tried by the preview"))
+
+    def go(self, goal: Trail | None, pid: int) -> list[FileOutcome]:
+        """Bring the files to where they were at a state, whose live process is `pid`; tell it path by path."""
+        self.finish()
+        if self._held or self._writers:
+            self._held = dict.fromkeys(self._open_in(pid), True)
+        outcomes: dict[str, FileOutcome] = {}
+        back, again = self._way(goal)
+        held = _inodes(pid) if back or again else set()
+        for link in back:
+            outcomes |= _left(link) if link.is_background else self._restored(link.changes, held)
+        for link in again:
+            outcomes |= {} if link.is_background else self._restored(link.changes.turned(), held)
+        self.head = goal
+        return list(outcomes.values())
+
+    def _restored(self, changes: ChangeSet, held: set[tuple[int, int]]) -> dict[str, FileOutcome]:
+        return {each.path: each for each in restore(self.store, changes, held_open=held)}
+
+    def _way(self, goal: Trail | None) -> tuple[list[Trail], list[Trail]]:
+        """Return the links to take back, newest first, and those to do again after that."""
+        back, again, here = [], [], self.head
+        while here is not goal:
+            if here is not None and _depth(here) >= _depth(goal):
+                back.append(here)
+                here = here.previous
+            elif goal is not None:
+                again.append(goal)
+                goal = goal.previous
+        return back, again[::-1]
+
+    def forget(self) -> int:
+        """Begin anew and leave files as they are; return how many paths had been changed."""
+        paths: set[str] = set()
+        trail, self.head = self.head, None
+        while trail is not None:
+            paths.update(trail.changes.pairs)
+            trail = trail.previous
+        self._held, self._writers = {}, set()
+        return len(paths)
+
+    def close(self) -> None:
+        """Give up what was kept."""
+        self.store.close()
+
+
+def changed_between(trail: Trail | None, earlier: Trail | None) -> list[FileChange]:
+    """Return what calls changed from one state to a later one."""
+    found: dict[str, FileChange] = {}
+    while trail is not None and trail is not earlier and trail.depth > _depth(earlier):
+        if not trail.is_background:
+            found = {change.path: change for change in trail.changes.told()} | found
+        trail = trail.previous
+    return list(found.values())
+
+
+def files_told(outcomes: list[FileOutcome]) -> list[str]:
+    """Return a sentence about the files that went back, path by path, as many as are read."""
+    if not outcomes:
+        return []
+    shown_ones = [str(outcome) for outcome in outcomes[:MOST_TOLD]]
+    more = f"; and {len(outcomes) - MOST_TOLD:,} more" if len(outcomes) > MOST_TOLD else ""
+    return [f"The files that were changed since: {'; '.join(shown_ones)}{more}."]
+
+
+def watch(family: Family, ledger: Ledger | None) -> tuple[Ledger | None, list[str]]:
+    """Return the ledger of what the processes of a family change, and notes for the user."""
+    grants = family.program.grants
+    if grants.project is None or grants.files is Files.READ:
+        return None, []
+    try:
+        ledger = ledger or Ledger(Store(files_directory(grants.project), grants.project))
+    except FileStoreError as error:
+        return None, [f"Files that calls change will not be known, and undo leaves them: {error}."]
+    heard = listen(family.zygote, ledger.heard)
+    if isinstance(heard, Listener):
+        family.listener = heard
+        ledger.compares = False
+        return ledger, []
+    ledger.compares = True
+    return ledger, [
+        f"Which files a call changes is found by comparison, which is not certain: {heard}."
+    ]
+
+
+def files_directory(project: Path) -> Path:
+    """Return where contents of a project's files are kept, outside of it."""
+    told = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(told) if told.startswith("/") else Path.home() / ".local" / "state"
+    mark = hashlib.sha256(os.fsencode(project)).hexdigest()[:12]
+    return base / "gramercy" / "files" / f"{project.name or 'root'}-{mark}"
+
+
+def _depth(trail: Trail | None) -> int:
+    return 0 if trail is None else trail.depth
+
+
+def _left(link: Trail) -> dict[str, FileOutcome]:
+    reason = "it was written in the background"
+    return {path: FileOutcome(shown(path), "left alone", reason) for path in link.changes.pairs}
+
+
+def _leader(pid: int) -> int:
+    """Return the process that a thread belongs to; 0 where it has ended."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_bytes().splitlines():
+            if line.startswith(b"Tgid:"):
+                return int(line[5:])
+    return 0
+
+
+def _age(pid: int) -> float:
+    """Return the seconds since a process has started."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return clock_gettime(CLOCK_BOOTTIME) - int(fields[19]) / _TICKS
+    return 0.0
+
+
+def _written_by(pid: int) -> set[str]:
+    """Return the files that a process has open for writing, or mapped so; none where it has ended."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError, ValueError):
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError, ValueError):
+                path = os.readlink(f"/proc/{pid}/fd/{number}")
+                if path.startswith("/") and path not in found and _is_for_writing(pid, number):
+                    found.add(path)
+        # A shared mapping outlives its descriptor.
+        for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "surrogateescape").splitlines():
+            fields = line.split(None, 5)
+            if len(fields) > 5 and fields[1][1:] == "w-s":  # noqa: PLR2004 - the last one is the path
+                found.add(fields[5])
+    return found
+
+
+def _inodes(pid: int) -> set[tuple[int, int]]:
+    """Return device and inode of all files that a process has open or mapped."""
+    found: set[tuple[int, int]] = set()
+    for folder in ("fd", "map_files"):
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/{folder}"):
+                with contextlib.suppress(OSError):
+                    status = os.stat(f"/proc/{pid}/{folder}/{name}")
+                    found.add((status.st_dev, status.st_ino))
+    return found
+
+
+def _is_for_writing(pid: int, number: str) -> bool:
+    for line in Path(f"/proc/{pid}/fdinfo/{number}").read_bytes().splitlines():
+        if line.startswith(b"flags:"):
+            return bool(int(line[6:], 8) & (os.O_WRONLY | os.O_RDWR))
+    return False
