@@ -11,7 +11,7 @@ import msgspec
 
 from gramercy.errors import ImageError
 from gramercy.gram.suggestion import suggest
-from gramercy.images.files.changes import FileChange, FileOutcome
+from gramercy.images.files.changes import FileChange, FileOutcome  # noqa: TC001 - msgspec reads the types
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -140,8 +140,8 @@ class Checkpoint(msgspec.Struct):
 
     `code` is the beginning of the call that led to it, `names` are the labels that it was given. `looks` are
     the latest calls in this state that changed nothing but the variables with the last values (`*`, `_`);
-    `looks_before` are those of its parent when the call that led here began. `trail` is what calls had changed
-    in files by then.
+    `looks_before` are those of its parent when the call that led here began. `trail` is what calls had
+    changed in files by then.
     """
 
     id: str

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from gramercy.errors import ImageGoneError, ImageProtocolError
+from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images.base import Progress, Reply
 from gramercy.images.checkpoints import Step, digest
 from gramercy.images.output import Printed
@@ -212,14 +212,13 @@ class Connection:
         except OSError as error:
             raise ImageGoneError(f"the image did not answer {op} ({error.strerror})") from None
         self._buffer += data
-        try:
-            answer = self.receive_reply(dict[str, Any], seconds) if data else None
-            if answer is None or flags & socket.MSG_CTRUNC:
-                raise ImageProtocolError(f"the image did not answer {op} as it should")
-        except BaseException:
+        answer = None
+        with contextlib.suppress(ImageError):
+            answer = self.receive_reply(dict[str, Any], seconds) if data and not flags else None
+        if answer is None:
             for descriptor in descriptors:
                 os.close(descriptor)
-            raise
+            raise ImageGoneError(f"the image did not answer {op} as it should")
         return answer, descriptors[0] if descriptors else None
 
     def has_ended(self) -> bool:

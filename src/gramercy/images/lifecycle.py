@@ -24,7 +24,8 @@ from gramercy.images.checkpoints import (
     first_words,
     steps_since,
 )
-from gramercy.images.files.ledger import Ledger, files_told, watch
+from gramercy.images.files.ledger import watch
+from gramercy.images.files.telling import outcomes_text
 from gramercy.images.moments import Moments
 from gramercy.images.processes import Family, Program
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from gramercy.images.checkpoints import Past
     from gramercy.images.connection import Connection, Evaluation
     from gramercy.images.files.changes import FileOutcome
-    from gramercy.images.files.ledger import Trail
+    from gramercy.images.files.ledger import Ledger, Trail
     from gramercy.images.moments import Attempt
 
 # A checkpoint forks after the reply and connects within milliseconds; this is for a loaded machine.
@@ -159,7 +160,8 @@ class Lifecycle:
     def _keep_start(self, family: Family, live: Connection) -> None:
         """Make the checkpoint of a fresh image; not possible where the init file has left threads running."""
         try:
-            self.timeline.add(family.fork(live, "checkpoint"), "start", self.past).trail = self._settled_trail()
+            kept = self.timeline.add(family.fork(live, "checkpoint"), "start", self.past)
+            kept.trail = self._settled_trail()
         except ImageGoneError:
             raise
         except ImageError as error:
@@ -167,7 +169,7 @@ class Lifecycle:
             self.notes.append(f"No state was kept at the start: {error}.")
 
     def _settled_trail(self) -> Trail | None:
-        """Return the trail of a process that has just begun: what its init file wrote belongs to its state."""
+        """Return the trail of a process that has begun: what its init file wrote belongs to its state."""
         if self.files is not None:
             self.files.finish()
         return self.trail
@@ -340,8 +342,8 @@ class Lifecycle:
             reason = self.unkept_reason
             self._stand_on(checkpoint, live)
             told = self._told(checkpoint, reached, reason)
-            if self.files is not None:
-                told.notes.extend(files_told(self.files.go(checkpoint.trail, live.pid)))
+            if self.files is not None and (outcomes := self.files.go(checkpoint.trail, live.pid)):
+                told.notes.append(f"Files that were changed since: {outcomes_text(outcomes)}.")
             return told
         self._begin_again()
         if not family.is_alive:
@@ -418,7 +420,9 @@ class Lifecycle:
         family.kill(before, waits=waits)
         checkpoint.looks = looks
         self._stand_on(checkpoint, live)
-        return self.files.go(checkpoint.trail, live.pid) if files and self.files is not None else []
+        if self.files is None:
+            return []
+        return self.files.go(checkpoint.trail, live.pid, moves=files)
 
     def take_up(self, attempt: Attempt) -> Checkpoint | None:
         """Let an attempt to go on from an error be the live process; return its checkpoint if one is made.

@@ -264,9 +264,7 @@ class Runner:
         fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
         fault = deaths.with_memory_hint(fault, family.program)
         elapsed, notes = evaluation.elapsed_ms(), [*notes, *account.notes]
-        reply = Reply(
-            ok=False, error=fault, elapsed_ms=elapsed, notes=notes, lost=lost, files=account.files
-        )
+        reply = Reply(ok=False, error=fault, elapsed_ms=elapsed, notes=notes, lost=lost, files=account.files)
         return with_output(reply, printed)
 
     def _settle_later(self) -> None:

@@ -28,6 +28,7 @@ from gramercy.images.files.store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gramercy.images.files.changes import Change
     from gramercy.images.files.listener import Stop
     from gramercy.images.files.store import Snapshot
     from gramercy.images.processes import Family
@@ -37,8 +38,6 @@ UNTOLD = "/__pycache__/"
 CALL, BACKGROUND, PREVIEW = "call", "in the background", "preview"
 # What a preview tried to write: as many as a person reads.
 MOST_ATTEMPTS = 50
-# Paths in one answer: more are counted.
-MOST_TOLD = 20
 # The start of a process is known in ticks of 10 ms.
 TICK_SECONDS = 0.02
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -133,7 +132,7 @@ class Ledger:
         return kind
 
     def begin(self, started: float, *pids: int) -> None:
-        """Note that a call begins, in these processes; what they hold open they can write without a stop."""
+        """Note that a call begins, in these processes; what is held open can be written without a stop."""
         if self._kinds or self._held or self._collectors:
             with self._lock:
                 self._kinds.clear()
@@ -144,7 +143,7 @@ class Ledger:
             self._before = self.store.snapshot(self._before)
 
     def finish(self) -> Account:
-        """Return what the call that is over has changed, and what the background has since the call before."""
+        """Return what the call that is over has changed, and the background since the call before it."""
         if not self._collectors and not self._unread and not self.compares:
             self._started = None
             return NOTHING
@@ -213,17 +212,24 @@ class Ledger:
     def _attempted(self, stop: Stop, paths: list[str]) -> None:
         for path in paths[: MOST_ATTEMPTS - len(self._attempts)]:
             name = path[len(self._prefix) :]
-            removes = stop.call.startswith(("unlink", "rmdir"))
-            change = "deleted" if removes else "changed" if os.path.lexists(path) else "created"
-            self._attempts.setdefault(name, FileChange(shown(name), change, "tried by the preview"))
+            change: Change = "changed" if os.path.lexists(path) else "created"
+            if stop.call.startswith(("unlink", "rmdir")):
+                change = "deleted"
+            self._attempts.setdefault(name, FileChange(shown(name), change))
 
-    def go(self, goal: Trail | None, pid: int) -> list[FileOutcome]:
-        """Bring the files to where they were at a state, whose live process is `pid`; tell it path by path."""
+    def go(self, goal: Trail | None, pid: int, *, moves: bool = True) -> list[FileOutcome]:
+        """Bring files to where they were at a state, whose live process is `pid`; tell it path by path.
+
+        Unless it `moves` them, say that they are left.
+        """
         self.finish()
         if self._held or self._writers:
             self._held = dict.fromkeys(self._open_in(pid), True)
         outcomes: dict[str, FileOutcome] = {}
         back, again = self._way(goal)
+        if not moves:
+            paths = {path for link in [*back, *again] for path in link.changes.pairs}
+            return [FileOutcome(shown(path), "left alone", "as asked") for path in sorted(paths)]
         held = _inodes(pid) if back or again else set()
         for link in back:
             outcomes |= _left(link) if link.is_background else self._restored(link.changes, held)
@@ -272,15 +278,6 @@ def changed_between(trail: Trail | None, earlier: Trail | None) -> list[FileChan
     return list(found.values())
 
 
-def files_told(outcomes: list[FileOutcome]) -> list[str]:
-    """Return a sentence about the files that went back, path by path, as many as are read."""
-    if not outcomes:
-        return []
-    shown_ones = [str(outcome) for outcome in outcomes[:MOST_TOLD]]
-    more = f"; and {len(outcomes) - MOST_TOLD:,} more" if len(outcomes) > MOST_TOLD else ""
-    return [f"The files that were changed since: {'; '.join(shown_ones)}{more}."]
-
-
 def watch(family: Family, ledger: Ledger | None) -> tuple[Ledger | None, list[str]]:
     """Return the ledger of what the processes of a family change, and notes for the user."""
     grants = family.program.grants
@@ -296,9 +293,7 @@ def watch(family: Family, ledger: Ledger | None) -> tuple[Ledger | None, list[st
         ledger.compares = False
         return ledger, []
     ledger.compares = True
-    return ledger, [
-        f"Which files a call changes is found by comparison, which is not certain: {heard}."
-    ]
+    return ledger, [f"Which files a call changes is found by comparison, which is not certain: {heard}."]
 
 
 def files_directory(project: Path) -> Path:

@@ -122,7 +122,9 @@ def listen(zygote: Connection, tell: Callable[[Stop | None], object]) -> Listene
     if program is None:
         return f"no filter of system calls is known for {platform.machine()}"
     call, instructions = program
-    answer, descriptor = zygote.request_descriptor(START_SECONDS, "watch_files", call=call, filter=instructions)
+    answer, descriptor = zygote.request_descriptor(
+        START_SECONDS, "watch_files", call=call, filter=instructions
+    )
     if descriptor is None:
         return str(answer.get("reason", "the image does not say why"))[:LONGEST_REASON]
     if not is_listener(descriptor):
@@ -152,9 +154,8 @@ class Memory:
         libc = ctypes.CDLL(None, use_errno=True)
         self._copy = libc.process_vm_readv
         self._copy.restype = ctypes.c_ssize_t
-        self._copy.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong] + [
-            ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong,
-        ]  # fmt: skip
+        number, place, size = ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong
+        self._copy.argtypes = (number, place, size, place, size, size)
         self._buffer = ctypes.create_string_buffer(LONGEST_PATH)
         self._here, self._there = _Part(ctypes.addressof(self._buffer), 0), _Part()
         self._ours, self._theirs = ctypes.addressof(self._here), ctypes.addressof(self._there)
@@ -189,7 +190,8 @@ class Places:
         libc = ctypes.CDLL(None, use_errno=True)
         self._syscall = libc.syscall
         self._syscall.restype = ctypes.c_long
-        self._syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+        number, text, size = ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
+        self._syscall.argtypes = (ctypes.c_long, number, text, text, size)
         self._directory = struct.pack("=QQQ", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0, IN_ROOT)
         self._root = -1
 
@@ -202,7 +204,11 @@ class Places:
     def absolute(self, pid: int, folder: int | None, name: bytes) -> bytes:
         """Return a name of a process as an absolute path in its root, links not followed yet."""
         if not name.startswith(b"/"):
-            at = "cwd" if folder is None or folder & 0xFFFFFFFF == CURRENT_DIRECTORY else f"fd/{folder & 0xFFFFFFFF}"
+            at = (
+                "cwd"
+                if folder is None or folder & 0xFFFFFFFF == CURRENT_DIRECTORY
+                else f"fd/{folder & 0xFFFFFFFF}"
+            )
             base = os.fsencode(os.readlink(f"/proc/{pid}/{at}"))
             return base + b"/" + name if name else base
         for prefix in (b"/proc/self/", b"/proc/thread-self/"):
@@ -236,7 +242,9 @@ class Places:
                 found.append(place)
                 if target is None:
                     break
-                path = target if target.startswith(b"/") else os.fsencode(os.path.dirname(place)) + b"/" + target
+                path = (
+                    target if target.startswith(b"/") else os.fsencode(os.path.dirname(place)) + b"/" + target
+                )
         return found
 
     def _step(self, pid: int, path: bytes) -> tuple[str, bytes | None]:

@@ -12,8 +12,8 @@ import struct
 from .landlock import NO_NEW_PRIVILEGES, prctl
 
 _SET_FILTER = 1
-# SECCOMP_FILTER_FLAG_NEW_LISTENER; with WAIT_KILLABLE_RECV, since Linux 5.19, a signal does not begin the call
-# anew while it is looked at.
+# SECCOMP_FILTER_FLAG_NEW_LISTENER; with WAIT_KILLABLE_RECV, since Linux 5.19, a signal does not begin the
+# call anew while it is looked at.
 _FLAGS = (1 << 3 | 1 << 5, 1 << 3)
 
 
