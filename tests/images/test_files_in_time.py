@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 import time
@@ -107,7 +106,7 @@ def image(writing, confinement, project):
 
 @pytest.fixture
 def boxed(writing, project):
-    """An image in the best sandbox, for what does not depend on it."""
+    """Open an image in the best sandbox, for what does not depend on it."""
     settings = ImageSettings(writing.language, project)
     made = LiveImage(writing.language, settings.program, language=writing.language)
     yield made
@@ -268,7 +267,7 @@ def test_links_are_followed_to_the_file_that_changes(image, writing, project):
         ("deleted", "link"),
     }
     image.undo()
-    assert os.readlink(project / "link") == "a.txt"
+    assert str((project / "link").readlink()) == "a.txt"
     assert (project / "a.txt").read_text() == "old"
     assert not (project / "made.txt").exists()
     assert not (project / "d" / "inner").exists()
@@ -303,7 +302,7 @@ def test_background_writes_are_told_and_left(boxed, writing, project):
     assert not (project / "mine.txt").exists()
 
 
-def test_what_a_process_outside_of_the_project_writes_is_not_told(image, writing, project):
+def test_what_a_process_outside_of_the_project_writes_is_not_told(image, writing):
     """Only paths inside the project are kept: temporary files are not."""
     run(image, writing.define.format(1))
     reply = run(image, shell(writing, 'echo x > "$TMPDIR/scratch"; echo y > /dev/null'))

@@ -346,11 +346,11 @@ class LiveImage:
         work = partial(go_on, self._runner, moment, restart, arguments)
         return await on_a_thread(partial(self._runner.attend, evaluation, work), evaluation.cancel)
 
-    def reset(self) -> None:
-        """Begin again with a fresh image."""
+    def reset(self) -> list[str]:
+        """Begin again with a fresh image; return what there is to say, such as which processes it left."""
         with self._lock:
             self._runner.history.clear()
-            self._lifecycle.reset()
+            return self._lifecycle.reset()
 
     def interrupt(self) -> bool:
         """Stop what is under way: SIGINT, SIGINT, and SIGKILL if it resists."""

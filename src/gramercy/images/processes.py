@@ -280,6 +280,11 @@ class Family:
         except ImageError:
             return Fate()
 
+    def end_first(self) -> None:
+        """Kill the first process, with which all the others end."""
+        if self._spawned is not None:
+            self._spawned.kill()
+
     @property
     def is_alive(self) -> bool:
         """Whether the zygote still runs."""

@@ -154,7 +154,9 @@ class Runner:
         wait, family = evaluation.wait, self.lifecycle.family
         assert wait is not None and family is not None, "a call is finished that was never begun"  # noqa: S101, PT018
         try:
-            reply = wait.for_reply(Reply, evaluation.seconds)
+            reply = self._soon(wait, evaluation.seconds) if self.lifecycle.promised else None
+            if reply is None:
+                reply = wait.for_reply(Reply, evaluation.seconds)
         except ImageProtocolError as error:
             self.wait = None
             return Reply(ok=False, error=ImageFault("INVALID-REPLY", str(error)))
@@ -163,6 +165,21 @@ class Runner:
         if reply is None:
             return self._remember(evaluation, self._restored(family, evaluation, has_died=False))
         return self._finished(evaluation, reply)
+
+    def _soon(self, wait: Wait, seconds: float) -> Reply | None:
+        """Return a reply that comes soon; else accept the copies that were promised before.
+
+        A call that takes long may be ended by the watch over the bounds, which spares only copies it knows.
+        """
+        deadline = min(monotonic() + MEETING_SECONDS, wait.started + seconds)
+        while monotonic() < deadline:
+            reply = wait.connection.receive_reply(Reply, TURN_SECONDS)
+            if reply is not None:
+                wait.end()
+                return reply
+            if self.lifecycle.collect():
+                break
+        return None
 
     def _finished(self, evaluation: Evaluation, reply: Reply) -> Reply:
         lifecycle = self.lifecycle
@@ -261,7 +278,11 @@ class Runner:
         lifecycle.notes, lifecycle.lost = [], 0
         if log.strip():
             notes.append(f"The last of its log: {log.strip()[-LOG_SHOWN:]}")
-        fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
+        excess = lifecycle.take_excess()
+        if excess:
+            fault = deaths.exceeded(excess)
+        else:
+            fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
         fault = deaths.with_memory_hint(fault, family.program)
         elapsed, notes = evaluation.elapsed_ms(), [*notes, *account.notes]
         reply = Reply(ok=False, error=fault, elapsed_ms=elapsed, notes=notes, lost=lost, files=account.files)

@@ -86,6 +86,11 @@ class Spawned:
             return None
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
+    def kill(self) -> None:
+        """Kill the process; the rest is left to `end`."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
     def end(self, seconds: float) -> None:
         """Kill every process, also those that evaluated code has started."""
         if self._process is not None and self._process.returncode is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from gramercy.images.files.store import ABSENT, LARGEST_FILE, State
+from gramercy.images.files.states import ABSENT, LARGEST_FILE, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -22,8 +22,9 @@ from gramercy.errors import FileStoreError
 from gramercy.images.environment import Files
 from gramercy.images.files.changes import ChangeSet, Collector, FileChange, FileOutcome, compared, shown
 from gramercy.images.files.listener import RENAMES, Listener, listen
-from gramercy.images.files.restoring import restore
+from gramercy.images.files.restoring import recover, restore
 from gramercy.images.files.store import Store
+from gramercy.images.files.telling import outcomes_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -283,17 +284,28 @@ def watch(family: Family, ledger: Ledger | None) -> tuple[Ledger | None, list[st
     grants = family.program.grants
     if grants.project is None or grants.files is Files.READ:
         return None, []
+    notes: list[str] = []
     try:
-        ledger = ledger or Ledger(Store(files_directory(grants.project), grants.project))
+        ledger = ledger or _opened(grants.project, notes)
     except FileStoreError as error:
         return None, [f"Files that calls change will not be known, and undo leaves them: {error}."]
     heard = listen(family.zygote, ledger.heard)
     if isinstance(heard, Listener):
         family.listener = heard
         ledger.compares = False
-        return ledger, []
+        return ledger, notes
     ledger.compares = True
-    return ledger, [f"Which files a call changes is found by comparison, which is not certain: {heard}."]
+    notes.append(f"Which files a call changes is found by comparison, which is not certain: {heard}.")
+    return ledger, notes
+
+
+def _opened(project: Path, notes: list[str]) -> Ledger:
+    """Return a new ledger, after an undo that was cut off by a death of this program is finished."""
+    directory = files_directory(project)
+    outcomes = recover(directory, project)
+    if outcomes:
+        notes.append(f"An undo that had been cut off is finished. Files: {outcomes_text(outcomes)}.")
+    return Ledger(Store(directory, project))
 
 
 def files_directory(project: Path) -> Path:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gramercy.images.files import places
 from gramercy.images.files.changes import shown
-from gramercy.images.files.store import ABSENT, TEMPORARY, State, pread, pwrite, state_at
+from gramercy.images.files.states import ABSENT, TEMPORARY, State, pread, pwrite, state_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,8 +96,9 @@ class Way:
         if not _is_like(now, self._left):
             return "left alone", CHANGED
         self._run.at("looked")
-        if self._want == ABSENT:
-            return self._taken_away()
+        return self._taken_away() if self._want == ABSENT else self._placed()
+
+    def _placed(self) -> tuple[Outcome, str]:
         if self._set_mode():
             return "back", ""
         self._stage()
@@ -147,9 +148,10 @@ class Way:
             pwrite(descriptor, data, 0)
             self._run.at("half staged")
             mode, found = self._want.mode, os.fstat(descriptor)
-            if self._want.owner not in (None, (found.st_uid, found.st_gid)):
+            owner = self._want.owner
+            if owner is not None and owner != (found.st_uid, found.st_gid):
                 try:
-                    os.fchown(descriptor, *(self._want.owner or (-1, -1)))
+                    os.fchown(descriptor, *owner)
                 except OSError:
                     # It would run with the rights of another owner than it did.
                     mode &= ~(stat.S_ISUID | stat.S_ISGID)
@@ -260,7 +262,8 @@ class Way:
             return False
         inner = os.open(name, places.DIRECTORY | os.O_NOFOLLOW, dir_fd=self._folder)
         try:
-            return bool(os.listdir(inner))
+            with os.scandir(inner) as entries:
+                return next(entries, None) is not None
         finally:
             os.close(inner)
 

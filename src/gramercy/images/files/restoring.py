@@ -12,14 +12,15 @@ import json
 import os
 import secrets
 import stat
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gramercy.errors import FileStoreError
 from gramercy.images.files import places
 from gramercy.images.files.changes import FileOutcome, shown
 from gramercy.images.files.replacing import OPEN, Way
-from gramercy.images.files.store import State, abandoned, is_repository, read_pack, state_at
+from gramercy.images.files.states import State, is_repository, state_at
+from gramercy.images.files.store import abandoned, read_pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -87,7 +88,8 @@ def _recovered(own: Path, root: Path) -> list[FileOutcome]:
     pack = os.open(own / "pack", os.O_RDONLY | os.O_CLOEXEC)
 
     def content(digest: str) -> bytes:
-        return read_pack(pack, *read["places"][digest], digest)
+        start, size = read["places"][digest]
+        return read_pack(pack, start, size, digest)
 
     try:
         few = len(steps) <= MOST_FLUSHED
@@ -120,14 +122,14 @@ def _journal(store: Store, token: str, steps: list[Step]) -> dict[str, Any]:
     states = [state for step in steps for state in (step.want, step.left) if state.kind == "file"]
     return {
         "token": token,
-        "steps": [[step.path, astuple(step.want), astuple(step.left), step.in_place] for step in steps],
+        "steps": [[step.path, asdict(step.want), asdict(step.left), step.in_place] for step in steps],
         "places": {state.digest: store.place(state.digest) for state in states},
     }
 
 
-def _state(fields: list[Any]) -> State:
-    *others, owner = fields
-    return State(*others, owner=tuple(owner) if owner else None)
+def _state(fields: dict[str, Any]) -> State:
+    owner = fields.pop("owner")
+    return State(**fields, owner=tuple(owner) if owner else None)
 
 
 def _write_journal(directory: Path, journal: dict[str, Any]) -> None:
@@ -167,29 +169,30 @@ class _Run:
         return outcomes
 
     def _one(self, number: int, step: Step) -> FileOutcome:
-        def told(outcome: Outcome, reason: str = "") -> FileOutcome:
-            return FileOutcome(shown(step.path), outcome, reason)
+        try:
+            outcome, reason = self._done(number, step)
+        except (FileNotFoundError, NotADirectoryError):
+            outcome, reason = "left alone", "its directory is gone, or no directory any more"
+            if step.want.kind == "absent":
+                outcome, reason = "gone", "it was gone already"
+        except OSError as error:
+            outcome, reason = "left alone", error.strerror or str(error)
+        except FileStoreError as error:
+            outcome, reason = "left alone", str(error)
+        return FileOutcome(shown(step.path), outcome, reason)
 
+    def _done(self, number: int, step: Step) -> tuple[Outcome, str]:
         for state in (step.want, step.left):
             if state.kind == "left_out":
-                return told("left alone", f"it was not kept: {state.reason}")
+                return "left alone", f"it was not kept: {state.reason}"
         if is_repository(step.path):
-            return told("left alone", "it belongs to version control")
+            return "left alone", "it belongs to version control"
         *folders, name = step.path.split("/")
-        try:
-            with places.directory(self.root, folders) as folder:
-                done = Way(self, number, step, folder, name).go()
-                if self.flush_each:
-                    os.fsync(folder)
-            return told(*done)
-        except (FileNotFoundError, NotADirectoryError):
-            if step.want.kind == "absent":
-                return told("gone", "it was gone already")
-            return told("left alone", "its directory is gone, or no directory any more")
-        except OSError as error:
-            return told("left alone", error.strerror or str(error))
-        except FileStoreError as error:
-            return told("left alone", str(error))
+        with places.directory(self.root, folders) as folder:
+            done = Way(self, number, step, folder, name).go()
+            if self.flush_each:
+                os.fsync(folder)
+        return done
 
     def _open_directories(self, steps: list[Step]) -> None:
         """Give back the right to work in directories that the call took it from."""

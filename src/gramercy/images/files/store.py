@@ -9,27 +9,35 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import fnmatch
-import hashlib
 import os
 import secrets
 import stat
 import threading
 import time
 import weakref
-from dataclasses import dataclass, field
-from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gramercy.errors import FileStoreError
 from gramercy.images.files import places
+from gramercy.images.files.states import (
+    ABSENT,
+    LARGEST_FILE,
+    REPOSITORIES,
+    TEMPORARY,
+    State,
+    digest_of,
+    is_repository,
+    key_of,
+    pread,
+    pwrite,
+    state_at,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
-# Larger files are data, which a program makes again; to copy one takes 10 ms before the write may go on.
-LARGEST_FILE = 5 << 20
 # Four evaluations at their limit (changes.py).
 LARGEST_PACK = 1 << 30
 # A pack is not looked through for what nobody needs before it has this size, and twice that of the last time.
@@ -42,46 +50,9 @@ LARGEST_SNAPSHOT = 256 << 20
 DEEPEST = 200
 # Clocks of older file systems tick every 10 ms: a file may change again within a tick.
 RACY = 30_000_000
-# A file that changes three times while it is read is being written all the time.
-TRIES = 3
-# Never read, never brought back: a file in there can name a program that git runs.
-REPOSITORIES = frozenset((".git", ".hg", ".svn", ".jj"))
 # Not looked at as a whole: what tools make again. A write into them that is seen is kept as any other.
 MADE_AGAIN = frozenset(("node_modules", "__pycache__", ".tox", ".mypy_cache", ".ruff_cache", ".pytest_cache"))
 SIGNS_OF_ENVIRONMENTS = frozenset(("pyvenv.cfg", "conda-meta"))
-SECRET = (
-    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx", "*.jks", "id_rsa*", "id_ed25519*"),
-    *("id_ecdsa*", ".netrc", ".npmrc", ".pypirc", ".pgpass", ".git-credentials", "credentials.json"),
-)
-NO_ROOM = "too much was to be kept at once"
-Kind = Literal["absent", "file", "link", "directory", "left_out"]
-# Names that stand beside a file for an instant while it goes back.
-TEMPORARY = ".gramercy-"
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What one path was at one moment.
-
-    `digest` is that of a file's content; of what is left out, inode and times, so that a change can be told.
-    """
-
-    kind: Kind
-    mode: int = 0
-    digest: str = ""
-    target: str = ""
-    size: int = 0
-    reason: str = ""
-    # Not compared: only root can bring it back.
-    owner: tuple[int, int] | None = field(default=None, compare=False)
-
-
-ABSENT = State("absent")
-
-
-def digest_of(data: bytes) -> str:
-    """Return the name of a content."""
-    return hashlib.blake2b(data, digest_size=20).hexdigest()
 
 
 class Seen(NamedTuple):
@@ -122,11 +93,11 @@ class Store:
         self._tidied = SMALLEST_TIDIED
         self.directory, self._lock_file = _own_directory(directory, self.root)
         self._pack = os.open(self.directory / "pack", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self.close = weakref.finalize(self, _end, self.directory, self._lock_file, [self._pack])
+        self.close = weakref.finalize(self, _end, os.getpid(), self.directory, self._lock_file, self._pack)
 
     def relative(self, path: str | bytes | Path) -> str | None:
-        """Return a path as seen from the project; None for one outside, or in a repository's own directory."""
-        name = os.path.normpath(os.path.join(self.root, os.fsdecode(path)))  # noqa: PTH118 - names need not be UTF-8
+        """Return a path as seen from the project; None for one outside, or of version control."""
+        name = os.path.normpath(os.path.join(self.root, os.fsdecode(path)))  # noqa: PTH118 - it may be bytes
         start = f"{self.root}/".replace("//", "/")
         if not name.startswith(start) or is_repository(name[len(start) :]):
             return None
@@ -151,7 +122,7 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return ABSENT
         except OSError as error:
-            return _unreadable(error)
+            return State("left_out", reason=f"it cannot be read: {error.strerror}")
 
     def at(self, folder: int, name: str, most: int = LARGEST_FILE, *, keep: bool = False) -> State:
         """Return the state of a name in an open directory."""
@@ -278,7 +249,7 @@ class _Survey:
             self._files += 1
             self._new[path + name] = self._seen(folder, name, path + name, found)
             return self._files <= MOST_FILES
-        self._new[path + name] = Seen(None, _plain(folder, name, found))
+        self._new[path + name] = Seen(None, state_at(folder, name, 0))
         if path.count("/") >= DEEPEST:
             return True
         with contextlib.suppress(OSError):
@@ -290,7 +261,7 @@ class _Survey:
         return True
 
     def _seen(self, folder: int, name: str, path: str, found: os.stat_result) -> Seen:
-        key, was = _key(found), self._old.get(path)
+        key, was = key_of(found), self._old.get(path)
         if was is not None and was.key == key:
             return was
         # The room that is left; at 0 every file with a content is too large.
@@ -321,111 +292,12 @@ def _names_below(folder: int, path: str, deepest: int) -> Iterator[str]:
                     os.close(inner)
 
 
-def state_at(folder: int, name: str, most: int, add: Callable[[bytes], str] = digest_of) -> State:
-    """Return the state of a name in an open directory; `add` takes a content and returns its digest."""
-    try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if not stat.S_ISREG(found.st_mode):
-            return _plain(folder, name, found)
-        try:
-            return _file_at(folder, name, most, add)
-        except FileStoreError as error:
-            return _left_out(found, str(error))
-    except FileNotFoundError:
-        return ABSENT
-    except OSError as error:
-        return _unreadable(error)
-
-
-def _file_at(folder: int, name: str, most: int, add: Callable[[bytes], str]) -> State:
-    # Whether a name is secret is asked only before a copy is made; to be compared, a file may be read.
-    asked = "" if add is digest_of else name
-    for _ in range(TRIES):
-        descriptor = os.open(name, places.READING, dir_fd=folder)
-        try:
-            found = os.fstat(descriptor)
-            if why := _why_not(asked, found, most):
-                return _left_out(found, why)
-            data = pread(descriptor, 0, most + 1)
-            if _key(found) == _key(os.fstat(descriptor)) and len(data) == found.st_size:
-                return _file_state(found, add(data))
-        finally:
-            os.close(descriptor)
-    return _left_out(found, "it changes while it is read")
-
-
-def is_repository(path: str) -> bool:
-    """Tell whether a path belongs to a version control system's own directory."""
-    return any(part.casefold() in REPOSITORIES for part in path.split("/"))
-
-
-def is_secret(name: str) -> bool:
-    """Tell whether a file's name is one that keys and passwords are kept under."""
-    return any(fnmatch.fnmatchcase(name.casefold(), pattern) for pattern in SECRET)
-
-
 def read_pack(pack: int, at: int, size: int, digest: str) -> bytes:
     """Read a content, and refuse what is not the one that was kept."""
     data = pread(pack, at, size)
     if digest_of(data) != digest:
         raise FileStoreError("its copy in the store is damaged")
     return data
-
-
-def pread(descriptor: int, at: int, size: int) -> bytes:
-    """Read so many bytes, or up to the end."""
-    parts, end = [], at + size
-    while at < end and (part := os.pread(descriptor, end - at, at)):
-        parts.append(part)
-        at += len(part)
-    return b"".join(parts)
-
-
-def pwrite(descriptor: int, data: bytes, at: int) -> None:
-    """Write all bytes."""
-    rest = memoryview(data)
-    while rest:
-        written = os.pwrite(descriptor, rest, at)
-        rest, at = rest[written:], at + written
-
-
-def _plain(folder: int, name: str, found: os.stat_result) -> State:
-    """Return the state of what has no content."""
-    owner = (found.st_uid, found.st_gid)
-    if stat.S_ISDIR(found.st_mode):
-        return State("directory", stat.S_IMODE(found.st_mode), owner=owner)
-    if stat.S_ISLNK(found.st_mode):
-        return State("link", target=os.readlink(name, dir_fd=folder), owner=owner)
-    return _left_out(found, "it is a pipe, socket or device")
-
-
-def _left_out(found: os.stat_result, why: str) -> State:
-    return State("left_out", digest=_mark(found), size=found.st_size, reason=why)
-
-
-def _file_state(found: os.stat_result, digest: str) -> State:
-    mode, owner = stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid)
-    return State("file", mode, digest, size=found.st_size, owner=owner)
-
-
-def _why_not(name: str, found: os.stat_result, most: int) -> str:
-    if not stat.S_ISREG(found.st_mode):
-        return "it is a pipe, socket or device"
-    if found.st_size > most:
-        return f"it is larger than {most >> 20} MB" if most >= LARGEST_FILE else NO_ROOM
-    return "its name is that of a secret, which is never copied" if is_secret(name) else ""
-
-
-def _unreadable(error: OSError) -> State:
-    return State("left_out", reason=f"it cannot be read: {error.strerror or error}")
-
-
-def _key(found: os.stat_result) -> tuple[int, ...]:
-    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode)
-
-
-def _mark(found: os.stat_result) -> str:
-    return "-".join(map(str, _key(found)))
 
 
 def _own_directory(directory: Path, root: Path) -> tuple[Path, int]:
@@ -447,14 +319,16 @@ def _own_directory(directory: Path, root: Path) -> tuple[Path, int]:
         raise FileStoreError(f"{directory} cannot be used: {error.strerror}") from None
 
 
-def _end(directory: Path, lock: int, descriptors: list[int]) -> None:
-    rmtree(directory, ignore_errors=True)
-    for descriptor in (*descriptors, lock):
-        os.close(descriptor)
+def _end(owner: int, directory: Path, *descriptors: int) -> None:
+    # A process that was forked off has the same objects, and ends before.
+    if os.getpid() == owner:
+        rmtree(directory, ignore_errors=True)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def abandoned(directory: Path) -> Iterator[Path]:
-    """Go through the directories of processes that have ended without removing them; each is removed after."""
+    """Go through the directories that processes left when they were killed; each is removed after."""
     with contextlib.suppress(FileNotFoundError):
         for own in sorted(directory.iterdir()):
             with contextlib.suppress(OSError):
