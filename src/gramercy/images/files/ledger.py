@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, perf_counter
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from gramercy.errors import FileStoreError
 from gramercy.images.environment import Files
 from gramercy.images.files.changes import ChangeSet, Collector, FileChange, FileOutcome, compared, shown
 from gramercy.images.files.listener import RENAMES, Listener, listen
+from gramercy.images.files.opened import Positions, inodes, positions, set_positions, written_by
 from gramercy.images.files.restoring import recover, restore
 from gramercy.images.files.store import Store
 from gramercy.images.files.telling import outcomes_text
@@ -47,12 +48,17 @@ OFF = "the project has too many files to be compared before and after every call
 
 @dataclass(eq=False, slots=True)
 class Trail:
-    """What one call changed, and the changes before it. What the background changed is never taken back."""
+    """What one call changed, and the changes before it. What the background changed is never taken back.
+
+    `before` and `after` are the positions in files that were open then, which copies of a process share.
+    """
 
     changes: ChangeSet
     previous: Trail | None = None
     depth: int = 1
     is_background: bool = False
+    before: Positions = field(default_factory=dict)
+    after: Positions = field(default_factory=dict)
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -86,6 +92,7 @@ class Ledger:
         self._unread = ""
         # Files that a process may write without another stop, and whether that is the live process.
         self._held: dict[str, bool] = {}
+        self._positions: Positions = {}
         self._writers: set[int] = set()
         self._before: Snapshot | None = None
 
@@ -96,7 +103,7 @@ class Ledger:
             return
         if stop.call == "io_uring_setup":
             self._unread = "it used io_uring, whose writes are not seen"
-        paths = [path for path in stop.paths if path.startswith(self._prefix) and UNTOLD not in path]
+        paths = [path for path in stop.paths if path.startswith(self._prefix) and UNTOLD not in f"{path}/"]
         if not paths:
             return
         with self._lock:
@@ -139,6 +146,8 @@ class Ledger:
                 self._kinds.clear()
                 for path, is_live in self._held.items():
                     self._collector(CALL if is_live else BACKGROUND).note(path)
+            held = {path for path, is_live in self._held.items() if is_live}
+            self._positions = positions(pids[0], held) if held else {}
         self._pids, self._started = pids, started
         if self.compares:
             self._before = self.store.snapshot(self._before)
@@ -154,9 +163,12 @@ class Ledger:
             collectors, self._collectors = self._collectors, {}
             unread, self._unread = self._unread, ""
         account = Account([], [f"Not all files that changed are known: {unread}."] if unread else [])
+        first = self.head
         for kind in (BACKGROUND, CALL):
             if kind in collectors:
                 self._add(collectors[kind].finish(certain=not unread), account, kind)
+        if self._positions and pids:
+            self._note_positions(pids[0], first)
         if self.compares:
             self._compare(account)
         self._look_at_held(pids)
@@ -174,6 +186,12 @@ class Ledger:
                 note = f"{BACKGROUND}, {change.note}" if change.note else BACKGROUND
                 change = msgspec.structs.replace(change, note=note)  # noqa: PLW2901 - the same with a note
             account.files.append(change)
+
+    def _note_positions(self, pid: int, first: Trail | None) -> None:
+        """Let the link of a call, if it has made one, know where its open files were read and written."""
+        before, self._positions = self._positions, {}
+        if self.head is not None and self.head is not first and not self.head.is_background:
+            self.head.before, self.head.after = before, positions(pid, {path for _, path in before})
 
     def _compare(self, account: Account) -> None:
         before = self._before
@@ -194,7 +212,7 @@ class Ledger:
         self._writers = {pid for pid in self._writers if pid in own or _leader(pid)} if self._held else set()
 
     def _open_in(self, pid: int) -> set[str]:
-        return {path for path in _written_by(pid) if path.startswith(self._prefix)}
+        return {path for path in written_by(pid) if path.startswith(self._prefix)}
 
     def begin_preview(self, pid: int) -> None:
         """Note that what this process tries to write is to be listed, and will not happen."""
@@ -231,11 +249,16 @@ class Ledger:
         if not moves:
             paths = {path for link in [*back, *again] for path in link.changes.pairs}
             return [FileOutcome(shown(path), "left alone", "as asked") for path in sorted(paths)]
-        held = _inodes(pid) if back or again else set()
+        held = inodes(pid) if back or again else set()
+        places: Positions = {}
         for link in back:
             outcomes |= _left(link) if link.is_background else self._restored(link.changes, held)
+            places |= link.before
         for link in again:
             outcomes |= {} if link.is_background else self._restored(link.changes.turned(), held)
+            places |= link.after
+        if places:
+            set_positions(pid, places)
         self.head = goal
         return list(outcomes.values())
 
@@ -340,39 +363,3 @@ def _age(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return clock_gettime(CLOCK_BOOTTIME) - int(fields[19]) / _TICKS
     return 0.0
-
-
-def _written_by(pid: int) -> set[str]:
-    """Return the files that a process has open for writing, or mapped so; none where it has ended."""
-    found: set[str] = set()
-    with contextlib.suppress(OSError, ValueError):
-        for number in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError, ValueError):
-                path = os.readlink(f"/proc/{pid}/fd/{number}")
-                if path.startswith("/") and path not in found and _is_for_writing(pid, number):
-                    found.add(path)
-        # A shared mapping outlives its descriptor.
-        for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "surrogateescape").splitlines():
-            fields = line.split(None, 5)
-            if len(fields) > 5 and fields[1][1:] == "w-s":  # noqa: PLR2004 - the last one is the path
-                found.add(fields[5])
-    return found
-
-
-def _inodes(pid: int) -> set[tuple[int, int]]:
-    """Return device and inode of all files that a process has open or mapped."""
-    found: set[tuple[int, int]] = set()
-    for folder in ("fd", "map_files"):
-        with contextlib.suppress(OSError):
-            for name in os.listdir(f"/proc/{pid}/{folder}"):
-                with contextlib.suppress(OSError):
-                    status = os.stat(f"/proc/{pid}/{folder}/{name}")
-                    found.add((status.st_dev, status.st_ino))
-    return found
-
-
-def _is_for_writing(pid: int, number: str) -> bool:
-    for line in Path(f"/proc/{pid}/fdinfo/{number}").read_bytes().splitlines():
-        if line.startswith(b"flags:"):
-            return bool(int(line[6:], 8) & (os.O_WRONLY | os.O_RDWR))
-    return False
