@@ -6,6 +6,7 @@ to.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -32,12 +33,12 @@ from gramercy.images.processes import Family, Program
 from gramercy.images.sandbox import Confinement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gramercy.images.base import ImageFault
     from gramercy.images.checkpoints import Past
     from gramercy.images.connection import Connection, Evaluation
-    from gramercy.images.files.changes import FileOutcome
+    from gramercy.images.files.changes import FileChange, FileOutcome
     from gramercy.images.files.ledger import Ledger, Trail
     from gramercy.images.moments import Attempt
 
@@ -170,6 +171,18 @@ class Lifecycle:
         self.files, notes = watch(family, self.files)
         self.notes += notes
 
+    @contextlib.contextmanager
+    def hear_attempts(self, pid: int) -> Iterator[list[FileChange]]:
+        """Have what a process tries to write listed, which will not happen; the list is whole at the end."""
+        tried: list[FileChange] = []
+        if self.files is not None:
+            self.files.begin_preview(pid)
+        try:
+            yield tried
+        finally:
+            if self.files is not None:
+                tried += self.files.end_preview()
+
     @property
     def trail(self) -> Trail | None:
         """What calls have changed in files so far."""
@@ -197,6 +210,11 @@ class Lifecycle:
         if self.live is None or self.family is None or len(self.promised) > MOST_PROMISED:
             return self.ready()
         return self.family, self.live
+
+    def look_around(self) -> None:
+        """Note for the reply what the call has made that programs of the person would run."""
+        if self.family is not None and self.family.sentry is not None:
+            self.notes += self.family.sentry.look()
 
     def _keep_start(self, family: Family, live: Connection) -> None:
         """Make the checkpoint of a fresh image; not possible where the init file has left threads running."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.errors import ImageError, ImageGoneError
+from gramercy.errors import ImageGoneError
+from gramercy.images import previews
 from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
 from gramercy.images.connection import Evaluation, Wait, with_output
 from gramercy.images.lifecycle import Lifecycle
@@ -188,18 +189,13 @@ class LiveImage:
             family, live = self._lifecycle.surely_ready()
             copy = family.fork(live, "preview")
             copy.hold()
-            ledger = self._lifecycle.files
-            if ledger is not None:
-                ledger.begin_preview(copy.pid)
             try:
-                confined = copy.request(dict, ANSWER_SECONDS, "confine")
-                if not confined.get("confined"):
-                    reason = confined.get("reason", "Landlock is not available")
-                    raise ImageError(f"a preview is not possible: the copy cannot be confined ({reason})")
-                copy.send("eval", code=code, package=package)
-                self._runner.wait = Wait(copy, family.mirror)
-                reply = _previewed(self._runner.wait, self._seconds(timeout))
-                return msgspec.structs.replace(reply, files=ledger.end_preview() if ledger else [])
+                with self._lifecycle.hear_attempts(copy.pid) as tried:
+                    previews.confine(copy, family.zygote, ANSWER_SECONDS)
+                    copy.send("eval", code=code, package=package)
+                    self._runner.wait = Wait(copy, family.mirror)
+                    reply = _previewed(self._runner.wait, self._seconds(timeout))
+                return msgspec.structs.replace(reply, files=tried)
             finally:
                 self._runner.wait = None
                 family.kill(copy)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from threading import Thread
 
     from gramercy.images.environment import PublishedPort
+    from gramercy.images.walls import Sentry
 
 # A zygote starts within 0.1 s from a core and within 5 s from source; the rest is for a loaded machine.
 START_SECONDS = 30.0
@@ -122,6 +123,8 @@ class Family:
         self._spawned: Spawned | None = None
         # Ends by itself when the last process has; closing waits for that.
         self.listener: Thread | None = None
+        # Looks after control files of the project; None where nothing is confined.
+        self.sentry: Sentry | None = None
         self.zygote = self._start(heir_of)
 
     def _start(self, heir_of: Family | None) -> Connection:
@@ -157,6 +160,8 @@ class Family:
         self._spawned = Spawned(
             command, self.program.confinement, grants, self.log.writer, inherited=inherited
         )
+        if self._spawned.walls is not None:
+            self.sentry = self._spawned.walls.sentry
         if self.relay is not None:
             self.relay.start()
 
