@@ -128,10 +128,13 @@ def outcomes(info):
 
 
 def contents(project):
+    """Return what is in a project, without the directories that are held there while an image runs."""
+    found = {str(path.relative_to(project)): path for path in sorted(project.rglob("*"))}
+    held = (".", "commondir")
     return {
-        str(path.relative_to(project)): path.read_text() if path.is_file() else "directory"
-        for path in sorted(project.rglob("*"))
-        if ".git" not in path.parts and "commondir" not in path.parts
+        name: path.read_text() if path.is_file() else "directory"
+        for name, path in found.items()
+        if not name.startswith(held)
     }
 
 
