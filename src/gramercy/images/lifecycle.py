@@ -171,6 +171,11 @@ class Lifecycle:
         self.files, notes = watch(family, self.files)
         self.notes += notes
 
+    def hear(self, connection: Connection) -> None:
+        """Take what is changed in files from now on for the deed of a call in this process."""
+        if self.files is not None:
+            self.files.begin(connection.pid)
+
     @contextlib.contextmanager
     def hear_attempts(self, pid: int) -> Iterator[list[FileChange]]:
         """Have what a process tries to write listed, which will not happen; the list is whole at the end."""
@@ -220,17 +225,17 @@ class Lifecycle:
         """Make the checkpoint of a fresh image; not possible where the init file has left threads running."""
         try:
             kept = self.timeline.add(family.fork(live, "checkpoint"), "start", self.past)
-            kept.trail = self._settled_trail()
+            kept.trail = self._settled_trail(live)
         except ImageGoneError:
             raise
         except ImageError as error:
             self.unkept_reason = str(error)
             self.notes.append(f"No state was kept at the start: {error}.")
 
-    def _settled_trail(self) -> Trail | None:
+    def _settled_trail(self, live: Connection) -> Trail | None:
         """Return the trail of a process that has begun: what its init file wrote belongs to its state."""
         if self.files is not None:
-            self.files.finish()
+            self.files.finish(live.pid)
         return self.trail
 
     def surely_ready(self) -> tuple[Family, Connection]:

@@ -21,7 +21,7 @@ from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
 from gramercy.images.base import HistoryEntry, ImageFault, Reply
 from gramercy.images.connection import Wait, with_output
-from gramercy.images.files.ledger import NOTHING
+from gramercy.images.files.ledger import NOTHING, Call
 from gramercy.images.lifecycle import MEETING_SECONDS
 from gramercy.images.output import Printed
 from gramercy.images.pictures import without_pictures
@@ -134,8 +134,11 @@ class Runner:
                     lifecycle.notes += family.sentry.begin()
                 evaluation.tag = lifecycle.new_tag(family)
                 evaluation.keep = lifecycle.moment_tag or lifecycle.new_moment_tag(family)
-                if lifecycle.files is not None:
-                    lifecycle.files.begin(perf_counter(), live.pid)
+                files = lifecycle.files
+                if files is not None and files.is_stirred:
+                    files.begin(live.pid)
+                elif files is not None:
+                    files.call = Call(perf_counter(), live.pid)
                 live.post(evaluation.fields())
             except ImageGoneError:
                 # The process ended after its last reply, so this request has not run.
@@ -187,7 +190,11 @@ class Runner:
         lifecycle = self.lifecycle
         self.wait = None
         lifecycle.look_around()
-        account = lifecycle.files.finish() if lifecycle.files is not None else NOTHING
+        account, files = NOTHING, lifecycle.files
+        if files is not None and files.is_stirred:
+            account = files.finish()
+        elif files is not None:
+            files.call = None
         if reply.unchanged and reply.error is None and not lifecycle.notes and account is NOTHING:
             # The short way for what only looks: nothing to keep and nothing to add.
             lifecycle.looked(evaluation)

@@ -14,7 +14,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -28,8 +28,6 @@ from gramercy.images.files.store import Store
 from gramercy.images.files.telling import outcomes_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gramercy.images.files.changes import Change
     from gramercy.images.files.listener import Stop
     from gramercy.images.files.store import Snapshot
@@ -71,6 +69,13 @@ class Account(msgspec.Struct, frozen=True):
 NOTHING = Account()
 
 
+class Call(NamedTuple):
+    """When the call under way began, and in which process."""
+
+    started: float
+    pid: int
+
+
 class Ledger:
     """What the processes of one image change in its project.
 
@@ -83,8 +88,9 @@ class Ledger:
         self.compares = compares
         self._prefix = f"{store.root}/".replace("//", "/")
         self._lock = threading.Lock()
-        self._started: float | None = None
-        self._pids: tuple[int, ...] = ()
+        # Set without a call of `begin` or `finish` as long as nothing stirs, which is the way of most calls.
+        self.call: Call | None = None
+        self.is_stirred = compares
         self._kinds: dict[int, str] = {}
         self._collectors: dict[str, Collector] = {}
         self._preview = 0
@@ -94,15 +100,16 @@ class Ledger:
         self._held: dict[str, bool] = {}
         self._positions: Positions = {}
         self._writers: set[int] = set()
+        self._has_held = False
         self._before: Snapshot | None = None
 
     def heard(self, stop: Stop | None) -> None:
         """Keep the states of the paths that a call is about to change; called by the listener."""
         if stop is None:
-            self._unread = "some of its system calls could not be read"
+            self._unread, self.is_stirred = "some of its system calls could not be read", True
             return
         if stop.call == "io_uring_setup":
-            self._unread = "it used io_uring, whose writes are not seen"
+            self._unread, self.is_stirred = "it used io_uring, whose writes are not seen", True
         paths = [path for path in stop.paths if path.startswith(self._prefix) and UNTOLD not in f"{path}/"]
         if not paths:
             return
@@ -111,6 +118,7 @@ class Ledger:
             if kind is PREVIEW:
                 self._attempted(stop, paths)
                 return
+            self.is_stirred = True
             if stop.opens:
                 self._writers.add(stop.pid)
             collector = self._collector(kind)
@@ -130,48 +138,50 @@ class Ledger:
         leader = _leader(pid)
         if leader == self._preview:
             kind = PREVIEW
-        elif self._started is None:
+        elif self.call is None:
             kind = BACKGROUND
-        elif leader in self._pids or _age(leader) <= perf_counter() - self._started + TICK_SECONDS:
+        elif leader == self.call.pid or _age(leader) <= perf_counter() - self.call.started + TICK_SECONDS:
             kind = CALL
         else:
             kind = BACKGROUND
         self._kinds[pid] = kind
         return kind
 
-    def begin(self, started: float, *pids: int) -> None:
-        """Note that a call begins, in these processes; what is held open can be written without a stop."""
-        if self._kinds or self._held or self._collectors:
-            with self._lock:
-                self._kinds.clear()
-                for path, is_live in self._held.items():
-                    self._collector(CALL if is_live else BACKGROUND).note(path)
+    def begin(self, pid: int) -> None:
+        """Note that a call begins, in this process; what is held open can be written without a stop."""
+        with self._lock:
+            self._kinds.clear()
+            for path, is_live in self._held.items():
+                self._collector(CALL if is_live else BACKGROUND).note(path)
             held = {path for path, is_live in self._held.items() if is_live}
-            self._positions = positions(pids[0], held) if held else {}
-        self._pids, self._started = pids, started
+            self._positions = positions(pid, held) if held else {}
+            self.call = Call(perf_counter(), pid)
         if self.compares:
             self._before = self.store.snapshot(self._before)
 
-    def finish(self) -> Account:
-        """Return what the call that is over has changed, and the background since the call before it."""
-        if not self._collectors and not self._unread and not self.compares:
-            self._started = None
-            return NOTHING
+    def finish(self, pid: int = 0) -> Account:
+        """Return what the call that is over has changed, and the background since the call before it.
+
+        `pid` is the live process where no call was under way.
+        """
         with self._lock:
-            pids, self._pids, self._started = self._pids, (), None
+            call, self.call = self.call, None
             self._kinds.clear()
             collectors, self._collectors = self._collectors, {}
             unread, self._unread = self._unread, ""
+            self.is_stirred = bool(self._held or self.compares)
+        if not collectors and not unread and not self.compares:
+            return NOTHING
         account = Account([], [f"Not all files that changed are known: {unread}."] if unread else [])
         first = self.head
         for kind in (BACKGROUND, CALL):
             if kind in collectors:
                 self._add(collectors[kind].finish(certain=not unread), account, kind)
-        if self._positions and pids:
-            self._note_positions(pids[0], first)
+        if self._positions and call is not None:
+            self._note_positions(call.pid, first)
         if self.compares:
             self._compare(account)
-        self._look_at_held(pids)
+        self._look_at_held(call.pid if call is not None else pid)
         return account
 
     def _add(self, changes: ChangeSet, account: Account, kind: str = CALL) -> None:
@@ -202,14 +212,18 @@ class Ledger:
             self.compares = False
             account.notes.append(f"From here on the files that calls change are not known: {OFF}.")
 
-    def _look_at_held(self, pids: Iterable[int]) -> None:
+    def _look_at_held(self, own: int) -> None:
         """Find the files that are still open for writing, where any was opened since they were looked for."""
         if not self._writers and not self._held:
             return
-        own = set(pids)
-        held = {path: False for pid in self._writers - own for path in self._open_in(pid)}
-        self._held = held | {path: True for pid in own for path in self._open_in(pid)}
-        self._writers = {pid for pid in self._writers if pid in own or _leader(pid)} if self._held else set()
+        others = {leader for leader in map(_leader, self._writers) if leader not in (0, own)}
+        self._held = {path: False for pid in others for path in self._open_in(pid)}
+        if own:
+            self._held |= dict.fromkeys(self._open_in(own), True)
+        self._writers = others if self._held else set()
+        self._has_held = self._has_held or bool(self._held)
+        with self._lock:
+            self.is_stirred = bool(self._held or self._collectors or self.compares)
 
     def _open_in(self, pid: int) -> set[str]:
         return {path for path in written_by(pid) if path.startswith(self._prefix)}
@@ -241,9 +255,11 @@ class Ledger:
 
         Unless it `moves` them, say that they are left.
         """
-        self.finish()
-        if self._held or self._writers:
+        self.finish(pid)
+        if self._has_held:
+            # A state may have files open that were closed since.
             self._held = dict.fromkeys(self._open_in(pid), True)
+            self.is_stirred = self.is_stirred or bool(self._held)
         outcomes: dict[str, FileOutcome] = {}
         back, again = self._way(goal)
         if not moves:
