@@ -131,6 +131,10 @@ def test_the_reason_beside_an_approval_is_kept_and_told(answer):
     assert next(one for one in journal.entries() if one.state is State.READY).detail.endswith(" once")
 
 
-@pytest.mark.parametrize("answer", [Approved(reason=1), Approved(shown=b"x"), Modified({}, reason=None)])
-def test_what_is_no_text_is_no_approval(answer):
-    assert run(lambda *_: answer).metadata["denied_by"] == "approver"
+ODD: list[dict[str, object]] = [{"reason": 1}, {"shown": b"x"}, {"by": None}]
+
+
+@pytest.mark.parametrize("kind", [Approved, Modified])
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_no_text_is_no_approval(kind, odd):
+    assert run(lambda *_: kind(**odd)).metadata["denied_by"] == "approver"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gramercy import tool
+from gramercy import Executor, Registry, tool
 from gramercy.execution.shown import read_back, unshown
 from gramercy.mcp import approval
 from gramercy.mcp.engine import Engine
@@ -19,7 +19,7 @@ from gramercy.mcp.questions import CAPACITY
 from gramercy.testing.approver import ScriptedApprover
 from gramercy.tools.definition import create_tool
 from gramercy.toolsets import hunks
-from tests.mcp.engine.conftest import Desk, Executor, Registry, text
+from tests.mcp.engine.conftest import Desk, text
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 ASKABLE: dict[str, object] = {"elicitation": {}}
@@ -77,7 +77,8 @@ class Person:
     @property
     def code(self):
         """The code at the end of the last file."""
-        return re.search(r"the code (\S+) in", self.files[-1][0])[1]
+        (code,) = re.findall(r"the code (\S+) in", self.files[-1][0])
+        return code
 
     async def _call(self, name, arguments, meta):
         executor = Executor(
@@ -109,14 +110,14 @@ def nearby(tmp_path):
 
 
 def deep(levels):
-    found = "bottom"
+    found: object = "bottom"
     for _ in range(levels):
         found = {"a": [found]}
     return found
 
 
 LINES = "".join(f"line {number}\n" for number in range(1, 2_001))
-LONG = {
+LONG: dict[str, dict[str, object]] = {
     "long text": {"path": "a", "content": "x" * 20_000 + "rm -rf /"},
     "a megabyte of code": {"code": "(print 1)\n" * 100_000 + "(delete-everything)"},
     "deep JSON": {"value": [deep(25)] * 20},
@@ -277,9 +278,13 @@ def test_arguments_are_shown_where_their_difference_cannot_be_told(serve, desk):
     """Trust, 7: on the old code they were hidden behind the sentence that it cannot be told."""
     shown = []
 
+    def answer(params):
+        shown.append(params["message"])
+        return NOTHING
+
     async def main():
         client = desk(serve(hopeless), LEGACY, ASKABLE)
-        client.answers = {"elicitation/create": lambda params: shown.append(params["message"]) or NOTHING}
+        client.answers = {"elicitation/create": answer}
         await client.call("hopeless", {"original": "a\nb", "modified": "a\nevil"})
 
     asyncio.run(main())
@@ -321,7 +326,7 @@ def test_codex_exec_is_told_at_once_that_nobody_is_there():
     assert (person.questions, person.writer.done) == ([], [])
 
 
-UNCERTAIN = {
+UNCERTAIN: dict[str, tuple[str, dict[str, object]]] = {
     "another client": ("somebody", {"x-codex-turn-metadata": {"turn_trigger": "exec"}}),
     "a turn of a person": ("codex-mcp-client", {"x-codex-turn-metadata": {"turn_trigger": "user"}}),
     "nonsense": ("codex-mcp-client", {"x-codex-turn-metadata": "exec"}),
