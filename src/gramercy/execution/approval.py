@@ -22,7 +22,6 @@ from gramercy.execution.policy import Action
 from gramercy.execution.results import Approval, Refuser
 from gramercy.execution.seal import Seal, seal_call
 from gramercy.execution.shown import barred, folded, is_difference, revealed, told_by, unshown, written
-from gramercy.tools.values import copy_json
 
 if TYPE_CHECKING:
     from gramercy.execution.callers import Caller
@@ -131,7 +130,7 @@ def read_decision(answer: Any) -> Decision:
     if isinstance(decision, Denied) and isinstance(decision.reason, str) and decision.refuser in REFUSERS:
         return Denied(clean(decision.reason[:LONGEST_REASON]), Refuser(decision.refuser))
     if isinstance(decision, Approved | Modified) and _is_well_formed(decision):
-        reason = clean(decision.reason[:LONGEST_REASON])
+        reason = decision.reason and clean(decision.reason[:LONGEST_REASON])
         if isinstance(decision, Approved):
             return msgspec.structs.replace(decision, reason=reason)
         return msgspec.structs.replace(decision, note=_bounded(decision.note), reason=reason)
@@ -260,7 +259,7 @@ class ApprovalGate:
         self.recorder.move(attempt, State.AWAITING, "; ".join(changes))
         started = perf_counter()
         request = await self._request(attempt, seal, caller, changes)
-        decision = await self._decision(request, caller)
+        decision = await self._decision(request, attempt.given(), caller)
         waited_ms = (perf_counter() - started) * 1000.0
         approval.wait_ms += waited_ms
         self.recorder.metrics.record_approval(attempt.tool.name, waited_ms)
@@ -282,11 +281,10 @@ class ApprovalGate:
         effect = await self._effect(attempt, caller) if is_wanted else ""
         return ApprovalRequest(attempt.tool, attempt.given(), attempt.verdict, seal, changes, effect)
 
-    async def _decision(self, request: ApprovalRequest, caller: Caller) -> Decision:
+    async def _decision(self, request: ApprovalRequest, shown: dict[str, Any], caller: Caller) -> Decision:
         handler = self.handler
         assert handler is not None  # noqa: S101 - admitted only with a handler; this tells mypy
-        # A copy: what the handler does to it must change neither what runs nor what is compared.
-        shown = copy_json(request.arguments)
+        # Of its own copy: what it does to that must change neither what runs nor what is compared.
         question: tuple[Any, ...] = (request.tool, shown)
         if takes_request(handler):
             question += (replace(request, arguments=shown),)
