@@ -296,7 +296,7 @@ MOST_MODULES = {
     "safe, ToolCall": 5,
     "dangerous, approved": 8,
     "evaluate-lisp over stdio": 23,
-    "approval over HTTP": 29,
+    "approval over HTTP": 28,
 }
 
 
