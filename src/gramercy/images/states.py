@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gramercy.images.base import Reply
     from gramercy.images.checkpoints import Checkpoint
     from gramercy.images.connection import Connection
+    from gramercy.images.files.changes import FileOutcome
     from gramercy.images.lifecycle import Lifecycle
     from gramercy.images.moments import Attempt
     from gramercy.images.processes import Family, Program
@@ -58,7 +59,7 @@ def _instead(lifecycle: Lifecycle) -> str:
     return f"Nothing was named. The newest state that is kept is {standing.shown()}, {calls} ago."
 
 
-def go_back(lifecycle: Lifecycle, word: str) -> CheckpointInfo:
+def go_back(lifecycle: Lifecycle, word: str, *, files: bool = True) -> CheckpointInfo:
     """Go to a state by its id or name; keep the one that is left, or say that it is lost."""
     lifecycle.surely_ready()
     attempt = lifecycle.moments.attempt(word)
@@ -66,8 +67,8 @@ def go_back(lifecycle: Lifecycle, word: str) -> CheckpointInfo:
         return _take_up(lifecycle, attempt)
     checkpoint = lifecycle.timeline.get(word)
     notes = _left_behind(lifecycle, checkpoint)
-    lifecycle.go_to(checkpoint)
-    return lifecycle.timeline.info(checkpoint, notes=notes)
+    outcomes = lifecycle.go_to(checkpoint, files=files)
+    return lifecycle.timeline.info(checkpoint, notes=notes, files=outcomes)
 
 
 def _take_up(lifecycle: Lifecycle, attempt: Attempt) -> CheckpointInfo:
@@ -104,29 +105,29 @@ def _left_behind_or_raise(lifecycle: Lifecycle, goal: Checkpoint | None) -> list
     return [f"The state that was left is kept as {lifecycle.keep_now(goal).shown()}."]
 
 
-def undo_exactly(lifecycle: Lifecycle) -> CheckpointInfo:
+def undo_exactly(lifecycle: Lifecycle, *, files: bool = True) -> CheckpointInfo:
     """Go to the state before the last call, or to an earlier one if nothing is lost by that; else raise."""
     checkpoint = lifecycle.target()
     count = depth(lifecycle.past) - depth(checkpoint.past)
     if count == 1:
-        return _taken_back(lifecycle, checkpoint)
+        return _taken_back(lifecycle, checkpoint, files=files)
     reason = lifecycle.unkept_reason
     try:
         notes = _left_behind_or_raise(lifecycle, checkpoint)
     except ImageError as error:
         raise CheckpointError(_choices(checkpoint, count, reason or str(error))) from None
-    lifecycle.go_to(checkpoint)
+    outcomes = lifecycle.go_to(checkpoint, files=files)
     why = f" ({reason})" if reason else ""
     notes.insert(0, f"That takes back the last {_calls(count)}: no state was kept in between{why}.")
-    return lifecycle.timeline.info(checkpoint, taken_back=count, notes=notes)
+    return lifecycle.timeline.info(checkpoint, taken_back=count, notes=notes, files=outcomes)
 
 
-def _taken_back(lifecycle: Lifecycle, checkpoint: Checkpoint) -> CheckpointInfo:
+def _taken_back(lifecycle: Lifecycle, checkpoint: Checkpoint, *, files: bool) -> CheckpointInfo:
     left = lifecycle.timeline.standing
     # Looks that came after a return to this checkpoint were not there yet when the call began.
     looks = left.looks_before if left is not None and left.parent == checkpoint.id else None
-    lifecycle.go_to(checkpoint, looks)
-    return lifecycle.timeline.info(checkpoint, taken_back=1)
+    outcomes = lifecycle.go_to(checkpoint, looks, files=files)
+    return lifecycle.timeline.info(checkpoint, taken_back=1, files=outcomes)
 
 
 def _choices(checkpoint: Checkpoint, count: int, reason: str) -> str:
@@ -139,14 +140,15 @@ def _choices(checkpoint: Checkpoint, count: int, reason: str) -> str:
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """The steps to run again from a checkpoint, and the notes about the state that was left for it."""
+    """The steps to run again from a checkpoint, the notes about the state that was left for it, and files."""
 
     start: Checkpoint
     steps: list[Step]
     notes: list[str]
+    files: list[FileOutcome]
 
 
-def prepare_replay(lifecycle: Lifecycle) -> Replay:
+def prepare_replay(lifecycle: Lifecycle, *, files: bool = True) -> Replay:
     """Go to the newest checkpoint before the last call; return what is to be run again from there."""
     checkpoint = lifecycle.target()
     steps = lifecycle.steps_from(checkpoint)
@@ -155,8 +157,8 @@ def prepare_replay(lifecycle: Lifecycle) -> Replay:
         continue
     notes = _left_behind(lifecycle, checkpoint)
     # What runs again may want the ports and locks of the process that is left.
-    lifecycle.go_to(checkpoint, waits=True)
-    return Replay(checkpoint, steps, notes)
+    outcomes = lifecycle.go_to(checkpoint, waits=True, files=files)
+    return Replay(checkpoint, steps, notes, outcomes)
 
 
 def told_of_replay(lifecycle: Lifecycle, replay: Replay, replies: list[Reply | None]) -> CheckpointInfo:
@@ -170,7 +172,7 @@ def told_of_replay(lifecycle: Lifecycle, replay: Replay, replies: list[Reply | N
     notes += told[:MOST_DIFFERENCES]
     if len(told) > MOST_DIFFERENCES:
         notes.append(f"and {len(told) - MOST_DIFFERENCES} more differences")
-    return _standing(lifecycle, [*notes, *replay.notes], taken_back=1)
+    return _standing(lifecycle, [*notes, *replay.notes], taken_back=1, files=replay.files)
 
 
 def told_of_definitions(lifecycle: Lifecycle, reply: Reply) -> CheckpointInfo:
@@ -181,14 +183,16 @@ def told_of_definitions(lifecycle: Lifecycle, reply: Reply) -> CheckpointInfo:
     return _standing(lifecycle, [*notes, *reply.notes])
 
 
-def _standing(lifecycle: Lifecycle, notes: list[str], taken_back: int = 0) -> CheckpointInfo:
+def _standing(
+    lifecycle: Lifecycle, notes: list[str], taken_back: int = 0, files: list[FileOutcome] | None = None
+) -> CheckpointInfo:
     """Describe the current checkpoint, which need not be the present state."""
     lifecycle.surely_ready()
     standing = lifecycle.timeline.standing
     if standing is None:
         raise CheckpointError("no state is kept")
     return lifecycle.timeline.info(
-        standing, is_present=lifecycle.unkept == 0, taken_back=taken_back, notes=notes
+        standing, is_present=lifecycle.unkept == 0, taken_back=taken_back, notes=notes, files=files
     )
 
 

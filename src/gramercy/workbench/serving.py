@@ -5,6 +5,7 @@ Knows no transport. Nothing here starts an image, or imports what starting one n
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from itertools import count
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from gramercy.images.live import LiveImage
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.engine import Engine
+    from gramercy.mcp.offered import Nearby
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import ImageSource
     from gramercy.toolsets.opened_images import OpenedImages
@@ -76,13 +78,15 @@ class Service(msgspec.Struct, frozen=True):
     """What to serve: images as `LANGUAGE` or `NAME=LANGUAGE`, files with tools, which tools, and how.
 
     `approver` is asked when a client cannot show a question to its person. `uses_roots` lets the folders of
-    the client stand in for a project, which is right where client and server are on the same machine.
+    the client stand in for a project, which is right where client and server are on the same machine; where
+    they are, `nearby` lets a person be pointed to a file.
     """
 
     images: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     project: str = "."
     uses_roots: bool = False
+    nearby: bool = False
     sandbox: bool = True
     environment: Environment | None = None
     timeout: float = 60.0
@@ -329,6 +333,7 @@ def _engine(
         strict=service.strict,
         max_safety=service.max_safety,
         categories=service.categories or None,
+        nearby=_nearby(service),
     )
     if images:
         engine.served_elsewhere(elsewhere(service.toolsets))
@@ -336,6 +341,14 @@ def _engine(
     if images and site.trouble:
         engine.begin_with(site)
     return engine
+
+
+def _nearby(service: Service) -> Nearby:
+    """Return what the server shares with its clients; one that it serves by pipes has started it."""
+    from gramercy.mcp.offered import Nearby, question_directory
+
+    directory = question_directory(Path(service.project).resolve(), os.environ) if service.nearby else None
+    return Nearby(directory, os.environ if service.uses_roots else {})
 
 
 def elsewhere(toolsets: Iterable[str]) -> dict[str, str]:
