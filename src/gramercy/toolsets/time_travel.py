@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
 from gramercy.tools.content import ToolOutput
+from gramercy.tools.tool import Likeness
 from gramercy.toolsets.evaluation import output_tool
 from gramercy.toolsets.factory import PACKAGE, array_of, text, whole
 from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, preview_text, with_pictures
@@ -30,6 +31,12 @@ UNDONE = {
     "replay": "The last call is taken back as told below. The newest kept state is",
     "definitions": "Definitions are put back as listed. The newest kept state is",
 }
+# A preview runs the same code with rights that it gives up itself: what is said of evaluations holds for it.
+EVALUATIONS = (
+    Likeness("eval_form", ("execution",), {"form": "code"}),
+    Likeness("evaluate-lisp", ("session",)),
+    Likeness("evaluate-python", ("session",)),
+)
 NOT_UNDONE = "Files, connections and other processes that evaluated code has touched stay as they are."
 # For programs; all that the text says.
 CHECKPOINTS = array_of(
@@ -53,8 +60,8 @@ def _preview(workshop: Workshop) -> Tool:
         "preview_form",
         "Show what evaluating code would do, without doing it: output, values or error, the definitions "
         "it would change, and the files or connections it would touch. It runs in a throw-away copy of "
-        "the image that can write nothing and reach nobody. Use it before an evaluation that you are not "
-        "sure of.",
+        "the image that gives up its rights first: that holds back mistakes, not malice, once hostile code "
+        "was evaluated. Use it before an evaluation that you are not sure of.",
         {"code": text("The code, as for an evaluation"), "package": PACKAGE},
         _previewed,
         required=["code"],
@@ -66,6 +73,7 @@ def _preview(workshop: Workshop) -> Tool:
         destructive=False,
         idempotent=True,
         aliases=_form,
+        judged_as=EVALUATIONS,
     )
 
 
