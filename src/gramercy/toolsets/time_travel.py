@@ -6,14 +6,15 @@ from time import localtime, strftime
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
+from gramercy.images.files.telling import changes_text, outcomes_text
 from gramercy.tools.content import ToolOutput
 from gramercy.tools.tool import Likeness
 from gramercy.toolsets.evaluation import output_tool
-from gramercy.toolsets.factory import PACKAGE, array_of, text, whole
+from gramercy.toolsets.factory import PACKAGE, array_of, flag, text, whole
 from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, preview_text, with_pictures
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Answer, CheckpointInfo, Image
+    from gramercy.images.base import Answer, CheckpointInfo, Image, UndoWay
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
 
@@ -37,7 +38,8 @@ EVALUATIONS = (
     Likeness("evaluate-lisp", ("session",)),
     Likeness("evaluate-python", ("session",)),
 )
-NOT_UNDONE = "Files, connections and other processes that evaluated code has touched stay as they are."
+NOT_UNDONE = "Files that evaluated code changed go back too, unless others changed them; other effects stay."
+FILES = flag("False leaves files as they are", default=True)
 # For programs; all that the text says.
 CHECKPOINTS = array_of(
     "checkpoints",
@@ -165,8 +167,10 @@ def _going(workshop: Workshop) -> list[Tool]:
             "rollback_image",
             "Go back to a state of the image that was kept. Later states stay listed, so one can also go "
             f"forward again. {NOT_UNDONE}",
-            {"checkpoint": text("Id or name of the state, as an answer has told it", minLength=1)},
-            lambda image, a: f"The image is back at {_told(image.rollback(a['checkpoint']))}",
+            {"checkpoint": text("Id or name of the state", minLength=1), "files": FILES},
+            lambda image, a: (
+                f"The image is back at {_told(image.rollback(a['checkpoint'], files=a.get('files', True)))}"
+            ),
             required=["checkpoint"],
             level="cautious",
             categories=["time-travel"],
@@ -180,8 +184,8 @@ def _going(workshop: Workshop) -> list[Tool]:
             "Take back the last evaluation that may have changed something: the image is exactly as before "
             "it. Where that state was not kept, an earlier one is taken if nothing is lost by that, or "
             f"nothing happens; the answer says so. {NOT_UNDONE}",
-            {"by": text(WAYS, enum=list(UNDONE), default="state")},
-            lambda image, a: f"{UNDONE[a.get('by', 'state')]} {_told(image.undo(a.get('by', 'state')))}",
+            {"by": text(WAYS, enum=list(UNDONE), default="state"), "files": FILES},
+            lambda image, a: _undone(image, a.get("by", "state"), files=a.get("files", True)),
             level="cautious",
             categories=["time-travel"],
             title="Undo the last evaluation",
@@ -192,8 +196,13 @@ def _going(workshop: Workshop) -> list[Tool]:
     ]
 
 
+def _undone(image: Image, way: UndoWay, *, files: bool) -> str:
+    return f"{UNDONE[way]} {_told(image.undo(way, files=files))}"
+
+
 def _told(info: CheckpointInfo) -> str:
-    return "\n".join([_line(info), *info.notes])
+    files = [f"[files] {outcomes_text(info.files)}"] if info.files else []
+    return "\n".join([_line(info), *files, *info.notes])
 
 
 def _line(info: CheckpointInfo) -> str:
@@ -201,4 +210,5 @@ def _line(info: CheckpointInfo) -> str:
     parent = f" from {info.parent}" if info.parent else ""
     memory = f", {info.private_bytes / 1e6:.1f} MB" if info.private_bytes is not None else ""
     here = " (now)" if info.is_current else ""
-    return f"{info.id}{here}{parent} at {at}{memory}: {info.label or 'no label'}"
+    files = f" [files: {changes_text(info.changed)}]" if info.changed else ""
+    return f"{info.id}{here}{parent} at {at}{memory}: {info.label or 'no label'}{files}"
