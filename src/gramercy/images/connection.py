@@ -30,6 +30,7 @@ from gramercy.images.wire import (
     LARGEST_REQUEST,
     MOST_EVENTS,
     MOST_STRAYS,
+    Done,
     Frames,
     Hello,
     SuiteFrame,
@@ -240,7 +241,7 @@ class Connection:
             raise ImageGoneError(f"the image did not answer {op} within {seconds:g} s")
         return answer
 
-    def request_descriptor(self, seconds: float, op: str, **fields: Any) -> tuple[dict[str, Any], int | None]:
+    def request_descriptor(self, seconds: float, op: str, **fields: Any) -> tuple[Done, int | None]:
         """Send a request whose reply may come with one descriptor; return both."""
         self.send(op, **fields)
         self._be_patient(seconds)
@@ -248,10 +249,10 @@ class Connection:
             data, descriptors, flags, _ = socket.recv_fds(self._channel, CHUNK, 1)
         except OSError as error:
             raise ImageGoneError(f"the image did not answer {op} ({error.strerror})") from None
-        self._buffer += data
+        self._frames.hold(data)
         answer = None
         with contextlib.suppress(ImageError):
-            answer = self.receive_reply(dict[str, Any], seconds) if data and not flags else None
+            answer = self.receive_reply(Done, seconds) if data and not flags else None
         if answer is None:
             for descriptor in descriptors:
                 os.close(descriptor)

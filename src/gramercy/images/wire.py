@@ -103,6 +103,10 @@ class Frames:
         """Return how many bytes are held."""
         return len(self._buffer)
 
+    def hold(self, chunk: bytes) -> None:
+        """Take in what was read before a frame is asked for."""
+        self._buffer += chunk
+
     def feed(self, chunk: bytes, longest: int) -> bytes | None:
         """Take in what was read; return the first frame if it is whole, without its header."""
         # Nearly always one read brings one frame, which then skips the buffer.
@@ -355,7 +359,7 @@ class Forked(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The answer to `confine` or `save`; `reason` says why it was not done."""
+    """The answer to `confine`, `save` or `watch_files`; `reason` says why it was not done."""
 
     ok: bool
     confined: bool = False
