@@ -189,7 +189,7 @@ class Ledger:
             self._add(changes, account, call.why_left if call is not None else "")
         if self._positions and call is not None:
             self._note_positions(call.pid, first)
-        if self.compares:
+        if self.compares and call is not None:
             self._compare(account)
         self._look_at_held(call.pid if call is not None else pid)
         return account
