@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.errors import ImageError
 from gramercy.images.files.telling import changes_text, outcomes_text
 from gramercy.tools.content import ToolOutput
+from gramercy.tools.tool import Likeness
 from gramercy.toolsets.evaluation import output_tool
 from gramercy.toolsets.factory import PACKAGE, array_of, flag, text, whole
 from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, preview_text, with_pictures
@@ -31,6 +32,12 @@ UNDONE = {
     "replay": "The last call is taken back as told below. The newest kept state is",
     "definitions": "Definitions are put back as listed. The newest kept state is",
 }
+# A preview runs the same code with rights that it gives up itself: what is said of evaluations holds for it.
+EVALUATIONS = (
+    Likeness("eval_form", ("execution",), {"form": "code"}),
+    Likeness("evaluate-lisp", ("session",)),
+    Likeness("evaluate-python", ("session",)),
+)
 NOT_UNDONE = "Files that evaluated code changed go back too, unless others changed them; other effects stay."
 FILES = flag("False leaves files as they are", default=True)
 # For programs; all that the text says.
@@ -55,8 +62,8 @@ def _preview(workshop: Workshop) -> Tool:
         "preview_form",
         "Show what evaluating code would do, without doing it: output, values or error, the definitions "
         "it would change, and the files or connections it would touch. It runs in a throw-away copy of "
-        "the image that can write nothing and reach nobody. Use it before an evaluation that you are not "
-        "sure of.",
+        "the image that gives up its rights first: that holds back mistakes, not malice, once hostile code "
+        "was evaluated. Use it before an evaluation that you are not sure of.",
         {"code": text("The code, as for an evaluation"), "package": PACKAGE},
         _previewed,
         required=["code"],
@@ -68,6 +75,7 @@ def _preview(workshop: Workshop) -> Tool:
         destructive=False,
         idempotent=True,
         aliases=_form,
+        judged_as=EVALUATIONS,
     )
 
 
