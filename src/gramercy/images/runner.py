@@ -261,6 +261,10 @@ class Runner:
                 return Reply(ok=False, error=ImageFault("CANCELLED", "The call was taken back."))
             reply = work(evaluation)
             self.lifecycle.look_around()
+            account = self.lifecycle.heard()
+            if account.files or account.notes:
+                notes = [*reply.notes, *account.notes]
+                reply = msgspec.structs.replace(reply, files=account.files, notes=notes)
             return self._remember(evaluation, reply)
 
     def _remember(self, evaluation: Evaluation, reply: Reply) -> Reply:
@@ -285,7 +289,7 @@ class Runner:
             lifecycle.moment_tag = None
         printed = evaluation.wait.printed() if evaluation.wait is not None else Printed()
         log = family.log.news(clean=False)
-        account = lifecycle.files.finish() if lifecycle.files is not None else NOTHING
+        account = lifecycle.heard()
         restored = lifecycle.restore(family)
         notes, lost = [*lifecycle.notes, *restored.notes], lifecycle.lost + restored.lost
         lifecycle.notes, lifecycle.lost = [], 0
