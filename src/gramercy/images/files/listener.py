@@ -73,12 +73,18 @@ CALLS: dict[str, tuple[tuple[int | None, int | None], ...]] = {
     "fchmodat2": ((0, 1),),
     # Files that are written through its rings are not seen: it is told as such.
     "io_uring_setup": (),
+    "fork": (),
+    "vfork": (),
+    "clone": (),
 }
 OPENS = {"open": 1, "openat": 2}
 # Those that mean what a link leads to, not the link.
 FOLLOWING = frozenset(
     ("open", "openat", "openat2", "creat", "truncate", "chmod", "fchmodat", "fchmodat2", "mknod", "mknodat")
 )
+# Those that make a process; `clone` with this bit makes a thread, and is not stopped.
+FORKS = frozenset(("fork", "vfork", "clone"))
+THREAD = 0x10000
 RENAMES = frozenset(("rename", "renameat", "renameat2"))
 
 
@@ -108,6 +114,9 @@ def watching_filter(machine: str = "") -> tuple[int, list[int]] | None:
         if name in OPENS:
             flags = (LOAD, 0, 0, ARGUMENTS + 8 * OPENS[name])
             program += [(EQUAL, 0, 4, number), flags, (ANY_BIT, 0, 1, WRITING), NOTIFY, ALLOW]
+        elif name == "clone":
+            flags = (LOAD, 0, 0, ARGUMENTS)
+            program += [(EQUAL, 0, 4, number), flags, (ANY_BIT, 1, 0, THREAD), NOTIFY, ALLOW]
         else:
             program += [(EQUAL, 0, 1, number), NOTIFY]
     program.append(ALLOW)
@@ -115,7 +124,9 @@ def watching_filter(machine: str = "") -> tuple[int, list[int]] | None:
     return SECCOMP[column], list(struct.unpack(f"={len(program)}Q", code))
 
 
-def listen(zygote: Connection, tell: Callable[[Stop | None], object]) -> Listener | str:
+def listen(
+    zygote: Connection, tell: Callable[[Stop | None], object], may_fork: Callable[[int], bool]
+) -> Listener | str:
     """Have the zygote install the filter, and hear its stops; return why where that is not possible."""
     program = watching_filter()
     if program is None:
@@ -129,7 +140,7 @@ def listen(zygote: Connection, tell: Callable[[Stop | None], object]) -> Listene
     if not is_listener(descriptor):
         os.close(descriptor)
         return "the image sent another descriptor"
-    listener = Listener(descriptor, tell)
+    listener = Listener(descriptor, tell, may_fork)
     listener.start()
     return listener
 
@@ -279,12 +290,16 @@ class Listener(threading.Thread):
     """Tells of every stop and lets the caller go on; ends when the last process with the filter has ended.
 
     `tell` gets a stop before its call goes on, on this thread; None means that some stop could not be read.
+    `may_fork` is asked before a process makes another: a bound that holds at once, whoever the user is.
     """
 
-    def __init__(self, descriptor: int, tell: Callable[[Stop | None], object]) -> None:
+    def __init__(
+        self, descriptor: int, tell: Callable[[Stop | None], object], may_fork: Callable[[int], bool]
+    ) -> None:
         super().__init__(name="gramercy-files", daemon=True)
         self._descriptor = descriptor
         self._tell = tell
+        self._may_fork = may_fork
         self._memory, self._places = Memory(), Places()
         column = MACHINES[platform.machine()][1]
         self._names = {NUMBERS[name][column]: name for name in CALLS}
@@ -315,9 +330,14 @@ class Listener(threading.Thread):
         except OSError:
             return  # the caller has died meanwhile
         ident, pid, _, number, _, _, *arguments = NOTICE.unpack(notice)
+        call = self._names.get(number, "")
+        if call in FORKS:
+            if self._asked(pid):
+                self._answer(ident)
+            return
         self.stops += 1
         try:
-            stop = self._read(pid, self._names.get(number, ""), arguments)
+            stop = self._read(pid, call, arguments)
             # What was read is the caller's only if it still waits: else its number may be another's by now.
             fcntl.ioctl(self._descriptor, IS_VALID, notice[:8])
             if stop is not None:
@@ -325,6 +345,17 @@ class Listener(threading.Thread):
         except Exception:  # noqa: BLE001 - whatever it is, the caller waits, and the next ones
             with contextlib.suppress(Exception):
                 self._tell(None)
+        self._answer(ident)
+
+    def _asked(self, pid: int) -> bool:
+        """Tell whether a fork goes on; else it is never answered, and its caller is about to end."""
+        try:
+            return self._may_fork(pid)
+        except Exception:  # noqa: BLE001 - the processes changed while they were counted; the caller waits
+            return True
+
+    def _answer(self, ident: int) -> None:
+        """Let the caller go on."""
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._descriptor, SEND, VERDICT.pack(ident, 0, 0, CONTINUE))
 
