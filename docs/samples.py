@@ -99,6 +99,7 @@ UNSHOWN = frozenset(
         "RemoteError",
         "SessionLostError",
         "SilentFrameError",
+        "UntrustedFileError",
     }
 )
 
