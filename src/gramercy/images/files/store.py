@@ -86,7 +86,8 @@ class Store:
         self.lock = threading.RLock()
         # One restore at a time.
         self.turn = threading.Lock()
-        self._is_pinned = False
+        # Every content stays where it is while a journal names its place.
+        self.is_pinned = False
         self._index: dict[str, tuple[int, int]] = {}
         self._holders: list[weakref.ref[Holder]] = []
         self._size = 0
@@ -160,15 +161,6 @@ class Store:
                 raise FileStoreError("its content is no longer kept")
             return read_pack(self._pack, *self._index[digest], digest)
 
-    @contextlib.contextmanager
-    def pinned(self) -> Iterator[None]:
-        """Leave every content where it is, while a journal names its place."""
-        self._is_pinned = True
-        try:
-            yield
-        finally:
-            self._is_pinned = False
-
     def sync(self) -> None:
         """Have all contents on the disk, before a journal names them."""
         os.fdatasync(self._pack)
@@ -176,7 +168,7 @@ class Store:
     def tidy(self) -> None:
         """Drop the contents that no living object needs."""
         with self.lock:
-            if self._is_pinned:
+            if self.is_pinned:
                 return
             living = [(ref, holder) for ref in self._holders if (holder := ref()) is not None]
             self._holders = [ref for ref, _ in living]
