@@ -12,9 +12,10 @@ import stat
 import sys
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-from gramercy.images.files import replacing
-from gramercy.images.files.changes import compared
+from gramercy.images.files import places, replacing
+from gramercy.images.files.changes import ChangeSet, compared
 from gramercy.images.files.restoring import restore
 from gramercy.images.files.store import Store
 
@@ -70,15 +71,21 @@ def change(root):
     (root / "closed/in").unlink()
 
 
+def by_comparison(store: Any, work: Any) -> ChangeSet:
+    """Let something change the project, and return what it changed."""
+    before = store.snapshot()
+    work(store.root)
+    return compared(store, before, store.snapshot(before))
+
+
 def changed(base):
     """Return the project below a directory, its store, what changed, and the file that is held open."""
     root = base / "project"
     prepare(root)
     store = Store(base / "state", root)
-    before = store.snapshot()
-    change(root)
+    changes = by_comparison(store, change)
     found = (root / "log").stat()
-    return root, store, compared(store, before, store.snapshot(before)), [(found.st_dev, found.st_ino)]
+    return root, store, changes, [(found.st_dev, found.st_ino)]
 
 
 def killed_at(base, place):
@@ -101,7 +108,7 @@ if __name__ == "__main__":
     # So that a file is written over in several steps.
     replacing.STEP = 40
     if "without-exchange" in sys.argv:
-        replacing.places.exchange = lambda *_: False
+        setattr(places, "exchange", lambda *_: False)  # noqa: B010 - mypy knows its type
     for number in count(1):
         if not killed_at(Path(sys.argv[1]) / f"{number:03}", number):
             break

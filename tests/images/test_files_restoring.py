@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gramercy.images.files.changes import compared
 from gramercy.images.files.restoring import recover, restore
 from gramercy.images.files.store import Store
-from tests.images.file_worlds import changed, put, world
+from tests.images.file_worlds import by_comparison, changed, put, world
 
 
 def told(outcomes):
@@ -48,13 +47,6 @@ def store(tmp_path, project):
     made = Store(tmp_path / "state", project)
     yield made
     made.close()
-
-
-def by_comparison(store, work):
-    """Let something change the project, and return what it changed."""
-    before = store.snapshot()
-    work(store.root)
-    return compared(store, before, store.snapshot(before))
 
 
 def to_link(root):
