@@ -180,6 +180,11 @@ class Lifecycle:
             return self.ready()
         return self.family, self.live
 
+    def look_around(self) -> None:
+        """Note for the reply what the call has made that programs of the person would run."""
+        if self.family is not None and self.family.sentry is not None:
+            self.notes += self.family.sentry.look()
+
     def _keep_start(self, family: Family, live: Connection) -> None:
         """Make the checkpoint of a fresh image; not possible where the init file has left threads running."""
         try:

@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import ImageError, ImageGoneError
+from gramercy.errors import ImageGoneError
+from gramercy.images import previews
 from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
 from gramercy.images.connection import Evaluation, Wait, with_output
 from gramercy.images.lifecycle import Lifecycle
@@ -187,10 +188,7 @@ class LiveImage:
             copy = family.fork(live, "preview")
             copy.hold()
             try:
-                confined = copy.request(dict, ANSWER_SECONDS, "confine")
-                if not confined.get("confined"):
-                    reason = confined.get("reason", "Landlock is not available")
-                    raise ImageError(f"a preview is not possible: the copy cannot be confined ({reason})")
+                previews.confine(copy, family.zygote, ANSWER_SECONDS)
                 copy.send("eval", code=code, package=package)
                 self._runner.wait = Wait(copy, family.mirror)
                 return _previewed(self._runner.wait, self._seconds(timeout))

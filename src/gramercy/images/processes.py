@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.images.environment import PublishedPort
+    from gramercy.images.walls import Sentry
 
 # A zygote starts within 0.1 s from a core and within 5 s from source; the rest is for a loaded machine.
 START_SECONDS = 30.0
@@ -119,6 +120,8 @@ class Family:
         self._comings = select.poll()
         self._comings.register(self._listener, select.POLLIN)
         self._spawned: Spawned | None = None
+        # Looks after control files of the project; None where nothing is confined.
+        self.sentry: Sentry | None = None
         self.zygote = self._start(heir_of)
 
     def _start(self, heir_of: Family | None) -> Connection:
@@ -154,6 +157,8 @@ class Family:
         self._spawned = Spawned(
             command, self.program.confinement, grants, self.log.writer, inherited=inherited
         )
+        if self._spawned.walls is not None:
+            self.sentry = self._spawned.walls.sentry
         if self.relay is not None:
             self.relay.start()
 

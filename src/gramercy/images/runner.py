@@ -129,6 +129,8 @@ class Runner:
         for _attempt in range(2):
             try:
                 family, live = lifecycle.ready_to_run()
+                if family.sentry is not None:
+                    lifecycle.notes += family.sentry.begin()
                 evaluation.tag = lifecycle.new_tag(family)
                 evaluation.keep = lifecycle.moment_tag or lifecycle.new_moment_tag(family)
                 live.post(evaluation.fields())
@@ -181,6 +183,7 @@ class Runner:
     def _finished(self, evaluation: Evaluation, reply: Reply) -> Reply:
         lifecycle = self.lifecycle
         self.wait = None
+        lifecycle.look_around()
         if reply.unchanged and reply.error is None and not lifecycle.notes:
             # The short way for what only looks: nothing to keep and nothing to add.
             lifecycle.looked(evaluation)
@@ -243,7 +246,9 @@ class Runner:
         with self.lock:
             if evaluation.is_cancelled:
                 return Reply(ok=False, error=ImageFault("CANCELLED", "The call was taken back."))
-            return self._remember(evaluation, work(evaluation))
+            reply = work(evaluation)
+            self.lifecycle.look_around()
+            return self._remember(evaluation, reply)
 
     def _remember(self, evaluation: Evaluation, reply: Reply) -> Reply:
         if evaluation.op != "load_system":
@@ -260,6 +265,7 @@ class Runner:
             if has_died:
                 fate = family.fate(lifecycle.live)
             family.kill(lifecycle.live)
+        lifecycle.look_around()
         if lifecycle.moment_tag is not None:
             # It may have left a copy before it died, of which no reply tells.
             lifecycle.moments.give_up(lifecycle.moment_tag)
