@@ -126,7 +126,7 @@ def kept_in(root, name):
     return place.is_file() and place.read_bytes() == b"person"
 
 
-@pytest.mark.contract("trust.store.killed_restore")
+@pytest.mark.contract("trust.store.killed-restore")
 @pytest.mark.parametrize("way", ["", "without-exchange"])
 @pytest.mark.parametrize("person", [None, person_edits])
 def test_a_restore_that_is_killed_at_any_place_is_finished_at_the_next_start(many, person, way):

@@ -382,6 +382,9 @@ class Image(Protocol):
     def rollback(self, checkpoint: str) -> CheckpointInfo:
         """Go back to a state, by its id or name; what came after it stays reachable where it was kept."""
 
+    def changed_at(self) -> float | None:
+        """Return when the last call was over that may have changed something, in seconds since 1970."""
+
     def undo(self, by: UndoWay = "state") -> CheckpointInfo:
         """Take back the last call that may have changed something.
 

@@ -266,6 +266,11 @@ class LiveImage:
         with self._lock:
             return go_back(self._lifecycle, checkpoint)
 
+    def changed_at(self) -> float | None:
+        """Return when the last call was over that may have changed something."""
+        past = self._lifecycle.past
+        return past.at if past is not None and past.depth else None
+
     def undo(self, by: UndoWay = "state") -> CheckpointInfo:
         """Take back the last call that may have changed something."""
         if by == "definitions":

@@ -94,6 +94,8 @@ def _recovered(own: Path, root: Path) -> list[FileOutcome]:
     pack = os.open(own / "pack", os.O_RDONLY | os.O_CLOEXEC)
 
     def content(digest: str) -> bytes:
+        if read["places"][digest] is None:
+            raise FileStoreError("its content was kept in memory only, since its name is that of a secret")
         start, size = read["places"][digest]
         return read_pack(pack, start, size, digest)
 
