@@ -178,7 +178,7 @@ def test_the_newer_of_a_write_and_an_evaluation_is_taken_back(desk, project):
     assert desk.evaluate("*x*", "x") == "=> 2"
     assert desk.text("undo_last").startswith("The image is back at")
     assert (project / "f").read_text() == "new"
-    assert desk.text("undo_last").endswith("\nf: back")
+    assert desk.text("undo_last").endswith("\n[files] back: f")
     assert (project / "f").read_text() == "old"
     assert desk.evaluate("*x*", "x") == "=> 1"
     assert desk.text("undo_last").startswith("The image is back at")
@@ -191,14 +191,14 @@ def test_writes_of_every_tool_are_taken_back_path_by_path(python_desk, project):
     desk.text("write_file", path="new/deep/a.py", content="def f():\n    return 1\n")
     desk.text("edit_file", path="new/deep/a.py", old="1", new="2")
     desk.text("edit_definition", path="new/deep/a.py", name="f", code="def f():\n    return 3\n")
-    assert desk.text("undo_last").endswith("new/deep/a.py: back")
-    assert desk.text("undo_last").endswith("new/deep/a.py: back")
+    assert desk.text("undo_last").endswith("\n[files] back: new/deep/a.py")
+    assert desk.text("undo_last").endswith("\n[files] back: new/deep/a.py")
     assert (project / "new/deep/a.py").read_text() == "def f():\n    return 1\n"
     (project / "new/mine").write_text("of a person")
-    told = desk.text("undo_last").splitlines()[1:]
-    assert told == ["new/deep/a.py: gone", "new/deep: gone", "new: left alone (other files are in it)"]
+    told = desk.text("undo_last").partition("[files] ")[2]
+    assert told == "gone: new/deep, new/deep/a.py; left alone: new (other files are in it)"
     desk.text("write_file", path="b", content="1")
     (project / "b").write_text("of a person")
-    assert desk.text("undo_last").endswith("b: left alone (it was changed since)")
+    assert desk.text("undo_last").endswith("left alone: b (it was changed since)")
     assert "nothing to undo" in desk.failure("undo_last")
     assert (project / "b").read_text() == "of a person"

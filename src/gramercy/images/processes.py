@@ -33,6 +33,7 @@ from gramercy.images.spawning import Spawned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from threading import Thread
 
     from gramercy.images.environment import PublishedPort
     from gramercy.images.walls import Sentry
@@ -120,6 +121,8 @@ class Family:
         self._comings = select.poll()
         self._comings.register(self._listener, select.POLLIN)
         self._spawned: Spawned | None = None
+        # Ends by itself when the last process has; closing waits for that.
+        self.listener: Thread | None = None
         # Looks after control files of the project; None where nothing is confined.
         self.sentry: Sentry | None = None
         self.zygote = self._start(heir_of)
@@ -298,6 +301,8 @@ class Family:
             self.relay.close()
         if self._spawned is not None:
             self._spawned.end(STOP_SECONDS)
+        if self.listener is not None:
+            self.listener.join(STOP_SECONDS)
         for connection in self._waiting.values():
             connection.close()
         self._waiting.clear()

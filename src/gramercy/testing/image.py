@@ -322,8 +322,9 @@ class MemoryImage:
         with self._open():
             return [self._info(state) for state in self._states.values()]
 
-    def rollback(self, checkpoint: str) -> CheckpointInfo:
+    def rollback(self, checkpoint: str, *, files: bool = True) -> CheckpointInfo:
         """Go back to a state, by its id or by a name that only it has."""
+        del files  # evaluated code runs in this process: what it writes is not watched
         with self._open():
             state = self._found(checkpoint)
             lost = self._unkept
@@ -335,8 +336,9 @@ class MemoryImage:
         """Return when the last call was over that may have changed something."""
         return self._past[-1].at if self._past else None
 
-    def undo(self, by: UndoWay = "state") -> CheckpointInfo:
+    def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
         """Take back the last call that may have changed something, by `state` or by `replay`."""
+        del files
         with self._open():
             if by == "definitions":
                 raise CheckpointError(
