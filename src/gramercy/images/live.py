@@ -191,8 +191,9 @@ class LiveImage:
             copy = family.fork(live, "preview")
             copy.hold()
             try:
+                previews.confine(copy, family.zygote, ANSWER_SECONDS)
+                # From here on the listener refuses what changes files, too; confining opens the null device.
                 with self._lifecycle.hear_attempts(copy.pid) as tried:
-                    previews.confine(copy, family.zygote, ANSWER_SECONDS)
                     copy.send("eval", code=code, package=package)
                     self._runner.wait = Wait(copy, family.mirror)
                     reply = _previewed(self._runner.wait, self._seconds(timeout))

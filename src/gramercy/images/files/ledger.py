@@ -242,6 +242,13 @@ class Ledger:
             self._preview, self._attempts = pid, {}
             self._kinds.clear()
 
+    def refuses(self, thread: int) -> bool:
+        """Tell whether a thread is of the preview under way, which may change no file anywhere."""
+        if not self._preview:
+            return False
+        with self._lock:
+            return (self._kinds.get(thread) or self._kind(thread)) is PREVIEW
+
     def end_preview(self) -> list[FileChange]:
         """Return what the preview has tried to change."""
         with self._lock:
@@ -334,7 +341,7 @@ def watch(family: Family, ledger: Ledger | None) -> tuple[Ledger | None, list[st
         ledger = ledger or _opened(grants.project, notes)
     except FileStoreError as error:
         return None, [f"Files that calls change will not be known, and undo leaves them: {error}."]
-    heard = listen(family.zygote, ledger.heard)
+    heard = listen(family.zygote, ledger.heard, ledger.refuses)
     if isinstance(heard, Listener):
         family.listener = heard
         ledger.compares = False
