@@ -12,6 +12,7 @@ import pytest
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement, why_not
+from gramercy.images.suites import WantedTests
 
 WAIT = 20.0
 
@@ -331,3 +332,134 @@ def test_databases_and_arrays_are_seen(confinement, project):
         assert run(image, "d.execute('select count(*) from t').fetchone()").values == ["(1,)"]
     finally:
         image.close()
+
+
+def test_a_preview_lists_what_it_tried_to_write(image, writing, project):
+    """Issue: previews list file changes; as the keeper sees them, also those that code hides."""
+    run(image, writing.define.format(1))
+    before = contents(project)
+    reply = image.preview(shell_less(writing))
+    assert {(each.change, each.path) for each in reply.files} == {("created", "tried.txt")}
+    assert contents(project) == before
+    assert not run(image, writing.look).files
+
+
+def shell_less(writing):
+    """Return code that opens a file by the C library, past what a language watches itself."""
+    if writing.language == "python":
+        return "import ctypes; ctypes.CDLL(None).open(b'tried.txt', 0o101, 0o600)"
+    return (
+        '(sb-alien:alien-funcall (sb-alien:extern-alien "open" (function sb-alien:int sb-alien:c-string '
+        'sb-alien:int sb-alien:int)) "tried.txt" #o101 #o600)'
+    )
+
+
+def test_a_reset_leaves_files_and_says_so(boxed, writing, project):
+    """Files stay at a reset; there is nothing to undo after it."""
+    run(boxed, writing.write.format("a.txt", "new"))
+    assert "Files that calls have changed stay as they are." in boxed.reset()
+    assert (project / "a.txt").read_text() == "new"
+    run(boxed, writing.define.format(2))
+    assert boxed.undo().files == []
+    assert (project / "a.txt").read_text() == "new"
+
+
+def test_a_moment_tells_what_code_in_its_frames_writes(project, writing, boxed):
+    """What runs beside the image is told of too, and goes back with the next undo."""
+    run(boxed, writing.define.format(1))
+    failing = {"python": "1 / 0", "sbcl": "(/ 1 (- 1 1))"}[writing.language]
+    assert boxed.evaluate(failing).error is not None
+    reply = boxed.evaluate_in_frame(writing.write.format("beside.txt", "x"), timeout=WAIT)
+    assert told(reply) == {("created", "beside.txt")}
+    boxed.undo()
+    assert not (project / "beside.txt").exists()
+
+
+def test_an_undo_by_replay_writes_files_again(project):
+    """By replay the files go back to the last kept state, and the calls that run again write theirs."""
+    settings = ImageSettings("python", project)
+    image = LiveImage("python", settings.program, language="python")
+    try:
+        run(image, "value = 1")
+        run(image, PYTHON_THREAD)
+        run(image, "_ = open('one.txt', 'w').write('1')")
+        run(image, "_ = open('two.txt', 'w').write('2')")
+        info = image.undo("replay")
+        assert outcomes(info) == {("gone", "one.txt"), ("gone", "two.txt")}
+        assert contents(project) == {"a.txt": "old", "b.txt": "other", "one.txt": "1"}
+    finally:
+        image.close()
+
+
+PYTHON_THREAD = "import threading as t; t.Thread(target=t.Event().wait, daemon=True).start()"
+
+
+def test_without_a_listener_the_project_is_compared(monkeypatch, project, writing):
+    """files-in-time.md, fallback: by comparison, marked as not certain, and taken back all the same."""
+    monkeypatch.setattr("gramercy.images.files.listener.watching_filter", lambda: None)
+    settings = ImageSettings(writing.language, project)
+    image = LiveImage(writing.language, settings.program, language=writing.language)
+    try:
+        first = run(image, writing.define.format(1))
+        assert any("by comparison" in note for note in first.notes)
+        reply = run(image, writing.write.format("a.txt", "new"))
+        assert told(reply) == {("changed", "a.txt")}
+        assert not reply.files[0].certain
+        (project / "b.txt").write_text("person")
+        assert told(run(image, writing.look)) == set()
+        run(image, writing.define.format(2))
+        image.undo()
+        image.undo()
+        assert contents(project) == {"a.txt": "old", "b.txt": "person"}
+    finally:
+        image.close()
+
+
+def test_too_large_a_project_is_not_compared_and_that_is_told(monkeypatch, project):
+    """files-in-time.md, fallback: above its size off, and told."""
+    monkeypatch.setattr("gramercy.images.files.listener.watching_filter", lambda: None)
+    monkeypatch.setattr("gramercy.images.files.store.MOST_FILES", 1)
+    settings = ImageSettings("python", project)
+    image = LiveImage("python", settings.program, language="python")
+    try:
+        replies = [run(image, "value = 1"), run(image, "_ = open('a.txt', 'w').write('new')")]
+        notes = [note for reply in replies for note in reply.notes]
+        assert sum("too many files" in note for note in notes) == 1
+        assert not any(reply.files for reply in replies)
+        assert image.undo().files == []
+    finally:
+        image.close()
+
+
+def test_more_paths_than_can_be_kept_are_told(monkeypatch, boxed, writing, project):
+    """Limits on size and number are told."""
+    monkeypatch.setattr("gramercy.images.files.changes.MOST_PATHS", 3)
+    run(boxed, writing.define.format(1))
+    reply = run(boxed, shell(writing, "for i in 1 2 3 4 5; do echo > n$i; done"))
+    assert len(reply.files) == 3
+    assert any("the rest is not known" in note for note in reply.notes)
+    boxed.undo()
+    assert sorted(name for name in contents(project) if name.startswith("n")) == ["n4", "n5"]
+
+
+def test_files_that_tests_write_are_told_and_left(project):
+    """run_tests: in a process that is thrown away; its files are told of."""
+    (project / "test_unit.py").write_text(UNIT)
+    settings = ImageSettings("python", project)
+    image = LiveImage("python", settings.program, language="python")
+    try:
+        run(image, "value = 1")
+        done = image.run_tests(WantedTests(names=("test_unit",), framework="unittest"), timeout=WAIT)
+        assert any("created made.txt" in note for note in done.notes), done
+        image.undo()
+        assert (project / "made.txt").exists()
+    finally:
+        image.close()
+
+
+UNIT = """import unittest
+class Case(unittest.TestCase):
+    def test_it(self):
+        with open('made.txt', 'w') as file:
+            file.write('x')
+"""

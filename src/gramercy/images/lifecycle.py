@@ -26,7 +26,7 @@ from gramercy.images.checkpoints import (
     first_words,
     steps_since,
 )
-from gramercy.images.files.ledger import watch
+from gramercy.images.files.ledger import NOTHING, watch
 from gramercy.images.files.telling import outcomes_text
 from gramercy.images.moments import Moments
 from gramercy.images.processes import Family, Program
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gramercy.images.checkpoints import Past
     from gramercy.images.connection import Connection, Evaluation
     from gramercy.images.files.changes import FileChange, FileOutcome
-    from gramercy.images.files.ledger import Ledger, Trail
+    from gramercy.images.files.ledger import Account, Ledger, Trail
     from gramercy.images.moments import Attempt
 
 # A checkpoint forks after the reply and connects within milliseconds; this is for a loaded machine.
@@ -171,10 +171,14 @@ class Lifecycle:
         self.files, notes = watch(family, self.files)
         self.notes += notes
 
-    def hear(self, connection: Connection) -> None:
+    def hear(self, connection: Connection, why_left: str = "") -> None:
         """Take what is changed in files from now on for the deed of a call in this process."""
         if self.files is not None:
-            self.files.begin(connection.pid)
+            self.files.begin(connection.pid, why_left)
+
+    def heard(self) -> Account:
+        """Return what the call that is over has changed in files."""
+        return self.files.finish() if self.files is not None else NOTHING
 
     @contextlib.contextmanager
     def hear_attempts(self, pid: int) -> Iterator[list[FileChange]]:
@@ -361,7 +365,7 @@ class Lifecycle:
 
     def is_ready_at_once(self) -> bool:
         """Tell whether a call can begin without waiting for a process to start or to connect."""
-        if self.live is None:
+        if self.live is None or (self.files is not None and self.files.compares):
             return False
         return not self.promised or self.collect() or len(self.promised) <= MOST_PROMISED
 
@@ -370,6 +374,9 @@ class Lifecycle:
         label = first_words(promised.code)
         checkpoint = self.timeline.add(connection, label, promised.past)
         checkpoint.looks, checkpoint.trail = promised.looks, promised.trail
+        if self.files is not None and self.files.head is not None:
+            kept = [each.trail for each in self.timeline.all()]
+            self.files.tidy([*kept, *(each.trail for each in self.promised)])
         self._shed(connection.pid)
 
     def _shed(self, pid: int) -> None:
@@ -551,7 +558,10 @@ class Lifecycle:
         self._begin_again()
         zygote = self.zygote_pid()
         ended = bounds.end_processes(zygote, kept) if zygote is not None else []
-        return [bounds.told(ended)] if ended else []
+        stay = ["Files that calls have changed stay as they are."] if self.trail is not None else []
+        if self.files is not None:
+            self.files.head = None
+        return [*([bounds.told(ended)] if ended else []), *stay]
 
     def adopt(self, program: Callable[[], Program]) -> None:
         """Begin again with another program, once that has started."""

@@ -8,7 +8,6 @@ back the links up to the common one, and to do again those that lead to the goal
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import threading
 from dataclasses import dataclass, field
@@ -24,11 +23,11 @@ from gramercy.images.files.changes import ChangeSet, Collector, FileChange, File
 from gramercy.images.files.listener import RENAMES, Listener, listen
 from gramercy.images.files.opened import Positions, inodes, positions, set_positions, written_by
 from gramercy.images.files.restoring import recover, restore
-from gramercy.images.files.store import Store
+from gramercy.images.files.store import Store, files_directory
 from gramercy.images.files.telling import outcomes_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from gramercy.images.files.changes import Change
     from gramercy.images.files.listener import Stop
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 # Written whenever a module is imported, and checked against its source: it tells nobody anything.
 UNTOLD = "/__pycache__/"
 CALL, BACKGROUND, PREVIEW = "call", "in the background", "preview"
+IN_BACKGROUND = "it was written in the background"
 # What a preview tried to write: as many as a person reads.
 MOST_ATTEMPTS = 50
 # The start of a process is known in ticks of 10 ms.
@@ -49,7 +49,7 @@ OFF = "the project has too many files to be compared before and after every call
 
 @dataclass(eq=False, slots=True)
 class Trail:
-    """What one call changed, and the changes before it. What the background changed is never taken back.
+    """What one call changed, and the changes before it; `why_left` says why it is never taken back, if so.
 
     `before` and `after` are the positions in files that were open then, which copies of a process share.
     """
@@ -57,7 +57,7 @@ class Trail:
     changes: ChangeSet
     previous: Trail | None = None
     depth: int = 1
-    is_background: bool = False
+    why_left: str = ""
     before: Positions = field(default_factory=dict)
     after: Positions = field(default_factory=dict)
 
@@ -77,6 +77,8 @@ class Call(NamedTuple):
 
     started: float
     pid: int
+    # Why what it changes is only told of; empty for an evaluation.
+    why_left: str = ""
 
 
 class Ledger:
@@ -150,15 +152,18 @@ class Ledger:
         self._kinds[pid] = kind
         return kind
 
-    def begin(self, pid: int) -> None:
-        """Note that a call begins, in this process; what is held open can be written without a stop."""
+    def begin(self, pid: int, why_left: str = "") -> None:
+        """Note that a call begins, in this process; what is held open can be written without a stop.
+
+        `why_left` says why its changes are not to be taken back.
+        """
         with self._lock:
             self._kinds.clear()
             for path, is_live in self._held.items():
                 self._collector(CALL if is_live else BACKGROUND).note(path)
             held = {path for path, is_live in self._held.items() if is_live}
             self._positions = positions(pid, held) if held else {}
-            self.call = Call(perf_counter(), pid)
+            self.call = Call(perf_counter(), pid, why_left)
         if self.compares:
             self._before = self.store.snapshot(self._before)
 
@@ -177,25 +182,26 @@ class Ledger:
             return NOTHING
         account = Account([], [f"Not all files that changed are known: {unread}."] if unread else [])
         first = self.head
-        for kind in (BACKGROUND, CALL):
-            if kind in collectors:
-                self._add(collectors[kind].finish(certain=not unread), account, kind)
+        if BACKGROUND in collectors:
+            self._add(collectors[BACKGROUND].finish(certain=not unread), account, IN_BACKGROUND)
+        if CALL in collectors:
+            changes = collectors[CALL].finish(certain=not unread)
+            self._add(changes, account, call.why_left if call is not None else "")
         if self._positions and call is not None:
             self._note_positions(call.pid, first)
-        if self.compares:
+        if self.compares and call is not None:
             self._compare(account)
         self._look_at_held(call.pid if call is not None else pid)
         return account
 
-    def _add(self, changes: ChangeSet, account: Account, kind: str = CALL) -> None:
+    def _add(self, changes: ChangeSet, account: Account, why_left: str = "") -> None:
         if not changes:
             return
-        is_background = kind is BACKGROUND
-        self.head = Trail(changes, self.head, _depth(self.head) + 1, is_background)
+        self.head = Trail(changes, self.head, _depth(self.head) + 1, why_left)
         if changes.missing:
             account.notes.append(f"Not all files that changed are known: {changes.missing}.")
         for change in changes.told():
-            if is_background:
+            if why_left is IN_BACKGROUND:
                 note = f"{BACKGROUND}, {change.note}" if change.note else BACKGROUND
                 change = msgspec.structs.replace(change, note=note)  # noqa: PLW2901 - the same with a note
             account.files.append(change)
@@ -203,7 +209,7 @@ class Ledger:
     def _note_positions(self, pid: int, first: Trail | None) -> None:
         """Let the link of a call, if it has made one, know where its open files were read and written."""
         before, self._positions = self._positions, {}
-        if self.head is not None and self.head is not first and not self.head.is_background:
+        if self.head is not None and self.head is not first and not self.head.why_left:
             self.head.before, self.head.after = before, positions(pid, {path for _, path in before})
 
     def _compare(self, account: Account) -> None:
@@ -236,6 +242,13 @@ class Ledger:
         with self._lock:
             self._preview, self._attempts = pid, {}
             self._kinds.clear()
+
+    def refuses(self, thread: int) -> bool:
+        """Tell whether a thread is of the preview under way, which may change no file anywhere."""
+        if not self._preview:
+            return False
+        with self._lock:
+            return (self._kinds.get(thread) or self._kind(thread)) is PREVIEW
 
     def end_preview(self) -> list[FileChange]:
         """Return what the preview has tried to change."""
@@ -271,10 +284,10 @@ class Ledger:
         held = inodes(pid) if back or again else set()
         places: Positions = {}
         for link in back:
-            outcomes |= _left(link) if link.is_background else self._restored(link.changes, held)
+            outcomes |= _left(link) if link.why_left else self._restored(link.changes, held)
             places |= link.before
         for link in again:
-            outcomes |= {} if link.is_background else self._restored(link.changes.turned(), held)
+            outcomes |= {} if link.why_left else self._restored(link.changes.turned(), held)
             places |= link.after
         if places:
             set_positions(pid, places)
@@ -296,15 +309,13 @@ class Ledger:
                 goal = goal.previous
         return back, again[::-1]
 
-    def forget(self) -> int:
-        """Begin anew and leave files as they are; return how many paths had been changed."""
-        paths: set[str] = set()
-        trail, self.head = self.head, None
-        while trail is not None:
-            paths.update(trail.changes.pairs)
-            trail = trail.previous
-        self._held, self._writers = {}, set()
-        return len(paths)
+    def tidy(self, kept: Iterable[Trail | None]) -> None:
+        """Forget what came before all kept states: no way leads there any more."""
+        common = self.head
+        for trail in kept:
+            common = _common(common, trail)
+        if common is not None:
+            common.previous = None
 
     def close(self) -> None:
         """Give up what was kept."""
@@ -315,7 +326,7 @@ def changed_between(trail: Trail | None, earlier: Trail | None) -> list[FileChan
     """Return what calls changed from one state to a later one."""
     found: dict[str, FileChange] = {}
     while trail is not None and trail is not earlier and trail.depth > _depth(earlier):
-        if not trail.is_background:
+        if not trail.why_left:
             found = {change.path: change for change in trail.changes.told()} | found
         trail = trail.previous
     return list(found.values())
@@ -331,14 +342,14 @@ def watch(family: Family, ledger: Ledger | None) -> tuple[Ledger | None, list[st
         ledger = ledger or _opened(grants.project, notes)
     except FileStoreError as error:
         return None, [f"Files that calls change will not be known, and undo leaves them: {error}."]
-    heard = listen(family.zygote, _heard_by(ledger, family.sentry))
+    heard = listen(family.zygote, _heard_by(ledger, family.sentry), ledger.refuses)
     if isinstance(heard, Listener):
         family.listener = heard
         if family.sentry is not None:
             family.sentry.listens = True
         ledger.compares = False
         return ledger, notes
-    ledger.compares = True
+    ledger.compares = ledger.is_stirred = True
     notes.append(f"Which files a call changes is found by comparison, which is not certain: {heard}.")
     return ledger, notes
 
@@ -364,21 +375,22 @@ def _opened(project: Path, notes: list[str]) -> Ledger:
     return Ledger(Store(directory, project))
 
 
-def files_directory(project: Path) -> Path:
-    """Return where contents of a project's files are kept, outside of it."""
-    told = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(told) if told.startswith("/") else Path.home() / ".local" / "state"
-    mark = hashlib.sha256(os.fsencode(project)).hexdigest()[:12]
-    return base / "gramercy" / "files" / f"{project.name or 'root'}-{mark}"
-
-
 def _depth(trail: Trail | None) -> int:
     return 0 if trail is None else trail.depth
 
 
+def _common(one: Trail | None, other: Trail | None) -> Trail | None:
+    """Return the newest link that two trails have in common."""
+    while one is not other:
+        if one is not None and one.depth >= _depth(other):
+            one = one.previous
+        elif other is not None:
+            other = other.previous
+    return one
+
+
 def _left(link: Trail) -> dict[str, FileOutcome]:
-    reason = "it was written in the background"
-    return {path: FileOutcome(shown(path), "left alone", reason) for path in link.changes.pairs}
+    return {path: FileOutcome(shown(path), "left alone", link.why_left) for path in link.changes.pairs}
 
 
 def _leader(pid: int) -> int:

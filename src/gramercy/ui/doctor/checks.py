@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -117,6 +118,7 @@ def examine() -> Iterator[Finding]:
         yield Finding("confinement", Status.FAILED, str(error))
         return
     yield _confinement(confinement)
+    yield from _git()
     for language in ("sbcl", "python") if sbcl.status is Status.OK else ("python",):
         if monotonic() > latest:
             yield Finding(f"{language} image", Status.WARNING, "not tried: the checks before took too long")
@@ -179,6 +181,27 @@ def _confinement(confinement: Confinement) -> Finding:
     return Finding(
         "confinement", Status.WARNING, f"{confinement}, which does not confine: {', '.join(open_ways)}"
     )
+
+
+def _git() -> Iterator[Finding]:
+    """Look whether git runs what a bare repository inside of a project names."""
+    if shutil.which("git") is None:
+        return
+    # In no directory of a project: its own settings are not meant.
+    done = subprocess.run(
+        ["git", "config", "--global", "--get", "safe.bareRepository"],  # noqa: S607 - as the person runs it
+        capture_output=True,
+        text=True,
+        cwd="/",
+        timeout=CALL_SECONDS,
+        check=False,
+    )
+    if done.stdout.strip().lower() == "explicit":
+        yield Finding("git", Status.OK, "runs nothing that a bare repository inside of a project names")
+        return
+    told = "takes a directory with HEAD, objects and refs for a repository; below the top of a project no "
+    advice = "git config --global safe.bareRepository explicit"
+    yield Finding("git", Status.OK, f"{told}sandbox keeps code from making one", advice)
 
 
 def _image(language: str, confinement: Confinement) -> Iterator[Finding]:
@@ -289,7 +312,7 @@ def _configured(configuration: Configuration) -> Iterator[Finding]:
     environment = configuration.environment
     memory = "the default" if environment.memory_mb is None else f"{environment.memory_mb} MB"
     parts = [f"timeout {configuration.timeout:g} s", f"memory {memory}", f"network {environment.network}"]
-    parts += ["files read-only"] if environment.files == "read" else []
+    parts += [f"project {'read-only' if environment.files == 'read' else 'writable'}"]
     parts += [f"published {port.outer}:{port.inner}" for port in environment.publish]
     parts += [f"variable {name}" for name in environment.variables]
     parts += [f"init {environment.init}"] if environment.init is not None else []
