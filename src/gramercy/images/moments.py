@@ -230,6 +230,7 @@ def evaluate_in_frame(runner: Runner, word: str | None, frame: int, evaluation: 
     """Evaluate code in a frame of a moment."""
     try:
         family, moment, connection = _found(runner, word)
+        runner.lifecycle.hear(connection)
         connection.send("eval_in_frame", code=evaluation.code, frame=frame)
     except ImageError as error:
         return Reply(ok=False, error=_gone(error))
@@ -257,6 +258,7 @@ def go_on(
     except ImageError as error:
         return Reply(ok=False, error=_gone(error))
     copy.hold()
+    lifecycle.hear(copy)
     evaluation.keep = lifecycle.moment_tag or lifecycle.new_moment_tag(family)
     copy.send("invoke", restart=restart, arguments=list(arguments), keep_moment=evaluation.keep)
     reply = _answered(runner, family, evaluation, copy)

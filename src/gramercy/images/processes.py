@@ -30,9 +30,11 @@ from gramercy.images.output import Log, OutputMirror
 from gramercy.images.ports import DIALER, Relay
 from gramercy.images.sandbox import Confinement, Grants, inner_places
 from gramercy.images.spawning import Spawned
+from gramercy.images.wire import Forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from threading import Thread
 
     from gramercy.images.environment import PublishedPort
     from gramercy.images.walls import Sentry
@@ -79,23 +81,6 @@ class Program(msgspec.Struct, frozen=True):
     start_seconds: float = FORK_SECONDS
 
 
-class Forked(msgspec.Struct, frozen=True):
-    """The answer to a request to fork."""
-
-    ok: bool
-    pid: int = 0
-    error: dict[str, Any] | None = None
-    id: int | None = None
-
-
-class Told(msgspec.Struct, frozen=True):
-    """The answer to the question how a child process ended."""
-
-    ok: bool = False
-    status: Fate = Fate()
-    id: int | None = None
-
-
 class Family:
     """Starts the zygote, lets processes fork, accepts the connections of their children, and ends them all.
 
@@ -120,6 +105,8 @@ class Family:
         self._comings = select.poll()
         self._comings.register(self._listener, select.POLLIN)
         self._spawned: Spawned | None = None
+        # Ends by itself when the last process has; closing waits for that.
+        self.listener: Thread | None = None
         # Looks after control files of the project; None where nothing is confined.
         self.sentry: Sentry | None = None
         self.zygote = self._start(heir_of)
@@ -176,7 +163,7 @@ class Family:
         tag = self.new_tag()
         answer = source.request(Forked, seconds, "fork", role=role, tag=tag, **more)
         if not answer.ok:
-            raise ImageError((answer.error or {}).get("message", "the image cannot be forked"))
+            raise ImageError(answer.reason or "the image cannot be forked")
         return tag, answer.pid
 
     def _begun(self, tag: str, pid: int) -> Connection:
@@ -278,7 +265,7 @@ class Family:
     @staticmethod
     def _told_by(parent: Connection, pid: int) -> Fate:
         try:
-            return parent.request(Told, FATE_SECONDS, "fate", pid=pid).status
+            return parent.request(Fate, FATE_SECONDS, "fate", pid=pid)
         except ImageError:
             return Fate()
 
@@ -298,6 +285,8 @@ class Family:
             self.relay.close()
         if self._spawned is not None:
             self._spawned.end(STOP_SECONDS)
+        if self.listener is not None:
+            self.listener.join(STOP_SECONDS)
         for connection in self._waiting.values():
             connection.close()
         self._waiting.clear()

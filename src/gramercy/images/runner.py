@@ -12,7 +12,7 @@ from collections import deque
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
-from time import monotonic, time
+from time import monotonic, perf_counter, time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -21,6 +21,7 @@ from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
 from gramercy.images.base import HistoryEntry, ImageFault, Reply
 from gramercy.images.connection import Wait, with_output
+from gramercy.images.files.ledger import NOTHING, Call
 from gramercy.images.lifecycle import MEETING_SECONDS
 from gramercy.images.output import Printed
 from gramercy.images.pictures import without_pictures
@@ -133,6 +134,11 @@ class Runner:
                     lifecycle.notes += family.sentry.begin()
                 evaluation.tag = lifecycle.new_tag(family)
                 evaluation.keep = lifecycle.moment_tag or lifecycle.new_moment_tag(family)
+                files = lifecycle.files
+                if files is not None and files.is_stirred:
+                    files.begin(live.pid)
+                elif files is not None:
+                    files.call = Call(perf_counter(), live.pid)
                 live.post(evaluation.fields())
             except ImageGoneError:
                 # The process ended after its last reply, so this request has not run.
@@ -157,12 +163,12 @@ class Runner:
             if reply is None:
                 reply = wait.for_reply(Reply, evaluation.seconds)
         except ImageProtocolError as error:
-            self.wait = None
-            return Reply(ok=False, error=ImageFault("INVALID-REPLY", str(error)))
+            return self._remember(evaluation, self._restored(family, evaluation, deaths.broken(error)))
         except ImageGoneError:
-            return self._remember(evaluation, self._restored(family, evaluation, has_died=True))
+            return self._remember(evaluation, self._restored(family, evaluation))
         if reply is None:
-            return self._remember(evaluation, self._restored(family, evaluation, has_died=False))
+            killed = deaths.killed(evaluation.seconds)
+            return self._remember(evaluation, self._restored(family, evaluation, killed))
         return self._finished(evaluation, reply)
 
     def _soon(self, wait: Wait, seconds: float) -> Reply | None:
@@ -184,11 +190,18 @@ class Runner:
         lifecycle = self.lifecycle
         self.wait = None
         lifecycle.look_around()
-        if reply.unchanged and reply.error is None and not lifecycle.notes:
+        account, files = NOTHING, lifecycle.files
+        if files is not None and files.is_stirred:
+            account = files.finish()
+        elif files is not None:
+            files.call = None
+        if reply.unchanged and reply.error is None and not lifecycle.notes and account is NOTHING:
             # The short way for what only looks: nothing to keep and nothing to add.
             lifecycle.looked(evaluation)
             return self._remember(evaluation, reply)
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"files": account.files} if account.files or reply.files else {}
+        if account.notes:
+            lifecycle.notes = [*lifecycle.notes, *account.notes]
         if lifecycle.notes:
             more["notes"], lifecycle.notes = [*lifecycle.notes, *reply.notes], []
             more["lost"], lifecycle.lost = lifecycle.lost, 0
@@ -248,6 +261,10 @@ class Runner:
                 return Reply(ok=False, error=ImageFault("CANCELLED", "The call was taken back."))
             reply = work(evaluation)
             self.lifecycle.look_around()
+            account = self.lifecycle.heard()
+            if account.files or account.notes:
+                notes = [*reply.notes, *account.notes]
+                reply = msgspec.structs.replace(reply, files=account.files, notes=notes)
             return self._remember(evaluation, reply)
 
     def _remember(self, evaluation: Evaluation, reply: Reply) -> Reply:
@@ -256,13 +273,13 @@ class Runner:
             self.history.append(HistoryEntry(evaluation.code[:LONGEST_CODE], kept, time()))
         return reply
 
-    def _restored(self, family: Family, evaluation: Evaluation, *, has_died: bool) -> Reply:
-        """Kill the process unless it has died, restore the newest checkpoint, and say what happened."""
+    def _restored(self, family: Family, evaluation: Evaluation, fault: ImageFault | None = None) -> Reply:
+        """Kill the process, restore the newest checkpoint, and say what happened; without a fault it died."""
         lifecycle = self.lifecycle
         self.wait = None
         fate = deaths.Fate()
         if lifecycle.live is not None:
-            if has_died:
+            if fault is None:
                 fate = family.fate(lifecycle.live)
             family.kill(lifecycle.live)
         lifecycle.look_around()
@@ -272,6 +289,7 @@ class Runner:
             lifecycle.moment_tag = None
         printed = evaluation.wait.printed() if evaluation.wait is not None else Printed()
         log = family.log.news(clean=False)
+        account = lifecycle.heard()
         restored = lifecycle.restore(family)
         notes, lost = [*lifecycle.notes, *restored.notes], lifecycle.lost + restored.lost
         lifecycle.notes, lifecycle.lost = [], 0
@@ -280,10 +298,9 @@ class Runner:
         excess = lifecycle.take_excess()
         if excess:
             fault = deaths.exceeded(excess)
-        else:
-            fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
-        fault = deaths.with_memory_hint(fault, family.program)
-        reply = Reply(ok=False, error=fault, elapsed_ms=evaluation.elapsed_ms(), notes=notes, lost=lost)
+        fault = deaths.with_memory_hint(fault or deaths.died(log, fate), family.program)
+        elapsed, notes = evaluation.elapsed_ms(), [*notes, *account.notes]
+        reply = Reply(ok=False, error=fault, elapsed_ms=elapsed, notes=notes, lost=lost, files=account.files)
         return with_output(reply, printed)
 
     def _settle_later(self) -> None:
@@ -385,7 +402,14 @@ class Background:
 
     def _run(self) -> None:
         while True:
-            self._jobs.get()()
+            job = self._jobs.get()
+            # One thread serves every image of this process: what one job fails at must not end it.
+            try:
+                job()
+            except Exception:
+                import logging
+
+                logging.getLogger("gramercy").warning("a job after a reply failed", exc_info=True)
 
 
 background = Background()

@@ -30,7 +30,7 @@
 
 (let ((here *load-truename*)
       (files '("package" "json" "frames" "requests" "streams" "printing" "places" "conditions" "definitions"
-               "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "evaluation" "symbols"
+               "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "watching" "evaluation" "symbols"
                "owners" "origins" "classes" "arglists" "describing" "sourcing" "methods" "manuals" "inventory"
                "snapshot" "references" "searching"
                "profiling"
