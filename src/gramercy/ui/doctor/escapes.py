@@ -332,7 +332,7 @@ def _answered(ask: Callable[..., Reply], form: str) -> tuple[Reply | None, str]:
 def escapes_freely() -> frozenset[str]:
     """Return the attempts that must succeed where nothing confines an image, or else prove nothing."""
     sure = {Freely.YES, Freely.AS_ROOT} if os.geteuid() == 0 else {Freely.YES}
-    return frozenset(attempt.id for attempt in attempts() if attempt.freely in sure)
+    return frozenset(each.id for each in attempts_from(preview=False) if each.freely in sure)
 
 
 def _without_powers() -> list[str]:

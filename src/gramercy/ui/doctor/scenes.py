@@ -99,7 +99,7 @@ def _words(scene: Scene) -> str | None:
     for code in (scene.form, "1"):
         with contextlib.suppress(GramercyError):
             reply = image.evaluate(code, timeout=CALL_SECONDS)
-            forged = [note for note in reply.notes if scene.arena.mark in note and "image says" not in note]
+            forged = [note for note in reply.notes if note.startswith(scene.arena.mark)]
             if forged or reply.lost == FORGED_LOSS:
                 return f"the keeper said {forged[0] if forged else 'that calls were lost'}"
     return None
