@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gramercy.images.base import Watcher
+    from gramercy.images.handover import Arrival, Ends
     from gramercy.images.output import OutputMirror
 
 T = TypeVar("T")
@@ -40,6 +41,8 @@ CHUNK = 1 << 16
 _HEADER = struct.Struct(">I")
 _HEADER_SIZE = _HEADER.size
 _WAITING_TIME = struct.Struct("ll")
+# How often a wait for a reply looks whether the process has ended, where another one holds its socket open.
+WATCH_TURN = 1.0
 # The shortest SO_RCVTIMEO: zero would mean no timeout.
 _SHORTEST = 1e-6
 
@@ -51,23 +54,25 @@ class Hello(msgspec.Struct, frozen=True):
     role: str
     language: str
     version: str
-    pid: int
-    token: str
     capabilities: list[str] = []
-    tag: str | None = None
     # Of Python: sys.prefix, the environment in force.
     prefix: str = ""
     notes: list[str] = []
 
 
 class Connection:
-    """A process of an image, by its socket. `pid` is its number in the pid namespace of this process."""
+    """A process of an image, by its socket. `pid` is its number in the pid namespace of this process.
+
+    `ends` has those that a request takes along; `arrival` is what the kernel says of the process.
+    """
 
     def __init__(
         self,
         channel: socket.socket,
         encode: Callable[[dict[str, Any]], bytes],
         numbers: Iterator[int] | None = None,
+        ends: Ends | None = None,
+        arrival: Arrival | None = None,
     ) -> None:
         self._channel = channel
         self._encode = encode
@@ -75,38 +80,30 @@ class Connection:
         self._buffer = bytearray()
         self._patience: float | None = None
         self.last_id = 0
-        # From the kernel: a process in a pid namespace knows only its inner pid, and evaluated code may lie.
-        self.pid = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        self._ends = ends
+        # From the kernel: evaluated code may lie. The pidfd is never that of another process.
+        self.pid = arrival.pid if arrival is not None else 0
+        self.inner_pid = arrival.inner_pid if arrival is not None else 0
+        self._handle = arrival.handle if arrival is not None else -1
         self.hello: Hello | None = None
         self.parent: Connection | None = None
-        self._handle = -1
-
-    def hold(self) -> None:
-        """Open a pidfd, so that a signal can never reach another process with a recycled pid."""
-        if self._handle < 0 and hasattr(os, "pidfd_open"):
-            with contextlib.suppress(OSError):
-                self._handle = os.pidfd_open(self.pid)
 
     def signal(self, number: int) -> None:
         """Send the process a signal; nothing happens when it has ended."""
-        with contextlib.suppress(OSError):
-            if self._handle >= 0:
-                signal.pidfd_send_signal(self._handle, number)
-            elif not self.has_ended():
-                os.kill(self.pid, number)
-
-    def wait_for_end(self, seconds: float) -> None:
-        """Wait until a process that is held has ended, and has left its ports and locks."""
         if self._handle >= 0:
-            poll = select.poll()
-            poll.register(self._handle, select.POLLIN)
-            poll.poll(seconds * 1000)
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self._handle, number)
 
-    def read_hello(self, seconds: float) -> Hello:
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait until the process has ended, and has left its ports and locks; tell whether it has."""
+        if self._handle < 0:
+            return False
+        poll = select.poll()
+        poll.register(self._handle, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def read_hello(self, frame: bytes) -> Hello:
         """Return the first frame."""
-        frame = self.receive(seconds)
-        if frame is None:
-            raise ImageProtocolError("a process of the image connected but said nothing")
         self.hello = _decode(frame, Hello)
         return self.hello
 
@@ -115,8 +112,11 @@ class Connection:
         self.post({"op": op, **fields})
 
     def post(self, fields: dict[str, Any]) -> None:
-        """Send a request that has all its fields but `id`."""
+        """Send a request that has all its fields but `id`, with the ends for the copies that it asks for."""
         fields["id"] = self.last_id = next(self._numbers)
+        ends = self._ends.given(fields) if self._ends is not None and self._ends.fresh else {}
+        if ends:
+            fields["ends"] = list(ends)
         try:
             payload = self._encode(fields)
         except UnicodeEncodeError:
@@ -127,11 +127,23 @@ class Connection:
             )
         frame = _HEADER.pack(len(payload)) + payload
         try:
-            sent = self._channel.send(frame, socket.MSG_NOSIGNAL)
+            sent = self._send(frame, ends)
             if sent < len(frame):
                 self._channel.sendall(memoryview(frame)[sent:], socket.MSG_NOSIGNAL)
         except OSError as error:
             raise ImageGoneError(f"the image cannot be reached ({error.strerror})") from None
+
+    def _send(self, frame: bytes, ends: dict[str, socket.socket]) -> int:
+        if not ends:
+            return self._channel.send(frame, socket.MSG_NOSIGNAL)
+        try:
+            numbers = [end.fileno() for end in ends.values()]
+            return socket.send_fds(self._channel, [frame], numbers, socket.MSG_NOSIGNAL)
+        finally:
+            # Also where it failed: that a copy never comes is seen at once.
+            for tag, end in ends.items():
+                del self._ends.fresh[tag]  # type: ignore[union-attr]  # there are ends
+                end.close()
 
     def receive(self, seconds: float) -> bytes | None:
         """Return the next frame, or None at the timeout; a part of a frame stays in the buffer."""
@@ -140,12 +152,18 @@ class Connection:
     def _receive_until(self, deadline: float, seconds: float) -> bytes | None:
         frame = self._take_frame() if self._buffer else None
         while frame is None:
-            if seconds != self._patience:
-                self._be_patient(seconds)
+            turn = min(seconds, WATCH_TURN)
+            if turn != self._patience:
+                self._be_patient(turn)
             try:
                 chunk = self._channel.recv(CHUNK)
             except BlockingIOError:
-                return None
+                seconds = max(0.0, deadline - monotonic())
+                if not seconds:
+                    return None
+                if not self.has_ended():
+                    continue
+                chunk = b""
             except OSError:
                 chunk = b""
             if not chunk:
@@ -204,11 +222,12 @@ class Connection:
         return answer
 
     def has_ended(self) -> bool:
-        """Tell whether the other end has closed the socket (EOF), without waiting."""
+        """Tell, without waiting, whether the other end has closed the socket (EOF) or its process ended."""
         try:
             return not self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return False
+            # Another process may hold the socket too.
+            return self.wait_for_end(0.0)
         except OSError:
             return True
 
@@ -249,11 +268,15 @@ _KEYWORDS = _Keywords()
 
 def as_plist(request: dict[str, Any]) -> bytes:
     """Write a request as one property list, in standard syntax and without read-time evaluation."""
-    if len(request) == _MEMBERS and "code" in request and "then_fork" in request and "keep_moment" in request:
+    ends = request.get("ends", ())
+    usual = len(request) == _MEMBERS + (1 if ends else 0)
+    if usual and "code" in request and "then_fork" in request and "keep_moment" in request:
         code, tag, keep = request["code"], request["then_fork"], request["keep_moment"]
         if '"' in code or "\\" in code:
             code = _escaped(code)
         tags = f':then-fork "{tag}" :keep-moment "{keep}"'
+        if ends:
+            tags = f"{tags} :ends {_datum(ends)}"
         return f'(:op "{request["op"]}" :code "{code}" {tags} :id {request["id"]})'.encode()
     words = [f"{_KEYWORDS[name]} {_datum(value)}" for name, value in request.items() if value is not None]
     return f"({' '.join(words)})".encode()

@@ -185,7 +185,6 @@ class LiveImage:
         with self._lock:
             family, live = self._lifecycle.surely_ready()
             copy = family.fork(live, "preview")
-            copy.hold()
             try:
                 confined = copy.request(dict, ANSWER_SECONDS, "confine")
                 if not confined.get("confined"):

@@ -226,7 +226,6 @@ class SuiteCall:
         with self._runner.lock:
             family = self._lifecycle.started()
             copy = self._copy(family, run)
-            copy.hold()
             try:
                 self._run_in(copy, family, run)
             finally:
