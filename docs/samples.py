@@ -87,6 +87,7 @@ with ours, theirs:
 UNSHOWN = frozenset(
     {
         "ChangedError",
+        "FileStoreError",
         "FileTooLargeError",
         "HandshakeError",
         "HttpError",

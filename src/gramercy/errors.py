@@ -32,6 +32,7 @@ GramercyError
 ├── WorkspaceError              a file of the project cannot be read or written
 │   ├── NotAFileError           the name belongs to a directory, a pipe, a device or a socket
 │   └── FileTooLargeError       it has more bytes than are read
+├── FileStoreError              what a project's files held cannot be kept or is kept no more
 ├── InvalidSettingError         a value in a configuration or an option cannot be used
 ├── ClientSettingsError         the settings of an MCP client cannot be read or changed
 ├── UnreadableFileError         a file that a command names cannot be read or written
@@ -320,6 +321,10 @@ class NotAFileError(WorkspaceError):
 
 class FileTooLargeError(WorkspaceError):
     """The file has more bytes than are read."""
+
+
+class FileStoreError(GramercyError):
+    """What a project's files held cannot be kept, or is kept no more."""
 
 
 class InvalidSettingError(GramercyError):

@@ -25,8 +25,9 @@ SOURCES = (
     "clients: ",
     "answers: ",
     "day: ",
+    "trust: ",
 )
-ID = re.compile(r"(00[0-4]|decision\.\d\d|clients|answers|day)(\.[a-z0-9]+(-[a-z0-9]+)*)+")
+ID = re.compile(r"(00[0-4]|decision\.\d\d|clients|answers|day|trust)(\.[a-z0-9]+(-[a-z0-9]+)*)+")
 
 Requirements = list[dict[str, str]]
 

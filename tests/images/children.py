@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import os
+import platform
 import select
 import shutil
 import signal
@@ -22,6 +23,7 @@ import pytest
 
 from gramercy.errors import ImageGoneError
 from gramercy.images.caches import find_core
+from gramercy.images.confine.seccomp import build_preview_filter
 from gramercy.images.handover import read_hello
 from gramercy.images.sbcl import sbcl_version
 
@@ -158,6 +160,11 @@ class Member:
         reply = self.ask("fork", role=role, tag=tag)
         assert reply["ok"], reply
         return self.family.accept()
+
+    def confine(self):
+        """Let a preview give up its rights, with the filter that the parent would send."""
+        program = build_preview_filter(platform.machine(), self.pid) or b""
+        return self.ask("confine", filter=program.hex())
 
     def fate(self, pid):
         reply = self.ask("fate", pid=pid)

@@ -92,7 +92,7 @@ def preview(live, tmp_path):
     """Return a confined copy of the live process; in its directory there is a file."""
     (tmp_path / "file").write_text("as it was")
     copy = live.fork("preview")
-    answer = copy.ask("confine")
+    answer = copy.confine()
     assert answer["ok"]
     if not answer["confined"]:
         pytest.skip(answer["reason"])
@@ -766,7 +766,7 @@ def test_a_preview_cannot_write_through_descriptors_that_were_open(live, say, tm
     live.eval(say.open_file.format(tmp_path / "log"))
     live.eval(say.write_line.format("live"))
     preview = live.fork("preview")
-    if not preview.ask("confine")["confined"]:
+    if not preview.confine()["confined"]:
         pytest.skip("no confinement here")
     preview.eval(say.write_line.format("preview"))
     preview.kill()

@@ -243,20 +243,10 @@ def test_a_live_process_cannot_signal_the_zygote_or_its_siblings(family, live):
     assert live.value("p.wait(20)") == "-9"
 
 
-def test_a_shared_mapping_means_not_confined(live, tmp_path):
-    """Live images, preview: where confinement is incomplete it says so."""
-    live.eval(
-        f"import mmap\nf = open({str(tmp_path / 'm')!r}, 'w+b'); f.truncate(4096); m = mmap.mmap(f.fileno(), 4096)"
-    )
-    answer = live.fork("preview").ask("confine")
-    assert answer["confined"] is False
-    assert str(tmp_path / "m") in answer["reason"]
-
-
 def test_imports_in_a_preview_do_not_count_as_writes(live):
     """Live images, preview: no bytecode files."""
     preview = live.fork("preview")
-    if not preview.ask("confine")["confined"]:
+    if not preview.confine()["confined"]:
         pytest.skip("no confinement here")
     reply = preview.eval("import colorsys")
     assert reply["ok"]
@@ -488,7 +478,7 @@ def test_other_pythons_run_the_program_too(tmp_path, version):
         assert live.ask("compile", code="def q(): return zzz")["warnings"][0]["line"] == 1
         assert live.fork("checkpoint").fork("live").value("LIMIT") == "10"
         preview = live.fork("preview")
-        if preview.ask("confine")["confined"]:
+        if preview.confine()["confined"]:
             assert preview.eval(f"open({str(tmp_path / 'n')!r}, 'w')")["effects"][0]["kind"] == "write"
         assert live.eval_interrupted("while True: pass")["error"]["interrupted"]
         live.eval("import sys\nm = sys.monitoring; m.use_tool_id(1, 'x'); seen = []")

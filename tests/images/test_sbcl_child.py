@@ -287,7 +287,7 @@ def test_a_core_that_cannot_be_written_is_an_error(live):
 
 def test_threads_and_finalizers_of_a_preview_are_confined_too(live, tmp_path):
     preview = live.fork("preview")
-    if not preview.ask("confine")["confined"]:
+    if not preview.confine()["confined"]:
         pytest.skip("no confinement here")
     write = f'(with-open-file (s "{tmp_path}/%s" :direction :output) (print 1 s))'
     preview.eval(

@@ -15,7 +15,7 @@ from gramercy.images.opening import LONGEST_VALUE, REFUSED, ImageSettings
 from gramercy.images.processes import Family
 from gramercy.images.python.landlock import SCOPES_SINCE, landlock_version
 from gramercy.images.sandbox import Confinement, why_not
-from gramercy.ui.doctor.escapes import Arena, not_confined, run_escapes
+from gramercy.ui.doctor.escapes import Arena, attempts_from, run_escapes
 
 needs_sbcl = pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")
 LANGUAGES = [pytest.param("sbcl", marks=needs_sbcl), "python"]
@@ -199,16 +199,21 @@ def test_the_notes_of_a_program_are_those_of_its_family(tmp_path):
 @pytest.mark.parametrize("confinement", SANDBOXES)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_an_open_network_opens_nothing_else(language, confinement):
-    """The escape suite with an open network: TCP and UDP get out, and what does without it."""
+    """The escape suite with an open network: what is IP gets out, and what does without it."""
+    chosen = [each for each in attempts_from(preview=False) if each.group in ("files", "network")]
     with Arena() as arena:
         settings = ImageSettings(language, arena.project, confinement, Environment(network=Network.OPEN))
         image = LiveImage("test", settings.program, timeout=20)
-        results = run_escapes(image, arena)
+        results = list(run_escapes(image, arena, confinement, chosen=chosen))
         image.close()
-    assert [result for result in results if not result.tried] == []
-    escaped = {result.name for result in results if result.escaped}
-    sockets = set() if landlock_version() >= SCOPES_SINCE else {"connect to an abstract unix socket"}
-    assert escaped == {"connect by TCP", "send by UDP"} | sockets | not_confined(confinement)
+    assert [result for result in results if not result.escaped and not result.tried] == []
+    escaped = {result.attempt.id for result in results if result.escaped}
+    by_ip = {f"network.{name}" for name in ("tcp", "tcp6", "udp", "udp6", "fast-open", "multipath", "listen")}
+    sockets = {"network.abstract", "network.abstract-datagram"}
+    open_ways = by_ip | (set() if landlock_version() >= SCOPES_SINCE else sockets)
+    open_ways |= {each.id for each in chosen if each.why_open(confinement) is not None}
+    assert escaped - open_ways == set()
+    assert {"network.tcp", "network.udp", "network.listen"} <= escaped
 
 
 @pytest.mark.parametrize("confinement", SANDBOXES)

@@ -438,8 +438,11 @@ class Image(Protocol):
     ) -> Reply:
         """Go on from an error without holding up the event loop."""
 
-    def reset(self) -> None:
-        """Begin again with a fresh image; checkpoints are gone."""
+    def reset(self) -> list[str]:
+        """Begin again with a fresh image; checkpoints are gone.
+
+        Return sentences about it, such as which processes of evaluated code were ended.
+        """
 
     def save(self, path: str) -> str:
         """Write the state to disk; return a sentence that says what was written."""

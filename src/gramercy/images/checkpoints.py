@@ -16,6 +16,7 @@ import msgspec
 
 from gramercy.errors import CheckpointError
 from gramercy.images.base import CheckpointInfo
+from gramercy.images.bounds import shared_out_bytes
 
 if TYPE_CHECKING:
     from gramercy.images.base import Reply
@@ -251,6 +252,17 @@ class Timeline:
         for checkpoint in nameless[: max(0, len(nameless) + 1 - self.limit)]:
             if checkpoint is not goal:
                 self.forget(checkpoint)
+
+    def shed(self, most_bytes: int) -> list[Checkpoint]:
+        """Drop the oldest without a name until the rest uses no more memory than that; return the dropped."""
+        used = {each.id: shared_out_bytes(each.connection.pid) for each in self._checkpoints.values()}
+        dropped, excess = [], sum(used.values()) - most_bytes
+        for each in self.all():
+            if excess > 0 and not each.names and each is not self.standing:
+                self.forget(each)
+                dropped.append(each)
+                excess -= used[each.id]
+        return dropped
 
     def all(self) -> list[Checkpoint]:
         """Return the checkpoints, oldest first."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from gramercy.errors import ImageGoneError, ImageProtocolError
+from gramercy.images import bounds
 from gramercy.images.base import Progress, Reply
 from gramercy.images.checkpoints import Step, digest
 from gramercy.images.output import Printed
@@ -381,6 +382,7 @@ class Wait(msgspec.Struct, eq=False):
 
         None means that the process ignored both interrupts and has to be killed.
         """
+        bounds.watch.hurry()
         try:
             reply = self._within(kind, seconds)
             return self._after_interrupts(kind) if reply is None else reply

@@ -57,6 +57,11 @@ def died(log: str, fate: Fate) -> ImageFault:
     return ImageFault(type="IMAGE-DIED", message=f"The image ended during this call: {_cause(log, fate)}.")
 
 
+def exceeded(reason: str) -> ImageFault:
+    """Describe an evaluation whose processes used more than all of them may together."""
+    return ImageFault(type="IMAGE-DIED", message=f"The image was ended during this call: {reason}.")
+
+
 def killed(seconds: float) -> ImageFault:
     """Describe an evaluation that could be stopped only by SIGKILL."""
     told = f"The evaluation did not finish within {seconds:g} s and ignored two interrupts"

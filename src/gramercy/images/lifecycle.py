@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
+from gramercy.images import bounds
 from gramercy.images.base import Reply
 from gramercy.images.checkpoints import (
     MOST_LOOKS,
@@ -26,6 +27,7 @@ from gramercy.images.checkpoints import (
 )
 from gramercy.images.moments import Moments
 from gramercy.images.processes import Family, Program
+from gramercy.images.sandbox import Confinement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,6 +102,39 @@ class Lifecycle:
         self.lost = 0
         # Why there is no checkpoint of the present state; empty where there is one.
         self.unkept_reason = ""
+        # Why the processes that evaluate were killed by the watch over their bounds.
+        self._excess = ""
+
+    @property
+    def bounds(self) -> bounds.Bounds:
+        """What all processes that evaluated code runs may use together."""
+        family = self.family
+        memory_mb = family.program.grants.memory_mb if family is not None else None
+        return bounds.Bounds(None if memory_mb is None else bounds.TIMES_MEMORY * memory_mb << 20)
+
+    def zygote_pid(self) -> int | None:
+        """Return the process that is above all that evaluated code starts; None when it has ended."""
+        family = self.family
+        return family.zygote.pid if family is not None and family.is_alive else None
+
+    def kept_pids(self) -> set[int]:
+        """Return the processes that evaluate nothing: the kept states and moments."""
+        kept = {each.connection.pid for each in self.timeline.all()}
+        return kept | set(self.moments.pids().values())
+
+    def exceeded(self, reason: str) -> None:
+        """Take note that the processes that evaluate are being killed."""
+        self._excess = reason
+
+    def give_up_all(self) -> None:
+        """End every process of the image at once."""
+        if self.family is not None:
+            self.family.end_first()
+
+    def take_excess(self) -> str:
+        """Return why the watch killed what evaluates, once; empty where it did not."""
+        excess, self._excess = self._excess, ""
+        return excess
 
     @property
     def unkept(self) -> int:
@@ -119,7 +154,13 @@ class Lifecycle:
                 self._breaker.record(str(error))
                 raise
             self.notes += self.family.notes
+            self._bound(self.family)
         return self.family
+
+    def _bound(self, family: Family) -> None:
+        if family.program.confinement is Confinement.BUBBLEWRAP:
+            bounds.limit_tasks(family.zygote.pid)
+        bounds.watch.add(self)
 
     def ready(self) -> tuple[Family, Connection]:
         """Return the family and the live process, started if needed, with the last checkpoint accepted."""
@@ -140,6 +181,11 @@ class Lifecycle:
         if self.live is None or self.family is None or len(self.promised) > MOST_PROMISED:
             return self.ready()
         return self.family, self.live
+
+    def look_around(self) -> None:
+        """Note for the reply what the call has made that programs of the person would run."""
+        if self.family is not None and self.family.sentry is not None:
+            self.notes += self.family.sentry.look()
 
     def _keep_start(self, family: Family, live: Connection) -> None:
         """Make the checkpoint of a fresh image; not possible where the init file has left threads running."""
@@ -164,7 +210,9 @@ class Lifecycle:
         if self.live is not None and self.family is not None:
             self.family.kill(self.live)
             restored = self.restore(self.family)
-            self.notes += ["The image had ended between two calls.", *restored.notes]
+            excess = self.take_excess()
+            ended = f"The image was ended between two calls: {excess}." if excess else ""
+            self.notes += [ended or "The image had ended between two calls.", *restored.notes]
             self.lost += restored.lost
 
     @staticmethod
@@ -302,6 +350,21 @@ class Lifecycle:
         connection.parent = promised.parent
         label = first_words(promised.code)
         self.timeline.add(connection, label, promised.past).looks = promised.looks
+        self._shed(connection.pid)
+
+    def _shed(self, pid: int) -> None:
+        """Drop old states where a new one of this size makes them use more memory together than they may."""
+        most = self.bounds.memory_bytes
+        # As the kernel tells, not the image; the states of a small one never come near.
+        if most is None or bounds.resident_bytes(pid) < self.thrift.heavy_bytes:
+            return
+        dropped = self.timeline.shed(most)
+        if dropped:
+            listed = ", ".join(each.id for each in dropped)
+            verb = "was" if len(dropped) == 1 else "were"
+            self.notes.append(
+                f"Kept states may use {most >> 20} MB together: {listed} {verb} dropped for room."
+            )
 
     def _miss(self, promised: Promised) -> None:
         """Say with the next reply that there is no checkpoint, although one was to be."""
@@ -323,6 +386,8 @@ class Lifecycle:
         code = self.past.step.shown() if self.past is not None else "start"
         kept = self.timeline.add(family.fork(live, "checkpoint"), code, self.past, goal=goal)
         self._kept_at = monotonic()
+        if goal is None:
+            self._shed(kept.connection.pid)
         return kept
 
     def restore(self, family: Family) -> Restored:
@@ -445,16 +510,21 @@ class Lifecycle:
         self.past = self.timeline.standing = None
         self.ready()
 
-    def reset(self) -> None:
-        """Begin again with a fresh image, not with a saved one that was restored."""
+    def reset(self) -> list[str]:
+        """Begin again with a fresh image, not with a saved one; return what there is to say about it."""
         self._breaker.reset()
         if self._program is not self._first_program:
             self.close()
             self._program = self._first_program
         self.settle()
         if self.live is not None and self.family is not None:
-            self.family.kill(self.live)
+            self.family.kill(self.live, waits=True)
+        # The processes of kept states end by themselves, and are not what evaluated code has left behind.
+        kept = self.kept_pids()
         self._begin_again()
+        zygote = self.zygote_pid()
+        ended = bounds.end_processes(zygote, kept) if zygote is not None else []
+        return [bounds.told(ended)] if ended else []
 
     def adopt(self, program: Callable[[], Program]) -> None:
         """Begin again with another program, once that has started."""
@@ -462,6 +532,7 @@ class Lifecycle:
         self.close()
         self._program, self.family = program, family
         self.notes += family.notes
+        self._bound(family)
 
     def close(self) -> None:
         """End every process."""

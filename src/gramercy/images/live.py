@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import ImageError, ImageGoneError
+from gramercy.errors import ImageGoneError
+from gramercy.images import previews
 from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
 from gramercy.images.connection import Evaluation, Wait, with_output
 from gramercy.images.lifecycle import Lifecycle
@@ -186,10 +187,7 @@ class LiveImage:
             family, live = self._lifecycle.surely_ready()
             copy = family.fork(live, "preview")
             try:
-                confined = copy.request(dict, ANSWER_SECONDS, "confine")
-                if not confined.get("confined"):
-                    reason = confined.get("reason", "Landlock is not available")
-                    raise ImageError(f"a preview is not possible: the copy cannot be confined ({reason})")
+                previews.confine(copy, family.zygote, ANSWER_SECONDS)
                 copy.send("eval", code=code, package=package)
                 self._runner.wait = Wait(copy, family.mirror)
                 return _previewed(self._runner.wait, self._seconds(timeout))
@@ -339,11 +337,11 @@ class LiveImage:
         work = partial(go_on, self._runner, moment, restart, arguments)
         return await on_a_thread(partial(self._runner.attend, evaluation, work), evaluation.cancel)
 
-    def reset(self) -> None:
-        """Begin again with a fresh image."""
+    def reset(self) -> list[str]:
+        """Begin again with a fresh image; return what there is to say, such as which processes it left."""
         with self._lock:
             self._runner.history.clear()
-            self._lifecycle.reset()
+            return self._lifecycle.reset()
 
     def interrupt(self) -> bool:
         """Stop what is under way: SIGINT, SIGINT, and SIGKILL if it resists."""

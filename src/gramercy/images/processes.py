@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gramercy.images.environment import PublishedPort
+    from gramercy.images.walls import Sentry
 
 # A zygote starts within 0.1 s from a core and within 5 s from source; the rest is for a loaded machine.
 START_SECONDS = 30.0
@@ -105,6 +106,8 @@ class Family:
         self._numbers = count(1)
         self._ends = Ends()
         self._spawned: Spawned | None = None
+        # Looks after control files of the project; None where nothing is confined.
+        self.sentry: Sentry | None = None
         self.zygote = self._start(heir_of)
 
     def _start(self, heir_of: Family | None) -> Connection:
@@ -143,6 +146,8 @@ class Family:
         self._spawned = Spawned(
             command, self.program.confinement, grants, self.log.writer, inherited=inherited
         )
+        if self._spawned.walls is not None:
+            self.sentry = self._spawned.walls.sentry
         if self.relay is not None:
             self.relay.start()
 
@@ -279,6 +284,11 @@ class Family:
             return parent.request(Told, FATE_SECONDS, "fate", pid=pid).status
         except ImageError:
             return Fate()
+
+    def end_first(self) -> None:
+        """Kill the first process, with which all the others end."""
+        if self._spawned is not None:
+            self._spawned.kill()
 
     @property
     def is_alive(self) -> bool:

@@ -1,23 +1,46 @@
 """The project of an image: its directory, its language, and what of it evaluated code must never write.
 
 A file in .git can name a program that the user's next git command runs outside of any sandbox, and a Python
-environment is full of programs and of code that runs when one of them starts. Where there is no .git yet, an
-empty directory takes its place while images run. A repository deeper in the project is not protected, nor is
-a Makefile.
+environment is full of programs and of code that runs when one of them starts; the files of editors and agents
+name programs too. Where there is none yet, `walls` takes the place. A repository deeper in the project is not
+protected, nor is a Makefile or a test: what a person runs by name is theirs to read first.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 import re
 from pathlib import Path
+from types import MappingProxyType
 
 from gramercy.errors import SandboxError
 
 GIT = ".git"
+# Where git looks for what worktrees share; a directory of this name ends its search.
+COMMON = "commondir"
+# Read by programs that run beside the image and watch them: where absent, a placeholder takes the place,
+# since a look after the call would come too late.
+HELD = (".vscode", ".cursor", ".claude")
+_AGENT = "an agent reads for programs to run"
+_EDITOR = "an editor reads for programs to run"
+_HOOKS = "names programs that run at a commit"
+# Read when a person opens a folder, enters a directory or commits, without being told to run anything: held
+# where they are there, else looked for. Not .github, .env or build files: what they do is asked for by name,
+# or shows in a review before it runs.
+LOOKED_AT = MappingProxyType(
+    {
+        **dict.fromkeys((".vscode", ".idea", ".zed", ".devcontainer", ".devcontainer.json"), _EDITOR),
+        **dict.fromkeys((".cursor", ".claude", ".mcp.json", ".gemini", ".codex", ".windsurf"), _AGENT),
+        **dict.fromkeys((".continue", ".opencode", "opencode.json", ".kiro", ".roo", ".amazonq"), _AGENT),
+        **dict.fromkeys((".envrc", "mise.toml", ".mise.toml"), "a shell reads when it enters the directory"),
+        **dict.fromkeys((".husky", ".pre-commit-config.yaml", "lefthook.yml"), _HOOKS),
+    }
+)
+# Told and left where they are: they run nothing by themselves, and people and agents edit them all day.
+INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "GEMINI.md", ".cursorrules", ".windsurfrules")
+OWN = "gramercy.toml"
 # Files at the top of a Python project, by the tools that make them.
 PYTHON_SIGNS = frozenset(
     ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "Pipfile", "uv.lock", ".venv", "venv")
@@ -27,8 +50,6 @@ MOST_ENTRIES = 5_000
 # Of .gitmodules, which comes with the repository: no real one is bigger, and each entry is a bind mount.
 LARGEST_MODULES_FILE = 1 << 20
 MOST_MODULES = 200
-# Each try fails only if another image removes the directory at that moment.
-TRIES = 50
 _TOP = (
     "bin",
     "boot",
@@ -62,7 +83,22 @@ def check_project(project: str | Path) -> Path:
             f"{path / GIT} is a symbolic link, which cannot be protected from evaluated code. "
             "Replace it by a file with the line 'gitdir: <where it points to>'"
         )
+    if is_repository(path) and not (path / GIT).exists():
+        raise SandboxError(
+            f"{path} is a bare git repository, or was made one by a file HEAD: evaluated code could write "
+            "its config, which names programs that git runs. Choose a work tree of it, or remove HEAD if it "
+            "is not yours"
+        )
     return path
+
+
+def is_repository(top: Path) -> bool:
+    """Tell whether git would take a directory for a repository by what lies at its top."""
+    if not os.path.lexists(top / "HEAD"):
+        return False
+    if (top / COMMON).is_file() or (top / COMMON).is_symlink():
+        return True
+    return (top / "objects").exists() and (top / "refs").exists()
 
 
 def project_directory(project: str | Path) -> Path:
@@ -106,19 +142,24 @@ def default_language(project: str | Path) -> str:
 
 
 def protected_paths(project: Path) -> list[Path]:
-    """Return what an image must not write: .git, also of submodules, and Python environments."""
-    candidates = [project / GIT, *(project / name / GIT for name in _submodules(project))]
-    candidates += _environments(project)
-    return [path for path in candidates if path.exists() and path.resolve() == path]
-
-
-def _environments(project: Path) -> list[Path]:
+    """Return what an image must not write: .git, also of submodules, control files, Python environments."""
     try:
         with os.scandir(project) as entries:
-            places = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+            # A link can be replaced, so that nothing is held by it.
+            found = {entry.name: entry for entry in entries if not entry.is_symlink()}
     except OSError:
         return []
-    return [place for place in places if (place / "pyvenv.cfg").exists() or (place / "conda-meta").is_dir()]
+    names = [GIT, *LOOKED_AT, OWN]
+    if GIT not in found or not (project / GIT / "HEAD").exists():
+        names.append(COMMON)
+    kept = [project / name for name in names if name in found and (name != COMMON or found[name].is_dir())]
+    modules = [project / name / GIT for name in _submodules(project)]
+    kept += [path for path in modules if path.exists() and path.resolve() == path]
+    return kept + [Path(each.path) for each in found.values() if each.is_dir() and _is_environment(each.path)]
+
+
+def _is_environment(place: str) -> bool:
+    return os.path.exists(f"{place}/pyvenv.cfg") or os.path.isdir(f"{place}/conda-meta")  # noqa: PTH110, PTH112
 
 
 def work_tree(project: Path) -> Path | None:
@@ -141,41 +182,3 @@ def _submodules(project: Path) -> list[str]:
         return []
     names = re.findall(r"^\s*path\s*=\s*(\S.*?)\s*$", text, re.MULTILINE)
     return [name for name in names[:MOST_MODULES] if not name.startswith("/") and ".." not in name.split("/")]
-
-
-class Placeholder:
-    """An empty .git in a project without one, shared by all images there and removed by the last."""
-
-    def __init__(self, project: Path) -> None:
-        self._path = project / GIT
-        self._descriptor = self._hold() if self._is_ours_to_make(project) else None
-
-    def _is_ours_to_make(self, project: Path) -> bool:
-        if self._path.exists():
-            return self._is_empty()
-        return os.access(project, os.W_OK)
-
-    def _is_empty(self) -> bool:
-        return self._path.is_dir() and next(self._path.iterdir(), None) is None
-
-    def _hold(self) -> int | None:
-        """Take a shared lock on the directory; try again if another image has removed it meanwhile."""
-        for _ in range(TRIES):
-            with contextlib.suppress(OSError):
-                self._path.mkdir(exist_ok=True)
-                descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
-                if self._path.exists() and os.path.samestat(os.fstat(descriptor), self._path.stat()):
-                    return descriptor
-                os.close(descriptor)
-        return None
-
-    def close(self) -> None:
-        """Remove the directory if it is empty and no other image holds the lock, and unlock it."""
-        if self._descriptor is None:
-            return
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._path.rmdir()
-        os.close(self._descriptor)
-        self._descriptor = None

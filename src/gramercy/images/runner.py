@@ -129,6 +129,8 @@ class Runner:
         for _attempt in range(2):
             try:
                 family, live = lifecycle.ready_to_run()
+                if family.sentry is not None:
+                    lifecycle.notes += family.sentry.begin()
                 evaluation.tag = lifecycle.new_tag(family)
                 evaluation.keep = lifecycle.moment_tag or lifecycle.new_moment_tag(family)
                 live.post(evaluation.fields())
@@ -153,7 +155,9 @@ class Runner:
         wait, family = evaluation.wait, self.lifecycle.family
         assert wait is not None and family is not None, "a call is finished that was never begun"  # noqa: S101, PT018
         try:
-            reply = wait.for_reply(Reply, evaluation.seconds)
+            reply = self._soon(wait, evaluation.seconds) if self.lifecycle.promised else None
+            if reply is None:
+                reply = wait.for_reply(Reply, evaluation.seconds)
         except ImageProtocolError as error:
             self.wait = None
             self.lifecycle.lost_tag(evaluation)
@@ -164,9 +168,25 @@ class Runner:
             return self._remember(evaluation, self._restored(family, evaluation, has_died=False))
         return self._finished(evaluation, reply)
 
+    def _soon(self, wait: Wait, seconds: float) -> Reply | None:
+        """Return a reply that comes soon; else accept the copies that were promised before.
+
+        A call that takes long may be ended by the watch over the bounds, which spares only copies it knows.
+        """
+        deadline = min(monotonic() + MEETING_SECONDS, wait.started + seconds)
+        while monotonic() < deadline:
+            reply = wait.connection.receive_reply(Reply, TURN_SECONDS)
+            if reply is not None:
+                wait.end()
+                return reply
+            if self.lifecycle.collect():
+                break
+        return None
+
     def _finished(self, evaluation: Evaluation, reply: Reply) -> Reply:
         lifecycle = self.lifecycle
         self.wait = None
+        lifecycle.look_around()
         if reply.unchanged and reply.error is None and not lifecycle.notes:
             # The short way for what only looks: nothing to keep and nothing to add.
             lifecycle.looked(evaluation)
@@ -229,7 +249,9 @@ class Runner:
         with self.lock:
             if evaluation.is_cancelled:
                 return Reply(ok=False, error=ImageFault("CANCELLED", "The call was taken back."))
-            return self._remember(evaluation, work(evaluation))
+            reply = work(evaluation)
+            self.lifecycle.look_around()
+            return self._remember(evaluation, reply)
 
     def _remember(self, evaluation: Evaluation, reply: Reply) -> Reply:
         if evaluation.op != "load_system":
@@ -246,6 +268,7 @@ class Runner:
             if has_died:
                 fate = family.fate(lifecycle.live)
             family.kill(lifecycle.live)
+        lifecycle.look_around()
         # It may have left a copy before it died, of which no reply tells.
         family.forget(evaluation.keep)
         lifecycle.lost_tag(evaluation)
@@ -256,7 +279,11 @@ class Runner:
         lifecycle.notes, lifecycle.lost = [], 0
         if log.strip():
             notes.append(f"The last of its log: {log.strip()[-LOG_SHOWN:]}")
-        fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
+        excess = lifecycle.take_excess()
+        if excess:
+            fault = deaths.exceeded(excess)
+        else:
+            fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
         fault = deaths.with_memory_hint(fault, family.program)
         reply = Reply(ok=False, error=fault, elapsed_ms=evaluation.elapsed_ms(), notes=notes, lost=lost)
         return with_output(reply, printed)

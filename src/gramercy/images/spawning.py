@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import select
 import signal
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from gramercy.images.caches import on_standard_error
 from gramercy.images.confine.seccomp import build_filter
-from gramercy.images.project import Placeholder
 from gramercy.images.sandbox import (
     Confinement,
     Grants,
@@ -23,6 +25,7 @@ from gramercy.images.sandbox import (
     confined_command,
     environment_options,
 )
+from gramercy.images.walls import Walls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +52,7 @@ done
 
 
 class Spawned:
-    """The first process of an image, the watching shell and the placeholder that end with it."""
+    """The first process of an image, the watching shell and the walls that end with it."""
 
     def __init__(
         self,
@@ -63,7 +66,9 @@ class Spawned:
         self._is_namespaced = confinement is Confinement.BUBBLEWRAP
         self._process: subprocess.Popen[bytes] | None = None
         self._watch: subprocess.Popen[bytes] | None = None
-        self._placeholder = Placeholder(grants.project) if self._is_namespaced and grants.project else None
+        self.walls: Walls | None = None
+        if grants.project and confinement is not Confinement.NONE:
+            self.walls = Walls(grants.project, holds=self._is_namespaced)
         try:
             self._process = _start(command, confinement, grants, log, inherited)
             if not self._is_namespaced:
@@ -86,14 +91,21 @@ class Spawned:
             return None
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
+    def kill(self) -> None:
+        """Kill the process; the rest is left to `end`."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
     def end(self, seconds: float) -> None:
         """Kill every process, also those that evaluated code has started."""
         if self._process is not None and self._process.returncode is None:
+            inner = _children(self._process.pid) if self._is_namespaced else []
             if not self._is_namespaced:
                 _end_session(self._process.pid)
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)
+            _wait_for(inner, seconds)
         self._release()
 
     def _release(self) -> None:
@@ -103,8 +115,10 @@ class Spawned:
             self._watch.wait()
             if self._watch.stdin is not None:
                 self._watch.stdin.close()
-        if self._placeholder is not None:
-            self._placeholder.close()
+        if self.walls is not None:
+            for line in self.walls.leave():
+                on_standard_error(line)
+            self.walls = None
 
 
 def _start(
@@ -155,6 +169,27 @@ def _readable(content: bytes, descriptors: contextlib.ExitStack) -> int:
         file.write(content)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
+
+
+def _children(process: int) -> list[int]:
+    """Return pidfds of the children of bubblewrap: the first process of the namespace."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        words = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        for word in words:
+            with contextlib.suppress(OSError):
+                found.append(os.pidfd_open(int(word)))
+    return found
+
+
+def _wait_for(descriptors: list[int], seconds: float) -> None:
+    """Wait until processes have ended; that of a namespace does so after all others in it."""
+    deadline = monotonic() + seconds
+    for descriptor in descriptors:
+        ended = select.poll()
+        ended.register(descriptor, select.POLLIN)
+        ended.poll(max(0.0, deadline - monotonic()) * 1000)
+        os.close(descriptor)
 
 
 def _end_session(leader: int) -> None:

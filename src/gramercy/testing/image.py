@@ -352,10 +352,11 @@ class MemoryImage:
                 self._run(step)
             return self._info(self._standing, taken_back=1)
 
-    def reset(self) -> None:
+    def reset(self) -> list[str]:
         """Begin again with an empty namespace; checkpoints are gone."""
         with self._open():
             self._begin()
+        return []
 
     def save(self, path: str) -> str:
         """Write the calls that led to the present state as JSON."""

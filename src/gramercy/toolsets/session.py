@@ -139,8 +139,7 @@ def _reset_session(workshop: Workshop) -> Tool:
 
 def _reset(image: Image, arguments: dict[str, Any]) -> str:
     del arguments
-    image.reset()
-    return "Session reset. All definitions cleared."
+    return " ".join(["Session reset. All definitions cleared.", *image.reset()])
 
 
 def _load_system(workshop: Workshop) -> Tool:

@@ -234,9 +234,9 @@ class DeferredImage:
         """Go on from an error without holding up the event loop."""
         return self._image().ainvoke_restart(restart, arguments, moment=moment, timeout=timeout)
 
-    def reset(self) -> None:
+    def reset(self) -> list[str]:
         """Begin again with a fresh image."""
-        self._image().reset()
+        return self._image().reset()
 
     def save(self, path: str) -> str:
         """Write the state to disk."""

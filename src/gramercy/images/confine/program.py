@@ -11,8 +11,8 @@ import os
 import platform
 import sys
 
-from gramercy.images.confine.seccomp import build_filter, install_filter
-from gramercy.images.python.landlock import TRUNCATE_SINCE, landlock_version, restrict
+from gramercy.images.confine.seccomp import build_filter
+from gramercy.images.python.landlock import TRUNCATE_SINCE, install_filter, landlock_version, restrict
 
 DROP_FROM_BOUNDING_SET = 24
 LAST_CAPABILITY = 63

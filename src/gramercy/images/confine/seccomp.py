@@ -1,13 +1,13 @@
 """Filter system calls: what an image never needs, and what the rest of its confinement does not cover.
 
-A filter is a program of the kernel's BPF machine, written here instruction by instruction. Refused calls fail
-with EPERM; those whose arguments are behind a pointer, which a filter cannot read, fail with ENOSYS, so that
-programs take the older call.
+One table serves the sandbox of an image and, with stricter rules, its previews. A filter is a program of the
+kernel's BPF machine, written here instruction by instruction. Refused calls fail with EPERM; those whose
+arguments are behind a pointer, which a filter cannot read, fail with ENOSYS, so that programs take the older
+call.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import struct
 
@@ -20,13 +20,19 @@ PRETEND_ABSENT = (ANSWER, 0, 0, 0x00050026)
 NUMBER, ARCHITECTURE = (LOAD, 0, 0, 0), (LOAD, 0, 0, 4)
 X32 = 0x40000000
 
-SET_NO_NEW_PRIVILEGES, SET_SECCOMP, FILTER_MODE = 38, 22, 2
-
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
 NEW_NAMESPACE = 0x7E020000
 SET_ID_BITS = 0o6000
 CREATING = os.O_CREAT | 0o20000000  # O_TMPFILE without the bit it shares with O_DIRECTORY
 PUSH_INPUT, CONTROL_CONSOLE = 0x5412, 0x541C
+THREAD = 0x00010000
+# What programs ask of a descriptor, and nothing that changes a file: whether it is a terminal and how large
+# (TCGETS, TCGETS2, TIOCGWINSZ), what can be read (FIONREAD), own flags (FIONBIO, FIONCLEX, FIOCLEX).
+HARMLESS_CONTROLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+# F_SETOWN and F_SETOWN_EX send signals to others, F_SETLEASE holds up whoever opens the file.
+SET_OWNER, SET_OWNER_EXTENDED, SET_LEASE = 8, 15, 1024
+# Levels of setsockopt: a socket that joins a group of addresses sends packets before it is connected.
+LEVEL_IP, LEVEL_IPV6 = 0, 41
 
 REFUSED = (
     "acct", "add_key", "bpf", "chroot", "clock_adjtime", "clock_settime", "delete_module",
@@ -34,8 +40,8 @@ REFUSED = (
     "iopl", "kcmp", "kexec_file_load", "kexec_load", "keyctl", "mount", "mount_setattr", "move_mount",
     "name_to_handle_at", "open_by_handle_at", "open_tree", "perf_event_open", "pidfd_getfd",
     "pivot_root", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace", "quotactl",
-    "reboot", "request_key", "setns", "settimeofday", "swapoff", "swapon", "syslog", "umount2",
-    "unshare", "userfaultfd", "vhangup",
+    "reboot", "request_key", "setdomainname", "sethostname", "setns", "settimeofday", "swapoff",
+    "swapon", "syslog", "umount2", "unshare", "userfaultfd", "vhangup",
 )  # fmt: skip
 ABSENT = ("clone3", "io_uring_enter", "io_uring_register", "io_uring_setup", "openat2")
 
@@ -47,8 +53,19 @@ REFUSED_WITHOUT_NAMESPACES = (
     "semget", "semop", "semtimedop", "setxattr", "setxattrat", "shmat", "shmctl", "shmget", "utime",
     "utimensat", "utimes",
 )  # fmt: skip
-OWN_PROCESS_ONLY = {"prlimit64": 0, "sched_setattr": 0, "sched_setparam": 0, "sched_setscheduler": 0}
-OWN_PROCESS_SECOND = {"setpriority": 1, "ioprio_set": 1}
+# Beside these, for a preview: other processes, other ends of sockets, and queues.
+REFUSED_IN_PREVIEW = (
+    *REFUSED_WITHOUT_NAMESPACES,
+    "bind", "connect", "execve", "execveat", "fork", "listen", "mq_notify", "mq_timedreceive", "mq_timedsend",
+    "open_tree_attr", "pidfd_send_signal", "process_mrelease", "quotactl_fd", "rt_sigqueueinfo",
+    "rt_tgsigqueueinfo", "sendmmsg", "sendmsg", "tkill", "vfork",
+)  # fmt: skip
+OWN_PROCESS_ONLY = (
+    "migrate_pages", "move_pages", "prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam",
+    "sched_setscheduler",
+)  # fmt: skip
+# Their first argument says what the second one names; this word means a process, others a group or a user.
+OWN_PRIORITY_ONLY = {"setpriority": 0, "ioprio_set": 1}
 MODES = {"chmod": 1, "creat": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknod": 1, "mknodat": 2}
 OPENS = {"open": 1, "openat": 2}
 
@@ -74,10 +91,46 @@ def build_filter(
     rules["socket"] = _allow_values(0, UNIX, *((INET, INET6, NETLINK) if namespaces or network else ()))
     if not namespaces:
         rules |= {name: [REFUSE] for name in REFUSED_WITHOUT_NAMESPACES}
-        rules |= {name: _allow_values(at, 0) for name, at in (OWN_PROCESS_ONLY | OWN_PROCESS_SECOND).items()}
+        rules |= _own_process_only(0)
     if not truncation:
         rules["truncate"] = [REFUSE]
     return _assemble(architecture, column, rules)
+
+
+def build_preview_filter(machine: str, process: int, *, truncation: bool = True) -> bytes | None:
+    """Return the filter for a preview whose own pid is `process`, or None where the machine is not known.
+
+    Threads, signals to itself and reading go on. Landlock holds back what has a path: opening for writing,
+    making, renaming and removing. Complete by itself, since an image may run without a sandbox.
+    """
+    if machine not in MACHINES:
+        return None
+    architecture, column = MACHINES[machine]
+    rules: dict[str, list[Instruction]] = {name: [REFUSE] for name in (*REFUSED, *REFUSED_IN_PREVIEW)}
+    rules |= {name: [PRETEND_ABSENT] for name in ABSENT}
+    rules |= _own_process_only(0, process)
+    rules |= {name: _allow_values(0, process) for name in ("kill", "tgkill")}
+    tests = [(ANY_BIT, 1, 0, NEW_NAMESPACE), (ANY_BIT, 1, 0, THREAD)]
+    rules["clone"] = [_load_argument(0), *tests, REFUSE, ALLOW]
+    rules["ioctl"] = _allow_values(1, *HARMLESS_CONTROLS)
+    rules["fcntl"] = _refuse_values(1, SET_OWNER, SET_OWNER_EXTENDED, SET_LEASE)
+    # A socket can be made, so that what it would be connected to is known when that is refused.
+    rules["socket"] = _allow_values(0, UNIX, INET, INET6)
+    rules["setsockopt"] = _refuse_values(1, LEVEL_IP, LEVEL_IPV6)
+    # Without the length of an address it goes to the other end, which is this process.
+    rules["sendto"] = _allow_values(5, 0)
+    if not truncation:
+        rules |= {name: _open_rule(flags, truncation) for name, flags in OPENS.items()}
+        rules["truncate"] = [REFUSE]
+    return _assemble(architecture, column, rules)
+
+
+def _own_process_only(*processes: int) -> dict[str, list[Instruction]]:
+    rules = {name: _allow_values(0, *processes) for name in OWN_PROCESS_ONLY}
+    for name, word in OWN_PRIORITY_ONLY.items():
+        whose = _allow_values(1, *processes)
+        rules[name] = [_load_argument(0), (EQUAL, 1, 0, word), REFUSE, *whose]
+    return rules
 
 
 def _assemble(architecture: int, column: int, rules: dict[str, list[Instruction]]) -> bytes:
@@ -121,23 +174,6 @@ def _open_rule(flags: int, truncation: bool) -> list[Instruction]:  # noqa: FBT0
     return [*rule, ALLOW]
 
 
-def install_filter(program: bytes) -> None:
-    """Filter the calls of this process and of all it will start, for good."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    code = ctypes.create_string_buffer(program, len(program))
-    description = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
-    zero = ctypes.c_ulong(0)
-    for call in (
-        (SET_NO_NEW_PRIVILEGES, ctypes.c_ulong(1), zero, zero, zero),
-        (SET_SECCOMP, ctypes.c_ulong(FILTER_MODE), ctypes.c_char_p(description), zero, zero),
-    ):
-        if libc.prctl(*call) != 0:
-            raise OSError(
-                ctypes.get_errno(),
-                f"the filter of system calls is refused: {os.strerror(ctypes.get_errno())}",
-            )
-
-
 # Name of the machine -> what the kernel calls it in a filter, and the column below.
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
@@ -145,6 +181,7 @@ MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "acct": (163, 89),
     "add_key": (248, 217),
+    "bind": (49, 200),
     "bpf": (321, 280),
     "chmod": (90, None),
     "chown": (92, None),
@@ -153,16 +190,21 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "clock_settime": (227, 112),
     "clone": (56, 220),
     "clone3": (435, 435),
+    "connect": (42, 203),
     "creat": (85, None),
     "delete_module": (176, 106),
+    "execve": (59, 221),
+    "execveat": (322, 281),
     "fanotify_init": (300, 262),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
     "fchmodat2": (452, 452),
     "fchown": (93, 55),
     "fchownat": (260, 54),
+    "fcntl": (72, 25),
     "file_setattr": (469, 469),
     "finit_module": (313, 273),
+    "fork": (57, None),
     "fremovexattr": (199, 16),
     "fsconfig": (431, 431),
     "fsetxattr": (190, 7),
@@ -182,15 +224,22 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "kexec_file_load": (320, 294),
     "kexec_load": (246, 104),
     "keyctl": (250, 219),
+    "kill": (62, 129),
     "lchown": (94, None),
+    "listen": (50, 201),
     "lremovexattr": (198, 15),
     "lsetxattr": (189, 6),
+    "migrate_pages": (256, 238),
     "mknod": (133, None),
     "mknodat": (259, 33),
     "mount": (165, 40),
     "mount_setattr": (442, 442),
     "move_mount": (429, 429),
+    "move_pages": (279, 239),
+    "mq_notify": (244, 184),
     "mq_open": (240, 180),
+    "mq_timedreceive": (243, 183),
+    "mq_timedsend": (242, 182),
     "mq_unlink": (241, 181),
     "msgctl": (71, 187),
     "msgget": (68, 186),
@@ -200,21 +249,28 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "open": (2, None),
     "open_by_handle_at": (304, 265),
     "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
     "openat": (257, 56),
     "openat2": (437, 437),
     "perf_event_open": (298, 241),
     "pidfd_getfd": (438, 438),
+    "pidfd_send_signal": (424, 424),
     "pivot_root": (155, 41),
     "prlimit64": (302, 261),
     "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "ptrace": (101, 117),
     "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
     "reboot": (169, 142),
     "removexattr": (197, 14),
     "removexattrat": (466, 466),
     "request_key": (249, 218),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "sched_setaffinity": (203, 122),
     "sched_setattr": (314, 274),
     "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119),
@@ -222,9 +278,15 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "semget": (64, 190),
     "semop": (65, 193),
     "semtimedop": (220, 192),
+    "sendmmsg": (307, 269),
+    "sendmsg": (46, 211),
+    "sendto": (44, 206),
+    "setdomainname": (171, 162),
+    "sethostname": (170, 161),
     "setns": (308, 268),
     "setpriority": (141, 140),
-    "settimeofday": (170, 170),
+    "setsockopt": (54, 208),
+    "settimeofday": (164, 170),
     "setxattr": (188, 5),
     "setxattrat": (463, 463),
     "shmat": (30, 196),
@@ -234,6 +296,8 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "swapoff": (168, 225),
     "swapon": (167, 224),
     "syslog": (103, 116),
+    "tgkill": (234, 131),
+    "tkill": (200, 130),
     "truncate": (76, 45),
     "umount2": (166, 39),
     "unshare": (272, 97),
@@ -241,5 +305,6 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "utime": (132, None),
     "utimensat": (280, 88),
     "utimes": (235, None),
+    "vfork": (58, None),
     "vhangup": (153, 58),
 }

@@ -1,6 +1,8 @@
 ;;;; Confinement of a preview: it gives up, for good, every way to change the
 ;;;; world outside, before it evaluates anything. The kernel refuses; what was tried
-;;;; is recorded, also when the user's code handles the refusal.
+;;;; is recorded, also when the user's code handles the refusal. The filter of system
+;;;; calls and the places of shared memory come from the parent, which looks from
+;;;; outside at what came of it.
 
 (in-package #:gramercy.image)
 
@@ -157,104 +159,39 @@
         (sb-posix:close ruleset)))
     version))
 
-;;;; A filter of system calls for what Landlock does not cover: other programs,
-;;;; signals to other processes, datagrams, and the attributes of files. Refused
-;;;; calls fail with EPERM. Known for x86-64 and arm64; elsewhere there is none.
+;;;; A filter of system calls for what Landlock does not cover: other processes,
+;;;; sockets, and the attributes of files. It is a program of the kernel's own
+;;;; machine, eight octets an instruction; refused calls fail with EPERM.
 
 (defconstant +set-seccomp+ 22 "PR_SET_SECCOMP of Linux.")
 (defconstant +filter-mode+ 2 "SECCOMP_MODE_FILTER of Linux.")
-(defconstant +allow+ #x7fff0000 "SECCOMP_RET_ALLOW.")
-(defconstant +refuse+ #x00050001 "SECCOMP_RET_ERRNO with EPERM.")
 
-(defglobal *machine*
-    #+x86-64
-    '(:architecture #xc000003e
-      ;; connect bind listen sendmsg sendmmsg, execve execveat, ptrace process_vm_writev
-      ;; pidfd_getfd, chmod fchmod chown fchown lchown fchownat fchmodat fchmodat2, utime utimes
-      ;; futimesat utimensat, [lf]setxattr, [lf]removexattr, mount umount2 unshare setns,
-      ;; tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal, io_uring_setup
-      :refused (42 49 50 46 307 59 322 101 311 438 90 91 92 93 94 260 268 452 132 235 261 280
-                188 189 190 197 198 199 165 166 272 308 200 129 297 424 425)
-      :own-process-only (62 234)          ; kill tgkill
-      :unaddressed-only (44)              ; sendto
-      :foreign-numbers #x40000000)        ; the x32 calls
-    #+arm64
-    '(:architecture #xc00000b7
-      :refused (203 200 201 211 269 221 281 117 271 438 52 53 54 55 452 88
-                5 6 7 14 15 16 40 39 97 268 130 138 240 424 425)
-      :own-process-only (129 131)
-      :unaddressed-only (206)
-      :foreign-numbers nil)
-    #-(or x86-64 arm64)
-    nil
-  "Numbers of system calls by what becomes of them, for this machine.")
+(defun hexadecimal-octets (text)
+  "Return the octets that TEXT spells with two digits each."
+  (let ((octets (make-array (floor (length text) 2) :element-type '(unsigned-byte 8))))
+    (dotimes (place (length octets) octets)
+      (flet ((digit (offset)
+               (or (digit-char-p (char text (+ (* 2 place) offset)) 16)
+                   (malformed "filter must be in hexadecimal"))))
+        (setf (aref octets place) (+ (* 16 (digit 0)) (digit 1)))))))
 
-;;; Instructions of the filter: (code jump-if-true jump-if-false operand)
+(defun filter-system-calls (program)
+  "Install PROGRAM, the octets of a filter, or signal why that was not possible. Needs +NO-NEW-PRIVILEGES+."
+  (sb-alien:with-alien ((description (array (sb-alien:unsigned 64) 2)))
+    (sb-sys:with-pinned-objects (program)
+      (setf (sb-alien:deref description 0) (floor (length program) 8)
+            (sb-alien:deref description 1) (sb-sys:sap-int (sb-sys:vector-sap program)))
+      (unless (zerop (sb-alien:alien-funcall
+                      (sb-alien:extern-alien "prctl" (function sb-alien:int sb-alien:int sb-alien:unsigned-long
+                                                               sb-alien:unsigned-long))
+                      +set-seccomp+ +filter-mode+ (sb-sys:sap-int (sb-alien:alien-sap description))))
+        (error "the filter of system calls is refused (~a)" (sb-int:strerror))))))
 
-(defun load-word (offset)
-  "Load the word at OFFSET of the description of the call."
-  (list #x20 0 0 offset))
+;;;; What a copy shares with the process it was forked from, made its own: open
+;;;; files, whose offsets are shared, and memory.
 
-(defun answer-with (verdict)
-  "End with VERDICT."
-  (list #x06 0 0 verdict))
-
-(defun refuse-number (number)
-  "Refuse the call NUMBER."
-  (list (list #x15 0 1 number) (answer-with +refuse+)))
-
-(defun allow-only-argument (number offset value)
-  "Refuse the call NUMBER unless the argument at OFFSET is VALUE."
-  (list (list #x15 0 4 number)
-        (load-word offset)
-        (list #x15 0 1 value)
-        (answer-with +allow+)
-        (answer-with +refuse+)))
-
-(defun filter-instructions (machine process)
-  "Return the filter for MACHINE; signals may go to PROCESS alone."
-  (append (list (load-word 4)
-                (list #x15 1 0 (getf machine :architecture))
-                (answer-with +refuse+)
-                (load-word 0))
-          (when (getf machine :foreign-numbers)
-            (list (list #x35 0 1 (getf machine :foreign-numbers)) (answer-with +refuse+)))
-          (mapcan #'refuse-number (copy-list (getf machine :refused)))
-          (loop for number in (getf machine :own-process-only)
-                append (allow-only-argument number 16 process))
-          ;; The address of a datagram is the fifth argument of sendto.
-          (loop for number in (getf machine :unaddressed-only)
-                append (allow-only-argument number (+ 16 (* 8 4)) 0))
-          (list (answer-with +allow+))))
-
-(defun encode-filter (instructions)
-  "Return INSTRUCTIONS as the octets the kernel wants."
-  (let ((octets (make-array (* 8 (length instructions)) :element-type '(unsigned-byte 8))))
-    (sb-sys:with-pinned-objects (octets)
-      (loop with address = (sb-sys:vector-sap octets)
-            for (code true false operand) in instructions
-            for place from 0 by 8
-            do (setf (sb-sys:sap-ref-16 address place) code
-                     (sb-sys:sap-ref-8 address (+ place 2)) true
-                     (sb-sys:sap-ref-8 address (+ place 3)) false
-                     (sb-sys:sap-ref-32 address (+ place 4)) operand)))
-    octets))
-
-(defun filter-system-calls ()
-  "Install the filter; tell whether that was possible. Needs +NO-NEW-PRIVILEGES+."
-  (when *machine*
-    (let* ((instructions (filter-instructions *machine* (sb-posix:getpid)))
-           (octets (encode-filter instructions)))
-      (sb-alien:with-alien ((program (array (sb-alien:unsigned 64) 2)))
-        (sb-sys:with-pinned-objects (octets)
-          (setf (sb-alien:deref program 0) (length instructions)
-                (sb-alien:deref program 1) (sb-sys:sap-int (sb-sys:vector-sap octets)))
-          (zerop (sb-alien:alien-funcall
-                  (sb-alien:extern-alien "prctl" (function sb-alien:int sb-alien:int sb-alien:unsigned-long
-                                                           sb-alien:unsigned-long))
-                  +set-seccomp+ +filter-mode+ (sb-sys:sap-int (sb-alien:alien-sap program)))))))))
-
-;;;; Confining this process
+(defconstant +access-mode+ 3 "O_ACCMODE of Linux.")
+(defconstant +only-a-path+ #o10000000 "O_PATH of Linux.")
 
 (defun open-descriptors ()
   "Return the numbers of the open descriptors of this process."
@@ -266,21 +203,69 @@
                when number collect number)
       (sb-posix:closedir directory))))
 
-(defun writable-descriptor-p (descriptor)
-  "Tell whether DESCRIPTOR is open for writing."
-  (let ((flags (ignore-errors (sb-posix:fcntl descriptor sb-posix:f-getfl))))
-    (and flags (logtest flags (logior sb-posix:o-wronly sb-posix:o-rdwr)))))
+(defun memory-device-p (status)
+  "Tell whether STATUS is of null, zero, full, random or urandom: what is read there is shared with no process."
+  (and (= (logand (sb-posix:stat-mode status) sb-posix:s-ifmt) sb-posix:s-ifchr)
+       (member (sb-posix:stat-rdev status) '(#x103 #x105 #x107 #x108 #x109))))
 
-(defun silence-descriptors ()
-  "Replace every descriptor open for writing, except our connection, by /dev/null.
-Rights that are given up concern what is opened later; these are open already."
+(defun opened-again (descriptor)
+  "Return a descriptor of the same file with an offset of its own, or NIL where it may not be opened."
+  (let ((again (ignore-errors (sb-posix:open (format nil "/proc/self/fd/~d" descriptor) sb-posix:o-rdonly))))
+    (when again
+      ;; Where there are no offsets there is nothing shared.
+      (ignore-errors (sb-posix:lseek again (sb-posix:lseek descriptor 0 sb-posix:seek-cur) sb-posix:seek-set)))
+    again))
+
+(defun own-descriptor (descriptor null-device)
+  "Open the file of DESCRIPTOR again; let it be NULL-DEVICE where it is no file, or is only written."
+  (let ((flags (ignore-errors (sb-posix:fcntl descriptor sb-posix:f-getfl)))
+        (status (ignore-errors (sb-posix:fstat descriptor))))
+    ;; The directory that listed it is closed by now.
+    (unless (or (null flags) (null status) (logtest flags +only-a-path+) (memory-device-p status))
+      (let ((again (and (or (sb-posix:s-isreg (sb-posix:stat-mode status))
+                            (sb-posix:s-isdir (sb-posix:stat-mode status)))
+                        (/= (logand flags +access-mode+) sb-posix:o-wronly)
+                        (opened-again descriptor))))
+        (sb-posix:dup2 (or again null-device) descriptor)
+        (when again (sb-posix:close again))))))
+
+(defun own-descriptors ()
+  "Open files again, and let all other descriptors but our connection be /dev/null.
+A copy shares offsets and queues with the process that it was forked from: what it read would be missing there."
   (flush-log)
   (let ((null-device (sb-posix:open "/dev/null" sb-posix:o-rdwr)))
     (dolist (descriptor (open-descriptors))
-      (when (and (/= descriptor *connection*) (/= descriptor null-device)
-                 (writable-descriptor-p descriptor))
-        (sb-posix:dup2 null-device descriptor)))
+      (unless (or (= descriptor *connection*) (= descriptor null-device))
+        (own-descriptor descriptor null-device)))
     (sb-posix:close null-device)))
+
+(defconstant +private-and-anonymous+ #x22 "MAP_PRIVATE and MAP_ANONYMOUS of Linux.")
+(defconstant +move-to+ 3 "MREMAP_MAYMOVE and MREMAP_FIXED of Linux.")
+(defconstant +mapping-failed+ (1- (ash 1 64)) "MAP_FAILED.")
+
+(defun own-shared-memory (start size rights)
+  "Put a private copy in the place of the memory of SIZE octets from START on, with RIGHTS, bits of mprotect.
+Nothing else keeps shared memory from being written to."
+  (flet ((call (name &rest arguments)
+           (let ((result (apply #'memory-call name arguments)))
+             (when (= result +mapping-failed+) (error "shared memory cannot be copied (~a)" (sb-int:strerror)))
+             result)))
+    (let ((copy (call "mmap" 0 size 3 +private-and-anonymous+ +mapping-failed+ 0)))
+      (call "memcpy" copy start size)
+      (memory-call "mprotect" copy size rights)
+      (call "mremap" copy size size +move-to+ start))))
+
+(defun memory-call (name &rest arguments)
+  "Call the function NAME of the C library with ARGUMENTS, all of them words."
+  (destructuring-bind (one two three &optional (four 0) (five 0) (six 0)) arguments
+    (sb-alien:alien-funcall
+     (sb-alien:sap-alien (sb-sys:int-sap (sb-sys:find-foreign-symbol-address name))
+                         (function sb-alien:unsigned-long sb-alien:unsigned-long sb-alien:unsigned-long
+                                   sb-alien:unsigned-long sb-alien:unsigned-long sb-alien:unsigned-long
+                                   sb-alien:unsigned-long))
+     one two three four five six)))
+
+;;;; Confining this process
 
 (defun task-count ()
   "Return how many threads this process has, of whatever language."
@@ -310,18 +295,23 @@ SBCL's finalizer thread would keep its rights, and it runs user code."
         thereis (= 1 (task-count))
         do (sleep 0.001)))
 
-(defun confine ()
-  "Give up all rights; return the name of the level reached, or signal why it was not possible."
-  (silence-descriptors)
+(defun confine (program areas)
+  "Give up all rights; return the name of the level reached, or signal why it was not possible.
+PROGRAM is the filter of system calls, AREAS lists start, size and rights of shared memory, one after the other."
+  (own-descriptors)
   (call-single-threaded
    (lambda ()
+     (loop for (start size rights) on areas by #'cdddr
+           do (own-shared-memory start size rights))
      (let ((version (give-up-rights)))
-       (format nil "landlock-~d~:[~;+seccomp~]" version (filter-system-calls))))))
+       (filter-system-calls program)
+       (format nil "landlock-~d+seccomp" version)))))
 
 (define-operation "confine" (request)
   (cond ((string/= *role* "preview") (malformed "only a preview can be confined"))
         (*confined* (reply request "confined" t "level" "already"))
-        (t (handler-case (let ((level (confine)))
+        (t (handler-case (let ((level (confine (hexadecimal-octets (request-text request :filter))
+                                               (getf request :areas))))
                            (watch-effects)
                            (reply request "confined" t "level" level))
              (error (condition)

@@ -1,21 +1,44 @@
-"""Give up rights: to signal outsiders, for a live process; to write, connect and signal, for a preview.
+"""Give up rights: to signal outsiders, for a live process; to change anything outside of it, for a preview.
 
-Landlock covers what is opened from now on. Open descriptors are pointed at the null device, and an open
-writable shared mapping, but for the mirror of the output, means: not confined. An audit hook records and
-refuses what a preview tries, also where user code catches the error; it is the witness, not the wall.
+Landlock covers files that are opened from now on, the filter of system calls the rest. What a copy shares
+with the process it was forked from is made its own: open files, whose offsets are shared, and memory. An
+audit hook records and refuses what a preview tries, also where user code catches the error; it is the
+witness, not the wall. The filter and the places of shared memory come from the parent, which looks from
+outside at what came of it.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
+import stat
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
-from .landlock import SIGNALS, landlock_version, restrict_scopes, restrict_writes
+from .landlock import SIGNALS, install_filter, landlock_version, restrict_scopes, restrict_writes
 from .printing import preview, shorten
-from .streams import Device
+from .protocol import Request, RequestError, text
+from .threads import count
 
+# Bound at start: evaluated code may replace them, also in good faith (a file system for tests, say).
+_open, _close, _dup2, _lseek, _fstat, _listdir = os.open, os.close, os.dup2, os.lseek, os.fstat, os.listdir
+_fcntl = fcntl.fcntl
+_FILES = "/proc/self/fd"
+# null, zero, full, random and urandom: what is read there is shared with no process.
+_MEMORY_DEVICES = frozenset((1, minor) for minor in (3, 5, 7, 8, 9))
+_READ_WRITE, _PRIVATE_ANONYMOUS, _MOVE_TO = 3, 0x22, 3
+_FAILED = ctypes.c_void_p(-1).value
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = _libc.mremap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_ssize_t
+]  # fmt: skip
+_libc.mremap.argtypes = [
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+]  # fmt: skip
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 # Enough to see what a preview tries; a loop of attempts must not fill the reply.
 _KEPT = 100
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -46,25 +69,42 @@ class NotConfinedError(Exception):
     """Confinement is not complete, with the reason."""
 
 
-def confine(keep: int, mirror: Device | None) -> str:
-    """Give up the rights of this process except its connection and its mirror; return the level, or raise."""
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    sys.dont_write_bytecode = True
-    try:
-        _silence_descriptors(null, keep)
-    finally:
-        os.close(null)
+class Area(NamedTuple):
+    """Memory that is shared with other processes; `rights` are the PROT_ bits of mprotect."""
+
+    start: int
+    size: int
+    rights: int
+
+
+def confine(keep: int, request: Request) -> str:
+    """Give up the rights of this process except its connection; return the level, or raise."""
+    program, areas = _limits(request)
     version = landlock_version()
     if not version:
         raise NotConfinedError("This kernel has no Landlock: writes of evaluated code cannot be held back.")
+    if count() > 1:
+        # Rights are given up by one thread and inherited by later ones.
+        raise NotConfinedError("Other threads are running in the copy.")
+    sys.dont_write_bytecode = True
+    _own_descriptors(keep)
+    for area in areas:
+        _own_memory(area)
+    restrict_writes()
+    install_filter(program)
+    return f"landlock-{version}+seccomp"
+
+
+def _limits(request: Request) -> "tuple[bytes, list[Area]]":
+    """Return the filter of system calls and the shared memory that a request names."""
+    numbers = request.get("areas") or []
+    if type(numbers) is not list or not all(type(number) is int for number in numbers) or len(numbers) % 3:
+        raise RequestError("INVALID-REQUEST", '"areas" must be a list of addresses, sizes and rights.')
     try:
-        restrict_writes()
-    except OSError as error:
-        raise NotConfinedError(f"Landlock refused: {os.strerror(error.errno or 0)}.") from None
-    shared = _shared_mapping(mirror)
-    if shared is not None:
-        raise NotConfinedError(f"Evaluated code has mapped {shared} for shared writing before the fork.")
-    return f"landlock-{version}"
+        program = bytes.fromhex(text(request, "filter"))
+    except ValueError:
+        raise RequestError("INVALID-REQUEST", '"filter" must be in hexadecimal.') from None
+    return program, [Area(*numbers[place : place + 3]) for place in range(0, len(numbers), 3)]
 
 
 def shield() -> None:
@@ -73,29 +113,55 @@ def shield() -> None:
         restrict_scopes(SIGNALS)
 
 
-def _silence_descriptors(null: int, keep: int) -> None:
-    """Point every descriptor that can be written to at the null device."""
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib is not loaded here
-        number = int(name)
-        if number in (null, keep):
-            continue
-        try:
-            mode = fcntl.fcntl(number, fcntl.F_GETFL)
-        except OSError:
-            continue
-        if mode & os.O_ACCMODE != os.O_RDONLY:
-            os.dup2(null, number, inheritable=number <= 2)  # noqa: PLR2004 - the standard three
+def _own_descriptors(keep: int) -> None:
+    """Open files again, and point all other descriptors at the null device.
+
+    A copy shares offsets and queues with the process that it was forked from: what it read is missing there.
+    """
+    null = _open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for name in _listdir(_FILES):
+            if int(name) not in (null, keep):
+                _own_descriptor(int(name), null)
+    finally:
+        _close(null)
 
 
-def _shared_mapping(mirror: Device | None) -> str | None:
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 - no pathlib here
-        for line in lines:
-            words = line.split(None, 5)
-            if len(words) < 6 or not words[1].startswith("rw") or not words[1].endswith("s"):  # noqa: PLR2004 - unnamed
-                continue
-            if mirror is None or (words[3], words[4]) != mirror:
-                return words[5].strip()
+def _own_descriptor(number: int, null: int) -> None:
+    try:
+        flags, status = _fcntl(number, fcntl.F_GETFL), _fstat(number)
+    except OSError:
+        return  # the listing itself, closed by now
+    mode, device = status.st_mode, status.st_rdev
+    if flags & os.O_PATH or (stat.S_ISCHR(mode) and (os.major(device), os.minor(device)) in _MEMORY_DEVICES):
+        return
+    is_file = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+    # What is only written goes nowhere; what is read and written can be read.
+    again = _opened_again(number) if is_file and flags & os.O_ACCMODE != os.O_WRONLY else None
+    _dup2(null if again is None else again, number, inheritable=number <= 2)  # noqa: PLR2004 - the standard three
+    if again is not None:
+        _close(again)
+
+
+def _opened_again(number: int) -> "int | None":
+    """Return a descriptor of the same file with an offset of its own; None where it may not be opened."""
+    with suppress(OSError):
+        again = _open(f"{_FILES}/{number}", os.O_RDONLY | os.O_CLOEXEC)
+        with suppress(OSError):  # where there are no offsets there is nothing shared
+            _lseek(again, _lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
+        return again
     return None
+
+
+def _own_memory(area: Area) -> None:
+    """Put a private copy in the place of shared memory; nothing else keeps it from being written to."""
+    copy = _libc.mmap(None, area.size, _READ_WRITE, _PRIVATE_ANONYMOUS, -1, 0)
+    if copy != _FAILED:
+        ctypes.memmove(copy, area.start, area.size)
+        _libc.mprotect(copy, area.size, area.rights)
+        copy = _libc.mremap(copy, area.size, area.size, _MOVE_TO, area.start)
+    if copy == _FAILED:
+        raise NotConfinedError(f"Shared memory cannot be copied: {os.strerror(ctypes.get_errno())}.")
 
 
 class Witness:

@@ -1,4 +1,4 @@
-"""Landlock: give up rights to files, TCP ports and other processes, for good.
+"""Give up rights for good: with Landlock those to files, TCP ports and other processes, with a filter calls.
 
 Part of two programs, the one inside a Python image and the one that confines an image before it starts; so it
 imports the standard library alone. Rights are only ever granted, never subtracted: a directory that is
@@ -14,11 +14,13 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
+import struct
 import sys
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ASK_VERSION, PATH_BENEATH = 1, 1
 NO_NEW_PRIVILEGES = 38
+SET_SECCOMP, FILTER_MODE = 22, 2
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIRECTORY = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 TRUNCATE, CONTROL_DEVICE = 1 << 14, 1 << 15
@@ -116,19 +118,32 @@ def _grant(ruleset: int, path: str, rights: int) -> None:
         os.close(place)
 
 
-def _enforce(ruleset: int) -> None:
+def install_filter(program: bytes) -> None:
+    """Filter the system calls of this thread and of all that it will start."""
+    code = ctypes.create_string_buffer(program, len(program))
+    description = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
+    mode, zero = ctypes.c_ulong(FILTER_MODE), ctypes.c_ulong(0)
+    _give_up_privileges()
+    _check(prctl(SET_SECCOMP, mode, ctypes.c_char_p(description), zero, zero), "the filter of system calls")
+
+
+def _give_up_privileges() -> None:
     zero = ctypes.c_ulong(0)
+    _check(prctl(NO_NEW_PRIVILEGES, ctypes.c_ulong(1), zero, zero, zero))
+
+
+def _enforce(ruleset: int) -> None:
     try:
-        _check(prctl(NO_NEW_PRIVILEGES, ctypes.c_ulong(1), zero, zero, zero))
+        _give_up_privileges()
         _check(_syscall(RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
     finally:
         os.close(ruleset)
 
 
-def _check(result: int) -> int:
+def _check(result: int, what: str = "Landlock") -> int:
     if result < 0:
         error = ctypes.get_errno()
-        raise OSError(error, f"Landlock refuses: {os.strerror(error)}")
+        raise OSError(error, f"{what} is refused: {os.strerror(error)}")
     return int(result)
 
 

@@ -197,7 +197,7 @@ class Server:
     def _exit(self, _request: Request) -> Reply:
         _exit(0)
 
-    def _confine(self, _request: Request) -> Reply:
+    def _confine(self, request: Request) -> Reply:
         """Give up rights; only a copy that is thrown away afterwards may."""
         if self._role != "preview":
             message = f"Only a preview process confines itself; this is a {self._role} process."
@@ -206,7 +206,7 @@ class Server:
             witness = Witness(lambda: self._session.gate.open)
             heard = witness.install()
             self._session.effects = witness.take
-            level = confine(self._connection.fd, self._mirror.device if self._mirror else None)
+            level = confine(self._connection.fd, request)
         except (NotConfinedError, OSError) as error:
             return {"ok": True, "confined": False, "reason": str(error)}
         return {"ok": True, "confined": True, "level": level, "effects_seen": heard}

@@ -1,100 +1,28 @@
-"""Ways out of an image, written in both languages: what evaluated code could try against its confinement.
+"""Ways out of an image, as data: what evaluated code could try, in both languages, and what must hold.
 
-Each attempt is an expression that returns evidence of success, or nothing, or fails. Words with a $ are
-filled in by the arena, which also looks for evidence from outside.
+The tables are in `battery/*.toml`, one for each group. An attempt is an expression in each language, or one
+system call that is written once for both; it returns evidence of success, or nothing, or fails. Words with a
+$ are filled in by the arena, which also looks for evidence from outside.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import tomllib
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-PYTHON_PRELUDE = """
-import ctypes, os, resource, socket
-_libc = ctypes.CDLL(None, use_errno=True)
+import msgspec
 
-def _call(name, *words):
-    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in words]
-    result = getattr(_libc, name)(*words)
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return f"{name} succeeded"
+from gramercy.images.confine.seccomp import NUMBERS
+from gramercy.images.python.landlock import SCOPES_SINCE, landlock_version
+from gramercy.images.sandbox import Confinement
 
-def _read(path):
-    with open(path, errors="replace") as file:
-        return $mark in file.read() and f"read {path}"
-
-def _write(path):
-    with open(path, "a") as file:
-        file.write("escaped")
-    return f"wrote {path}"
-
-def _send(family, kind, address):
-    with socket.socket(family, kind) as plug:
-        plug.settimeout(2)
-        plug.connect(address)
-        plug.send(b"escaped")
-
-def _open(path):
-    os.close(os.open(path, os.O_WRONLY))
-    return f"opened {path}"
-
-def _make(path, mode):
-    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, mode))
-
-def _attempt(action):
-    try:
-        evidence = action()
-    except BaseException as error:
-        return f"refused: {error}"
-    return f"ESCAPED: {evidence}" if evidence else "refused"
-"""
-
-LISP_PRELUDE = """
-(defun native (path) (sb-ext:parse-native-namestring path))
-(defun %read (path)
-  (with-open-file (stream (native path) :external-format :latin-1)
-    (let* ((text (make-string 65536)) (end (read-sequence text stream)))
-      (and (search $mark text :end2 end) (format nil "read ~a" path)))))
-(defun %write (path)
-  (with-open-file (stream (native path) :direction :output :if-exists :append :if-does-not-exist :create)
-    (write-string "escaped" stream))
-  (format nil "wrote ~a" path))
-(defun %open (path)
-  (sb-posix:close (sb-posix:open path sb-posix:o-wronly))
-  (format nil "opened ~a" path))
-(defun entries (path)
-  (let ((directory (sb-posix:opendir path)))
-    (unwind-protect (loop for entry = (sb-posix:readdir directory)
-                          until (sb-alien:null-alien entry) collect (sb-posix:dirent-name entry))
-      (sb-posix:closedir directory))))
-(defun %send (class type &rest address)
-  (let ((plug (make-instance class :type type)))
-    (unwind-protect (progn (apply #'sb-bsd-sockets:socket-connect plug address)
-                           (sb-bsd-sockets:socket-send plug "escaped" nil) nil)
-      (sb-bsd-sockets:socket-close plug))))
-(defun done (what result)
-  (when (minusp result) (error "~a: ~a" what (sb-int:strerror (sb-alien:get-errno))))
-  (format nil "~a succeeded" what))
-(defmacro libc (name types &rest words)
-  `(done ,name (sb-alien:alien-funcall
-                (sb-alien:extern-alien ,name (function sb-alien:int ,@types)) ,@words)))
-(defun system-call (number &optional (a 0) (b 0) (c 0) (d 0) (e 0))
-  (done number (sb-alien:alien-funcall
-                (sb-alien:extern-alien "syscall" (function sb-alien:long sb-alien:long sb-alien:long
-                                                           sb-alien:long sb-alien:long sb-alien:long
-                                                           sb-alien:long))
-                number a b c d e)))
-(defun %trace (request process)
-  (libc "ptrace" (sb-alien:long sb-alien:long sb-alien:long sb-alien:long) request process 0 0))
-(defun words-at (function bits &rest values)
-  (let ((words (make-array (length values) :element-type `(unsigned-byte ,bits) :initial-contents values)))
-    (sb-sys:with-pinned-objects (words)
-      (funcall function (sb-sys:sap-int (sb-sys:vector-sap words))))))
-(defmacro attempt (form)
-  `(handler-case (let ((evidence ,form)) (if evidence (format nil "ESCAPED: ~a" evidence) "refused"))
-     (serious-condition (condition) (format nil "refused: ~a" condition))))
-"""
+BATTERY = Path(__file__).with_name("battery")
+# In the order in which they are tried.
+ORDER = ("files", "network", "processes", "kernel")
 
 
 class Freely(StrEnum):
@@ -102,166 +30,164 @@ class Freely(StrEnum):
 
     YES = "yes"
     AS_ROOT = "as root"
-    DEPENDS = "depends on the kernel, or an image holds itself back"
+    DEPENDS = "depends"  # on the kernel, or an image holds itself back
+    NEVER = "never"  # not tried there: it would harm the machine
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One way out."""
+class Where(StrEnum):
+    """From where an attempt is made."""
 
+    ANYWHERE = "anywhere"  # in a live process, and again in a preview
+    LIVE = "live"
+    PREVIEW = "preview"
+    BARE = "bare"  # in a project that has none of the files that are guarded
+
+
+class Attempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One way out.
+
+    `open` says where it is known not to be held, and why: by the name of a sandbox, `landlock-5` for a kernel
+    without scopes, or `preview`. `before` is evaluated in the live process before a preview. `stage` names a
+    scene in which it is made, where one evaluation is not enough. `awaits` names the part of the program
+    whose cure is not there yet.
+    """
+
+    id: str
     name: str
-    python: str
-    lisp: str
-    freely: Freely = Freely.YES
+    python: str = ""
+    lisp: str = ""
+    call: list[Any] = msgspec.field(default_factory=list)
+    before: dict[str, str] = msgspec.field(default_factory=dict)
+    freely: Freely = Freely.DEPENDS
+    arena: Where = Where.ANYWHERE
+    stage: str = ""
+    open: dict[str, str] = msgspec.field(default_factory=dict)
+    awaits: str = ""
+    group: str = ""
+
+    @property
+    def slug(self) -> str:
+        """Its name as a part of file names."""
+        return self.id.replace(".", "-")
+
+    def form(self, language: str) -> str:
+        """Return the expression in a language."""
+        if self.call:
+            return _lisp_call("sys", self.call) if language == "sbcl" else _python_call("_sys", self.call)
+        return self.lisp if language == "sbcl" else self.python
+
+    def why_open(self, confinement: Confinement, *, preview: bool = False) -> str | None:
+        """Return why this is not held there, None where it must be."""
+        if confinement is Confinement.NONE:
+            return "there is no sandbox"
+        if preview and "preview" in self.open:
+            return self.open["preview"] or None
+        if confinement is Confinement.LANDLOCK and landlock_version() < SCOPES_SINCE:
+            return self.open.get("landlock-5") or self.open.get("landlock")
+        return self.open.get(confinement.value)
 
 
-ATTEMPTS = (
-    Attempt("read a file outside", "_read($secret)", "(%read $secret)"),
-    Attempt("write a file outside", "_write($written)", "(%write $written)"),
-    Attempt(
-        "list the home directory",
-        "$entry in os.listdir($home) and 'saw ' + $entry",
-        "(find $entry (entries $home) :test #'string=)",
-    ),
-    Attempt(
-        "change the mode of a file outside",
-        "os.chmod($modes, 0o666)",
-        "(progn (sb-posix:chmod $modes #o666) nil)",
-    ),
-    Attempt(
-        "read through a symbolic link",
-        "(os.symlink($secret, $link), _read($link))[1]",
-        "(progn (sb-posix:symlink $secret $link) (%read $link))",
-    ),
-    Attempt(
-        "write through a symbolic link",
-        "(os.symlink($through, $link2), _write($link2))[1]",
-        "(progn (sb-posix:symlink $through $link2) (%write $link2))",
-    ),
-    Attempt(
-        "read through a hard link",
-        "(os.link($secret, $hard), _read($hard))[1]",
-        "(progn (sb-posix:link $secret $hard) (%read $hard))",
-    ),
-    Attempt("read through the root of another process", "_read($root)", "(%read $root)", Freely.DEPENDS),
-    Attempt("read through /proc/1/root", "_read($root1)", "(%read $root1)", Freely.DEPENDS),
-    Attempt(
-        "read a secret of the environment",
-        "$mark in str(os.environ) and 'saw it'",
-        '(and (search $mark (format nil "~s" (sb-ext:posix-environ))) "saw it")',
-        Freely.DEPENDS,
-    ),
-    Attempt("read the environment of another process", "_read($environ)", "(%read $environ)", Freely.DEPENDS),
-    Attempt("see a process of the host", "_read($cmdline)", "(%read $cmdline)"),
-    Attempt(
-        "connect by TCP",
-        "_send(socket.AF_INET, socket.SOCK_STREAM, ('127.0.0.1', $tcp))",
-        "(%send 'sb-bsd-sockets:inet-socket :stream #(127 0 0 1) $tcp)",
-    ),
-    Attempt(
-        "send by UDP",
-        "_send(socket.AF_INET, socket.SOCK_DGRAM, ('127.0.0.1', $udp))",
-        "(%send 'sb-bsd-sockets:inet-socket :datagram #(127 0 0 1) $udp)",
-    ),
-    Attempt(
-        "connect to a unix socket",
-        "_send(socket.AF_UNIX, socket.SOCK_STREAM, $unix)",
-        "(%send 'sb-bsd-sockets:local-socket :stream $unix)",
-    ),
-    Attempt(
-        "connect to an abstract unix socket",
-        "_send(socket.AF_UNIX, socket.SOCK_STREAM, '\\0' + $abstract)",
-        "(%send 'sb-bsd-sockets:local-abstract-socket :stream $abstract)",
-    ),
-    Attempt("write .git/config", "_write($config)", "(%write $config)"),
-    Attempt(
-        "put another .git in its place",
-        "(os.rename($git, $git + '-old'), os.mkdir($git), _write($config))[2]",
-        '(progn (sb-posix:rename $git (concatenate \'string $git "-old")) '
-        "(sb-posix:mkdir $git #o755) (%write $config))",
-    ),
-    Attempt(
-        "make a setuid file by changing its mode",
-        "(_make($suid, 0o755), os.chmod($suid, 0o4755))[1]",
-        "(progn (%write $suid) (sb-posix:chmod $suid #o4755) nil)",
-    ),
-    Attempt(
-        "make a setuid file by opening it",
-        "_make($suid2, 0o4755)",
-        "(let ((flags (logior sb-posix:o-creat sb-posix:o-wronly)))"
-        " (sb-posix:close (sb-posix:open $suid2 flags #o4755)) nil)",
-    ),
-    Attempt(
-        "mount",
-        "(_call('mount', b'none', $point.encode(), b'tmpfs', 0, None),"
-        " _call('umount2', $point.encode(), 2))[0]",
-        '(prog1 (libc "mount" (sb-alien:c-string sb-alien:c-string sb-alien:c-string sb-alien:unsigned-long '
-        'sb-alien:unsigned-long) "none" $point "tmpfs" 0 0) '
-        '(libc "umount2" (sb-alien:c-string sb-alien:int) $point 2))',
-        Freely.AS_ROOT,
-    ),
-    Attempt(
-        "change a setting of the kernel",
-        "[_open('/proc/sys/kernel/core_pattern'), _open('/proc/sys/vm/overcommit_memory')]",
-        '(list (%open "/proc/sys/kernel/core_pattern") (%open "/proc/sys/vm/overcommit_memory"))',
-        Freely.AS_ROOT,
-    ),
-    Attempt(
-        "press a key of the kernel",
-        "_open('/proc/sysrq-trigger')",
-        '(%open "/proc/sysrq-trigger")',
-        Freely.DEPENDS,
-    ),
-    Attempt("chroot", "_call('chroot', b'/')", '(libc "chroot" (sb-alien:c-string) "/")', Freely.AS_ROOT),
-    Attempt(
-        "trace a process of the host",
-        "(_call('ptrace', 0x4206, $traced, 0, 0), _call('ptrace', 0x4207, $traced, 0, 0),"
-        " os.waitpid($traced, 0x40000000), _call('ptrace', 17, $traced, 0, 0))[0]",
-        "(prog1 (%trace #x4206 $traced) (%trace #x4207 $traced)"
-        " (sb-posix:waitpid $traced #x40000000) (%trace 17 $traced))",
-        Freely.DEPENDS,
-    ),
-    Attempt(
-        "limit a process of the host",
-        "resource.prlimit($traced, resource.RLIMIT_NOFILE, (64, 64)) and None",
-        "(words-at (lambda (place) (system-call $prlimit64 $traced 7 place 0) nil) 64 64 64)",
-    ),
-    Attempt(
-        "raise its own limits",
-        "(resource.setrlimit(resource.RLIMIT_DATA, (-1, -1)), 'unlimited')[1]",
-        "(let ((none (1- (expt 2 64))))"
-        " (words-at (lambda (place) (system-call $prlimit64 0 2 place 0)) 64 none none))",
-        Freely.DEPENDS,
-    ),
-    Attempt(
-        "reach the user's keys",
-        "_call('syscall', $keyctl, 0, -4, 1)",
-        "(system-call $keyctl 0 -4 1)",
-        Freely.DEPENDS,
-    ),
-    Attempt(
-        "load a program into the kernel",
-        "_call('syscall', $bpf, 0, (ctypes.c_uint32 * 4)(2, 4, 4, 1), 16)",
-        "(words-at (lambda (place) (system-call $bpf 0 place 16)) 32 2 4 4 1)",
-        Freely.DEPENDS,
-    ),
-    Attempt(
-        "handle page faults",
-        "_call('syscall', $userfaultfd, 1)",
-        "(system-call $userfaultfd 1)",
-        Freely.DEPENDS,
-    ),
-    # Last, since these end what others look at, and give up what others need.
-    Attempt(
-        "end a process of the host",
-        "os.kill($victim, 15)",
-        "(progn (sb-posix:kill $victim 15) nil)",
-        Freely.DEPENDS,
-    ),
-    Attempt(
-        "make a user namespace",
-        "_call('unshare', 0x10000000)",
-        '(libc "unshare" (sb-alien:int) #x10000000)',
-        Freely.DEPENDS,
-    ),
-)
+class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Attempts of one kind: what must hold, against whom."""
+
+    title: str
+    holds: str
+    attacker: str
+    attempt: list[Attempt]
+
+
+@cache
+def groups() -> dict[str, Group]:
+    """Return the groups by name, in the order in which they are tried."""
+    found = {}
+    for name in ORDER:
+        table = tomllib.loads((BATTERY / f"{name}.toml").read_text(encoding="utf-8"))
+        for row in table["attempt"]:
+            row.update(id=f"{name}.{row['id']}", group=name)
+        found[name] = msgspec.convert(table, Group)
+    return found
+
+
+def attempts() -> tuple[Attempt, ...]:
+    """Return all attempts."""
+    return tuple(attempt for group in groups().values() for attempt in group.attempt)
+
+
+def numbers(column: int) -> dict[str, int]:
+    """Return the numbers of system calls on a machine; what it does not have fails there as absent."""
+    known = {name: pair[column] for name, pair in (FURTHER_NUMBERS | NUMBERS).items()}
+    return {f"sys_{name}": ABSENT_NUMBER if number is None else number for name, number in known.items()}
+
+
+def _python_call(function: str, words: list[Any]) -> str:
+    return f"{function}({', '.join([f'$sys_{words[0]}', *map(_python_word, words[1:])])})"
+
+
+def _python_word(word: Any) -> str:
+    if not isinstance(word, list):
+        return _word(word, "bytes({})")
+    if _is_nested(word):
+        return _python_call("_num", [word[0][1:], *word[1:]])
+    return f"_words({', '.join(map(_python_word, word))})"
+
+
+def _lisp_call(function: str, words: list[Any]) -> str:
+    return f"({' '.join([function, f'$sys_{words[0]}', *map(_lisp_word, words[1:])])})"
+
+
+def _lisp_word(word: Any) -> str:
+    if not isinstance(word, list):
+        return _word(word, "(zeros {})")
+    if _is_nested(word):
+        return _lisp_call("num", [word[0][1:], *word[1:]])
+    return f"(words {' '.join(map(_lisp_word, word))})"
+
+
+def _is_nested(word: list[Any]) -> bool:
+    return isinstance(word[0], str) and word[0].startswith("@")
+
+
+def _word(word: Any, zeros: str) -> str:
+    """Write a word for both languages: a number, `#N` for N zero bytes, a word for a number, or a text."""
+    if isinstance(word, int):
+        return str(word)
+    if word.startswith("#"):
+        return zeros.format(word[1:])
+    return word if word in NUMERIC else json.dumps(word)
+
+
+# Words of the arena that stand for numbers.
+NUMERIC = frozenset(("$victim", "$keeper", "$key", "$tcp_high", "$tcp_low", "$port"))
+# Beyond every number there is: the kernel answers ENOSYS.
+ABSENT_NUMBER = 9999
+# Numbers on x86-64 and on arm64 of calls that no filter of the sandbox names.
+FURTHER_NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    "capset": (126, 91),
+    "connect": (42, 203),
+    "fcntl": (72, 25),
+    "get_robust_list": (274, 100),
+    "inotify_add_watch": (254, 27),
+    "inotify_init1": (294, 26),
+    "kill": (62, 129),
+    "linkat": (265, 37),
+    "migrate_pages": (256, 238),
+    "mkdirat": (258, 34),
+    "move_pages": (279, 239),
+    "pidfd_open": (434, 434),
+    "pidfd_send_signal": (424, 424),
+    "renameat2": (316, 276),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "sendto": (44, 206),
+    "statx": (332, 291),
+    "symlinkat": (266, 36),
+    "tgkill": (234, 131),
+    "tkill": (200, 130),
+    "unlinkat": (263, 35),
+    "write": (1, 64),
+}
+
+
+def prelude(language: str) -> str:
+    """Return the definitions that the attempts use."""
+    return (BATTERY / ("prelude.lisp" if language == "sbcl" else "prelude.txt")).read_text(encoding="utf-8")

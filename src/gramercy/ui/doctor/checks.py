@@ -29,7 +29,7 @@ from gramercy.ui.cli.terminal import json_text, visible
 from gramercy.ui.clients.base import Machine, own_command
 from gramercy.ui.clients.known import CLIENTS
 from gramercy.ui.doctor.entries import examine_entries
-from gramercy.ui.doctor.escapes import Arena, not_confined, run_escapes
+from gramercy.ui.doctor.escapes import Arena, EscapeResult, run_escapes, short_list
 from gramercy.ui.doctor.handshake import ERAS, Conversation, converse
 from gramercy.workbench.configuration import read_configuration, user_file
 from gramercy.workbench.settings import Settings
@@ -223,19 +223,17 @@ def _expect(name: str, values: list[str], words: str) -> Finding:
 
 
 def _escapes(image: LiveImage, arena: Arena, language: str, confinement: Confinement) -> Finding:
-    name = f"{language} escapes"
-    results = run_escapes(image, arena)
-    known = not_confined(confinement)
-    escaped = [
-        f"{result.name} ({result.detail})"
-        for result in results
-        if result.escaped and result.name not in known
-    ]
-    untried = [f"{result.name} ({result.detail})" for result in results if not result.tried]
+    results = list(run_escapes(image, arena, confinement, chosen=short_list()))
+    return verdict(f"{language} escapes", results)
+
+
+def verdict(name: str, results: list[EscapeResult]) -> Finding:
+    """Judge attempts: none may get out but those that are known to, and each must have been made."""
+    escaped = [f"{each.name} ({each.detail})" for each in results if each.is_hole]
+    untried = [f"{each.name} ({each.detail})" for each in results if not each.escaped and not each.tried]
     if escaped:
-        return Finding(
-            name, Status.FAILED, f"got out: {'; '.join(escaped)}", "do not run untrusted code in images here"
-        )
+        advice = "do not run untrusted code in images here"
+        return Finding(name, Status.FAILED, f"got out: {'; '.join(escaped)}", advice)
     if untried:
         return Finding(name, Status.WARNING, f"not tried: {'; '.join(untried)}")
     let = sum(result.escaped for result in results)

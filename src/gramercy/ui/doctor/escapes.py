@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import platform
@@ -19,33 +20,54 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any, Self
 
+from gramercy.errors import GramercyError
 from gramercy.images.caches import cache_directory
-from gramercy.images.confine.seccomp import MACHINES, NUMBERS
-from gramercy.images.python.landlock import SCOPES_SINCE, landlock_version
-from gramercy.images.sandbox import Confinement
-from gramercy.ui.doctor.attempts import ATTEMPTS, LISP_PRELUDE, PYTHON_PRELUDE, Attempt, Freely
+from gramercy.images.confine import seccomp
+from gramercy.ui.doctor.attempts import Attempt, Freely, Where, attempts, groups, numbers, prelude
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
-    from gramercy.images.base import Image
+    from gramercy.images.base import Image, Reply
+    from gramercy.images.sandbox import Confinement
 
 # An attempt takes milliseconds; one that hangs must not hold up the others.
 ATTEMPT_SECONDS = 10.0
 VARIABLE = "GRAMERCY_ESCAPE"
-# What the attempt to limit another process sets; seen from outside when it worked.
-LIMIT = (64, 64)
+# IPC_CREAT for this user alone, and IPC_RMID.
+MAKE_SHARED, REMOVE_SHARED = 0o1600, 0
+# What evaluated code must not change although it is in the project, with what is there at first.
+GUARDED = {".git/config": "[core]\n", ".git/hooks/pre-commit": "#!/bin/sh\n"}
+# Attempts of each group in the short list.
+SHORT = 10
+# By this the words of an attempt are known in a file that they got into.
+ESCAPED = "escaped"
 
 
 @dataclass(frozen=True, slots=True)
 class EscapeResult:
-    """How one attempt ended. `detail` is the evidence of an escape, or what the refusal said."""
+    """How one attempt ended. `detail` is the evidence of an escape, or what the refusal said.
 
-    name: str
+    `reason` says why an escape was to be expected; None where it was not.
+    """
+
+    attempt: Attempt
     escaped: bool
     detail: str
     tried: bool = True
+    preview: bool = False
+    reason: str | None = None
+
+    @property
+    def is_hole(self) -> bool:
+        """Tell whether it got out where that was not to be expected."""
+        return self.escaped and self.reason is None and not self.attempt.awaits
+
+    @property
+    def name(self) -> str:
+        """What was tried, and from where."""
+        return f"{self.attempt.name}, in a preview" if self.preview else self.attempt.name
 
 
 class Arena:
@@ -58,19 +80,27 @@ class Arena:
         self.mark = f"secret-{secrets.token_hex(8)}"
         self.home = home or Path.home()
         self._stack = contextlib.ExitStack()
+        self.victims: dict[str, subprocess.Popen[bytes]] = {}
+        self.listeners: dict[str, socket.socket] = {}
 
     def __enter__(self) -> Self:
         # Not where TMPDIR says: the path of a socket has to be short.
         self.directory = Path(tempfile.mkdtemp(prefix="gramercy-arena-", dir="/tmp")).resolve()
         self._stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
         self.outside, self.project = self.directory / "outside", self.directory / "project"
-        for path in (self.outside, self.project / ".git", self.project / "work"):
+        self.work = self.project / "work"
+        for path in (self.outside, self.work):
             path.mkdir(parents=True)
-        (self.outside / "secret").write_text(self.mark)
-        (self.outside / "modes").touch(0o600)
-        (self.project / ".git" / "config").write_text("[core]\n")
+        for name, text in GUARDED.items():
+            (self.project / name).parent.mkdir(exist_ok=True, parents=True)
+            (self.project / name).write_text(text)
+        sign = Path("/tmp", self.mark)  # noqa: S108 - to be found by looking there
+        sign.touch(0o600)
+        self._stack.callback(sign.unlink, missing_ok=True)
         self._listen()
-        self._expose()
+        self._share()
+        os.environ[VARIABLE] = self.mark
+        self._stack.callback(os.environ.pop, VARIABLE, None)
         return self
 
     def __exit__(
@@ -79,57 +109,63 @@ class Arena:
         self._stack.close()
 
     def _listen(self) -> None:
+        stream, datagram = socket.SOCK_STREAM, socket.SOCK_DGRAM
         places: dict[str, tuple[int, int, Any]] = {
-            "connect by TCP": (socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
-            "send by UDP": (socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
-            "connect to a unix socket": (socket.AF_UNIX, socket.SOCK_STREAM, str(self.outside / "socket")),
-            "connect to an abstract unix socket": (socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self.mark}"),
+            "tcp": (socket.AF_INET, stream, ("127.0.0.1", 0)),
+            "udp": (socket.AF_INET, datagram, ("127.0.0.1", 0)),
+            "tcp6": (socket.AF_INET6, stream, ("::1", 0)),
+            "udp6": (socket.AF_INET6, datagram, ("::1", 0)),
+            "unix": (socket.AF_UNIX, stream, str(self.outside / "socket")),
+            "datagrams": (socket.AF_UNIX, datagram, str(self.outside / "datagrams")),
+            "abstract": (socket.AF_UNIX, stream, f"\0{self.mark}"),
+            "abstract2": (socket.AF_UNIX, datagram, f"\0{self.mark}-2"),
         }
-        self.listeners: dict[str, socket.socket] = {}
         for name, (family, kind, address) in places.items():
-            listener = self._stack.enter_context(socket.socket(family, kind))
-            listener.bind(address)
-            if kind == socket.SOCK_STREAM:
-                listener.listen(4)
-            listener.settimeout(0)
-            self.listeners[name] = listener
+            # Without IPv6 on this machine those attempts find nobody.
+            with contextlib.suppress(OSError):
+                listener = self._stack.enter_context(socket.socket(family, kind))
+                listener.bind(address)
+                if kind == stream:
+                    listener.listen(4)
+                listener.settimeout(0)
+                self.listeners[name] = listener
 
-    def _expose(self) -> None:
-        os.environ[VARIABLE] = self.mark
-        self._stack.callback(os.environ.pop, VARIABLE, None)
-        self.victim, self.traced = self._victim(), self._victim()
+    def _share(self) -> None:
+        """Make shared memory, a message queue and a semaphore of the host, under one key."""
+        self.key = secrets.randbits(30) | 1
+        libc = ctypes.CDLL(None)
+        memory = libc.shmget(self.key, 4096, MAKE_SHARED)
+        self._stack.callback(libc.shmctl, memory, REMOVE_SHARED, None)
+        messages = libc.msgget(self.key, MAKE_SHARED)
+        self._stack.callback(libc.msgctl, messages, REMOVE_SHARED, None)
+        semaphores = libc.semget(self.key, 1, MAKE_SHARED)
+        self._stack.callback(libc.semctl, semaphores, 0, REMOVE_SHARED)
 
-    def _victim(self) -> subprocess.Popen[bytes]:
-        # The mark shows in its command line and, by inheritance, in its environment.
-        command = ["/bin/sh", "-c", "read -r _", self.mark]
+    def victim(self, slug: str) -> subprocess.Popen[bytes]:
+        """Start a process that waits; the mark shows in its command line and in its environment."""
+        command = [*_without_powers(), "/bin/sh", "-c", "read -r _", self.mark]
         process = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603 - our own words
         self._stack.callback(_end, process)
+        self.victims[slug] = process
         return process
 
     def words(self) -> dict[str, str]:
-        """Return what the words of the attempts stand for; both languages write them alike."""
-        column = MACHINES.get(platform.machine(), (0, 0))[1]
-        numbers = {name: numbers[column] for name, numbers in NUMBERS.items()}
-        work, outside, victim = self.project / "work", self.outside, self.victim.pid
-        places = {
-            "secret": outside / "secret", "written": outside / "written", "modes": outside / "modes",
-            "through": outside / "through", "unix": outside / "socket", "home": self.home,
-            "link": work / "link", "link2": work / "link2", "hard": work / "hard", "point": work,
-            "suid": work / "suid", "suid2": work / "suid2",
-            "git": self.project / ".git", "config": self.project / ".git" / "config",
-            "root": f"/proc/{victim}/root{outside}/secret", "root1": f"/proc/1/root{outside}/secret",
-            "environ": f"/proc/{victim}/environ", "cmdline": f"/proc/{victim}/cmdline",
-            "mark": self.mark, "abstract": self.mark, "entry": self._home_entry(),
+        """Return what the words stand for that all attempts share; both languages write them alike."""
+        column = seccomp.MACHINES.get(platform.machine(), (0, 0))[1]
+        ports = {name: self._port(name) for name in ("tcp", "udp", "tcp6", "udp6")}
+        return {
+            "outside": str(self.outside), "work": str(self.work), "project": str(self.project),
+            "mark": self.mark, "abstract": self.mark, "abstract2": f"{self.mark}-2",
+            "unix": str(self.outside / "socket"), "datagrams": str(self.outside / "datagrams"),
+            "home": _quoted(self.home), "entry": _quoted(self._home_entry()),
+            "confiner": _quoted(seccomp.__file__),
+            "keeper": str(os.getpid()), "key": str(self.key),
+            "tcp_high": str(ports["tcp"] >> 8), "tcp_low": str(ports["tcp"] & 255),
+            **{name: str(value) for name, value in (ports | numbers(column)).items()},
         }  # fmt: skip
-        ports = {
-            "tcp": self.listeners["connect by TCP"].getsockname()[1],
-            "udp": self.listeners["send by UDP"].getsockname()[1],
-        }
-        texts = {name: json.dumps(str(value), ensure_ascii=False) for name, value in places.items()}
-        return texts | {
-            name: str(value)
-            for name, value in {**numbers, **ports, "victim": victim, "traced": self.traced.pid}.items()
-        }
+
+    def _port(self, name: str) -> int:
+        return int(self.listeners[name].getsockname()[1]) if name in self.listeners else 9
 
     def _home_entry(self) -> str:
         """Return a name in the home directory that no grant of an image leads through."""
@@ -140,92 +176,197 @@ class Arena:
         names = sorted(path.name for path in self.home.iterdir())
         return next((name for name in names if (name,) not in through), "")
 
-    def evidence(self, name: str) -> str | None:
-        """Return what can be seen outside of a successful attempt."""
-        if name in self.listeners:
-            return self._was_reached(self.listeners[name])
-        checks: dict[str, Callable[[], object]] = {
-            "write a file outside": (self.outside / "written").exists,
-            "write through a symbolic link": (self.outside / "through").exists,
-            "change the mode of a file outside": lambda: _mode(self.outside / "modes") != 0o600,  # noqa: PLR2004 - as made
-            "write .git/config": lambda: "escaped" in (self.project / ".git" / "config").read_text(),
-            "put another .git in its place": (self.project / ".git-old").exists,
-            "make a setuid file by changing its mode": lambda: (
-                _mode(self.project / "work" / "suid") & stat.S_ISUID
-            ),
-            "make a setuid file by opening it": lambda: _mode(self.project / "work" / "suid2") & stat.S_ISUID,
-            "limit a process of the host": lambda: (
-                resource.prlimit(self.traced.pid, resource.RLIMIT_NOFILE) == LIMIT
-            ),
-            "end a process of the host": lambda: _has_ended(self.victim),
+
+class Trial:
+    """One attempt in an arena: what it can reach, and whether anything has happened to that since."""
+
+    def __init__(self, arena: Arena, attempt: Attempt, form: str) -> None:
+        slug = attempt.slug
+        self.arena = arena
+        self.target, self.fresh = arena.outside / slug, arena.outside / f"{slug}.new"
+        self.own, self.inner = arena.work / slug, arena.work / f"{slug}.file"
+        for path in (self.target, self.inner):
+            path.write_text(arena.mark)
+            path.chmod(0o600)
+        self.victim = arena.victim(slug) if "$victim" in form else None
+        self.port = _free_port() if "$port" in form else None
+        self._before = self._seen()
+
+    def words(self) -> dict[str, str]:
+        """Return what the words of this attempt stand for."""
+        return {
+            "slug": self.target.name, "target": str(self.target), "fresh": str(self.fresh),
+            "own": str(self.own), "inner": str(self.inner),
+            "victim": str(self.victim.pid if self.victim else 0), "port": str(self.port or 0),
+        }  # fmt: skip
+
+    def _seen(self) -> dict[str, Any]:
+        victim = self.victim.pid if self.victim is not None else None
+        return {
+            "the file outside": _state(self.target),
+            "what was made outside": _state(self.fresh),
+            "the process of the host": _process_state(victim) if victim is not None else None,
         }
-        check = checks.get(name)
-        return "seen from outside" if check is not None and check() else None
 
-    def _was_reached(self, listener: socket.socket) -> str | None:
-        try:
-            if listener.type == socket.SOCK_DGRAM:
-                listener.recv(100)
-            else:
-                listener.accept()[0].close()
-        except BlockingIOError:
-            return None
-        return "the listener outside was reached"
+    def evidence(self, *, preview: bool) -> str | None:
+        """Return what can be seen outside of a successful attempt."""
+        if self.victim is not None:
+            # A signal takes its time.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.victim.wait(0.02)
+        changed = [name for name, state in self._seen().items() if state != self._before[name]]
+        changed += [f"the listener {name}" for name, each in self.arena.listeners.items() if _reached(each)]
+        changed += [f"{name}" for name in GUARDED if ESCAPED in _text(self.arena.project / name)]
+        if self.own.exists() and _is_dangerous(self.own.lstat().st_mode):
+            changed.append("a file with rights or a device")
+        if _is_dangerous(self.inner.stat().st_mode) if self.inner.exists() else False:
+            changed.append("a file with rights")
+        if preview and (self.own.is_symlink() or self.own.exists() or not self.inner.exists()):
+            changed.append("the project")
+        if self.port is not None and _answers(self.port):
+            changed.append("a port of this machine")
+        return f"seen from outside: {', '.join(changed)}" if changed else None
 
 
-def run_escapes(image: Image, arena: Arena) -> list[EscapeResult]:
-    """Make every attempt in an image whose project is that of the arena."""
-    is_lisp = image.language == "sbcl"
+def run_escapes(
+    image: Image,
+    arena: Arena,
+    confinement: Confinement,
+    *,
+    preview: bool = False,
+    chosen: Iterable[Attempt] | None = None,
+) -> Iterator[EscapeResult]:
+    """Make the attempts in an image whose project is that of the arena, one after the other."""
     words = arena.words()
-    prelude = LISP_PRELUDE if is_lisp else PYTHON_PRELUDE
-    prepared = image.evaluate(Template(prelude).substitute(words), timeout=ATTEMPT_SECONDS)
-    if not prepared.ok:
-        said = prepared.error.message if prepared.error else "no reason was given"
-        return [EscapeResult(attempt.name, escaped=False, detail=said, tried=False) for attempt in ATTEMPTS]
-    return [_run(image, arena, attempt, words) for attempt in ATTEMPTS]
+    prepared = image.evaluate(Template(prelude(image.language)).substitute(words), timeout=ATTEMPT_SECONDS)
+    said = prepared.error.message if prepared.error else "no reason was given"
+    for attempt in attempts_from(preview=preview) if chosen is None else chosen:
+        if prepared.ok:
+            yield _run(image, arena, attempt, words, (confinement, preview))
+        else:
+            yield EscapeResult(attempt, escaped=False, detail=said, tried=False, preview=preview)
 
 
-def _run(image: Image, arena: Arena, attempt: Attempt, words: dict[str, str]) -> EscapeResult:
-    form = f"(attempt {attempt.lisp})" if image.language == "sbcl" else f"_attempt(lambda: {attempt.python})"
-    reply = image.evaluate(Template(form).substitute(words), timeout=ATTEMPT_SECONDS)
-    said = reply.values[0].strip("'\"") if reply.ok and reply.values else ""
-    seen = arena.evidence(attempt.name)
+def attempts_from(*, preview: bool) -> list[Attempt]:
+    """Return the attempts that are made in a live process, or in a preview."""
+    place = Where.PREVIEW if preview else Where.LIVE
+    return [each for each in attempts() if each.arena in (place, Where.ANYWHERE)]
+
+
+def short_list() -> list[Attempt]:
+    """Return the plainest ways of each group, for a look that takes no second."""
+    return [
+        attempt
+        for group in groups().values()
+        for attempt in [each for each in group.attempt if each.arena in (Where.LIVE, Where.ANYWHERE)][:SHORT]
+    ]
+
+
+def _run(
+    image: Image, arena: Arena, attempt: Attempt, words: dict[str, str], place: tuple[Confinement, bool]
+) -> EscapeResult:
+    confinement, preview = place
+    form = attempt.form(image.language)
+    reason = attempt.why_open(confinement, preview=preview)
+    trial = Trial(arena, attempt, form)
+    filled = {**words, **trial.words()}
+    before = attempt.before.get(image.language, "")
+    if before:
+        image.evaluate(Template(before).substitute(filled), timeout=ATTEMPT_SECONDS)
+    form = f"(attempt {form})" if image.language == "sbcl" else f"_attempt(lambda: {form})"
+    reply, fault = _answered(image.preview if preview else image.evaluate, Template(form).substitute(filled))
+    said = reply.values[0].strip("'\"") if reply is not None and reply.ok and reply.values else ""
+    seen = trial.evidence(preview=preview)
     if seen is not None or said.startswith("ESCAPED"):
-        return EscapeResult(attempt.name, escaped=True, detail=seen or said.removeprefix("ESCAPED: "))
-    if not said.startswith("refused"):
-        reason = reply.error.message if reply.error else f"it answered {said!r}"
-        return EscapeResult(attempt.name, escaped=False, detail=reason, tried=False)
-    return EscapeResult(attempt.name, escaped=False, detail=said.removeprefix("refused").lstrip(": "))
+        detail = seen or said.removeprefix("ESCAPED: ")
+        return EscapeResult(attempt, escaped=True, detail=detail, preview=preview, reason=reason)
+    was_refused = said.startswith("refused")
+    detail = said.removeprefix("refused").lstrip(": ") if was_refused else fault or said or "it said nothing"
+    return EscapeResult(
+        attempt, escaped=False, detail=detail, tried=was_refused, preview=preview, reason=reason
+    )
 
 
-def not_confined(confinement: Confinement) -> frozenset[str]:
-    """Return the attempts that a confinement is known not to hold back."""
-    if confinement is Confinement.NONE:
-        return frozenset(attempt.name for attempt in ATTEMPTS)
-    if confinement is Confinement.BUBBLEWRAP:
-        return frozenset()
-    names = {"connect to a unix socket", "see a process of the host"}
-    if landlock_version() < SCOPES_SINCE:
-        names |= {"connect to an abstract unix socket", "end a process of the host"}
-    return frozenset(names)
+def _answered(ask: Callable[..., Reply], form: str) -> tuple[Reply | None, str]:
+    try:
+        reply = ask(form, timeout=ATTEMPT_SECONDS)
+    except GramercyError as error:
+        return None, str(error)
+    return reply, reply.error.message if reply.error else ""
 
 
 def escapes_freely() -> frozenset[str]:
     """Return the attempts that must succeed where nothing confines an image, or else prove nothing."""
     sure = {Freely.YES, Freely.AS_ROOT} if os.geteuid() == 0 else {Freely.YES}
-    return frozenset(attempt.name for attempt in ATTEMPTS if attempt.freely in sure)
+    return frozenset(attempt.id for attempt in attempts() if attempt.freely in sure)
 
 
-def _mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
+def _without_powers() -> list[str]:
+    """Return what takes the capabilities of root away, with which the kernel guards a process anyway."""
+    program = shutil.which("setpriv") if os.geteuid() == 0 else None
+    return [program, "--inh-caps=-all", "--bounding-set=-all", "--"] if program else []
 
 
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+def _quoted(value: object) -> str:
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def _state(path: Path) -> Any:
+    """Return all that an attempt could change of a file."""
     try:
-        process.wait(0.2)
-    except subprocess.TimeoutExpired:
+        found = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(found.st_mode) else b""
+        names = os.listxattr(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_mode, found.st_uid, found.st_gid, found.st_nlink, found.st_mtime_ns, content, names
+
+
+def _process_state(process: int) -> Any:
+    """Return all that an attempt could change of a process, None when it has ended."""
+    try:
+        said = Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(") ")[2].split()
+        if said[0] in "ZX":
+            return None
+        limit = resource.prlimit(process, resource.RLIMIT_NOFILE)
+        policy = os.sched_getscheduler(process), os.sched_getaffinity(process)
+        return said[0] in "Tt", os.getpriority(os.PRIO_PROCESS, process), policy, limit
+    except OSError:
+        return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _is_dangerous(mode: int) -> bool:
+    return bool(mode & (stat.S_ISUID | stat.S_ISGID)) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+
+
+def _reached(listener: socket.socket) -> bool:
+    try:
+        if listener.type == socket.SOCK_DGRAM:
+            listener.recv(100)
+        else:
+            listener.accept()[0].close()
+    except BlockingIOError:
         return False
     return True
+
+
+def _free_port() -> int:
+    with socket.socket() as plug:
+        plug.bind(("127.0.0.1", 0))
+        return int(plug.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as plug:
+        plug.settimeout(0.5)
+        return plug.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,296 @@
+"""Bound what the processes of an image use together: memory, and how many there are.
+
+Limits of the kernel count each process by itself, and for root they do not bound the number of processes at
+all. So one thread looks at the processes of every image, more often the nearer they come to a bound. Memory
+grows by gigabytes a second: a watch notices late, and the limit of each process stands behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import threading
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+# More than any library starts by itself on a big machine; a fork bomb passes it within a tenth of a second.
+MOST_PROCESSES = 256
+# Processes and threads, as the kernel counts them: more than a program needs, and few enough to kill.
+MOST_TASKS = 4096
+# All processes together, in parts of what each may use: evaluated code and some helpers of its own.
+TIMES_MEMORY = 2
+# Seconds between two looks: with nothing under way, usually, and close to a bound.
+IDLE, USUAL, QUICKEST = 2.0, 0.1, 0.005
+# Bytes a second by which memory can grow; how soon the next look is due follows from it.
+GROWTH = 8 << 30
+# The part of the time that may be spent on exact looks: the kernel takes 30 µs a megabyte.
+PART = 0.05
+# Each turn kills all that run; only a fork bomb that is faster survives some.
+MOST_TURNS = 10
+# Looks in a row after which a bomb has won, and all is ended.
+MOST_TIMES = 5
+# Names of processes are written by evaluated code: a few short ones are told.
+MOST_TOLD = 5
+LONGEST_NAME = 60
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What all processes that evaluated code runs may use together."""
+
+    memory_bytes: int | None = None
+    processes: int = MOST_PROCESSES
+
+
+class Watched(Protocol):
+    """What the watch needs to know of an image; asked without any lock."""
+
+    @property
+    def bounds(self) -> Bounds:
+        """What its processes may use."""
+
+    def zygote_pid(self) -> int | None:
+        """Return the process that is above all that evaluated code starts; None when it has ended."""
+
+    def kept_pids(self) -> set[int]:
+        """Return the processes that evaluate nothing: those of ours, and the kept states."""
+
+    def exceeded(self, reason: str) -> None:
+        """Take note that the others are being killed, and why."""
+
+    def give_up_all(self) -> None:
+        """End all processes of the image at once: they come faster than they are killed."""
+
+
+def limit_tasks(process: int) -> None:
+    """Let the kernel bound how many tasks a process and those below it make: at once, other than the watch.
+
+    It counts them in the user namespace of the sandbox, never those of root outside. Without a namespace it
+    would count all processes of the user, so this is for a namespaced image only.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        resource.prlimit(process, resource.RLIMIT_NPROC, (MOST_TASKS, MOST_TASKS))
+
+
+def descendants(above: int) -> list[int]:
+    """Return the processes below one, those that evaluated code has started included."""
+    found = [above]
+    for process in found:
+        # A child belongs to the thread that forked it.
+        for task in _entries(f"/proc/{process}/task"):
+            found += map(int, _read(f"/proc/{process}/task/{task}/children").split())
+    return found[1:]
+
+
+def _entries(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)  # noqa: PTH208 - in the loop of a look, where paths cost more
+    except OSError:
+        return []
+
+
+def _read(path: str, most: int = 1 << 16) -> bytes:
+    """Return the beginning of a file below /proc; nothing where the process has ended."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, most)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def resident_bytes(process: int) -> int:
+    """Return the memory that a process has in use, what it shares with others included."""
+    fields = _read(f"/proc/{process}/statm").split()
+    return int(fields[1]) * PAGE if fields else 0
+
+
+def shared_out_bytes(process: int) -> int:
+    """Return the memory in use with what is shared divided among its users (PSS); slow."""
+    for line in _read(f"/proc/{process}/smaps_rollup").splitlines():
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) << 10
+    return resident_bytes(process)
+
+
+def end_processes(above: int, spared: set[int]) -> list[str]:
+    """Kill the processes below one but for those that are spared; return names of those that ran.
+
+    By pidfd, opened before the look that shows that it still is one of them: numbers are used again.
+    """
+    names: dict[int, str] = {}
+    own = _command_line(above)
+    for _ in range(MOST_TURNS):
+        found = [process for process in descendants(above) if process not in spared]
+        handles = {process: handle for process in found if (handle := _handle(process)) is not None}
+        ours = set(descendants(above))
+        for process, handle in handles.items():
+            if process in ours and _runs(process):
+                names.setdefault(process, _name(process, own))
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            os.close(handle)
+        if not any(_runs(process) for process in found):
+            break
+    return list(names.values())
+
+
+def _handle(process: int) -> int | None:
+    try:
+        return os.pidfd_open(process)
+    except OSError:
+        return None
+
+
+def _runs(process: int) -> bool:
+    """Tell whether a process has not ended; one that nobody has waited for yet has."""
+    return _read(f"/proc/{process}/stat").rpartition(b") ")[2][:1] not in (b"Z", b"X", b"")
+
+
+def _command_line(process: int) -> bytes:
+    return _read(f"/proc/{process}/cmdline", 4 * LONGEST_NAME)
+
+
+def _name(process: int, own: bytes) -> str:
+    """Return the command of a process, where that is another one than the image's own."""
+    line = _command_line(process)
+    if line == own:
+        return "a copy that it forked"
+    words = line.replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    shown = "".join(letter if letter.isprintable() else "?" for letter in words)
+    return shown[:LONGEST_NAME] or "a process without a name"
+
+
+def told(names: list[str]) -> str:
+    """Say which processes were ended; nothing where none was."""
+    if not names:
+        return ""
+    count = len(names)
+    listed = ", ".join(names[:MOST_TOLD]) + (", …" if count > MOST_TOLD else "")
+    which = (
+        "1 process that evaluated code had started was"
+        if count == 1
+        else (f"{count} processes that evaluated code had started were")
+    )
+    return f"{which} still running and {'is' if count == 1 else 'are'} ended: {listed}."
+
+
+class _Look:
+    """How one image has fared, and when it is looked at next."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+        self.due = monotonic() + USUAL
+        self._ticks = -1
+        self._times = 0
+        self._rests_until = 0.0
+
+    def now(self) -> bool:
+        """Look once, and act on what is seen; return False when the image has ended."""
+        zygote = self.watched.zygote_pid()
+        if zygote is None:
+            return False
+        spared = self.watched.kept_pids()
+        running = [process for process in descendants(zygote) if process not in spared]
+        used = sum(map(resident_bytes, running))
+        reason = self._exceeded(running, used)
+        self._times = 0 if reason is None else self._times + 1
+        if reason is not None:
+            self.watched.exceeded(reason)
+            end_processes(zygote, spared)
+            if self._times == MOST_TIMES:
+                self.watched.give_up_all()
+        self.due = monotonic() + self._pause(running, used)
+        return True
+
+    def _exceeded(self, running: list[int], used: int) -> str | None:
+        bounds = self.watched.bounds
+        if len(running) > bounds.processes:
+            return f"it had {len(running)} processes, and {bounds.processes} are allowed"
+        if bounds.memory_bytes is None or used <= bounds.memory_bytes or monotonic() < self._rests_until:
+            return None
+        began = perf_counter()
+        exact = sum(map(shared_out_bytes, running))
+        self._rests_until = monotonic() + (perf_counter() - began) / PART
+        if exact <= bounds.memory_bytes:
+            return None
+        most = bounds.memory_bytes >> 20
+        return f"its processes used {exact >> 20} MB together, and {most} MB are allowed"
+
+    def _pause(self, running: list[int], used: int) -> float:
+        ticks = sum(map(_ticks, running))
+        is_idle, self._ticks = ticks == self._ticks, ticks
+        if is_idle:
+            return IDLE
+        most = self.watched.bounds.memory_bytes
+        return USUAL if most is None else max(QUICKEST, min(USUAL, (most - used) / GROWTH))
+
+
+def _ticks(process: int) -> int:
+    """Return the processor time of a process, to tell whether it does anything."""
+    fields = _read(f"/proc/{process}/stat").rpartition(b") ")[2].split()
+    return int(fields[11]) + int(fields[12]) if fields else 0
+
+
+class Watch:
+    """The thread that looks at every image; it starts with the first one and ends with the last."""
+
+    def __init__(self) -> None:
+        self._looks: list[_Look] = []
+        self._lock = threading.Lock()
+        self._hurry = threading.Event()
+        self._is_running = False
+
+    def add(self, watched: Watched) -> None:
+        """Watch an image until it has ended."""
+        with self._lock:
+            if all(look.watched is not watched for look in self._looks):
+                self._looks.append(_Look(watched))
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, name="gramercy-bounds", daemon=True).start()
+        self._hurry.set()
+
+    def hurry(self) -> None:
+        """Look soon: a call takes longer than a moment."""
+        soon = monotonic() + USUAL
+        for look in self._looks:
+            if look.due > soon:
+                look.due = soon
+                self._hurry.set()
+
+    def _run(self) -> None:
+        while True:
+            self._hurry.clear()
+            with self._lock:
+                due = min((look.due for look in self._looks), default=None)
+                if due is None:
+                    self._is_running = False
+                    return
+            self._hurry.wait(max(0.0, due - monotonic()))
+            self._look_at(look for look in list(self._looks) if look.due <= monotonic())
+
+    def _look_at(self, looks: Iterable[_Look]) -> None:
+        for look in looks:
+            try:
+                goes_on = look.now()
+            except Exception:  # noqa: BLE001 - a look at what changes meanwhile: the next one sees
+                look.due, goes_on = monotonic() + USUAL, True
+            with self._lock:
+                # It may have been started anew meanwhile.
+                if not goes_on and look.watched.zygote_pid() is None:
+                    self._looks.remove(look)
+
+
+watch = Watch()

@@ -1,0 +1,215 @@
+"""Bring paths of a project back to an earlier state, without losing what a person did since.
+
+A path goes back only if it still is as the call left it; what else is there is left alone and told. A check
+and the change after it cannot be split by a save: the old content is exchanged with what is there, and what
+comes out is looked at. A journal of intents is written first, by which `recover` finishes what was cut off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import stat
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gramercy.errors import FileStoreError
+from gramercy.images.files import places
+from gramercy.images.files.changes import FileOutcome, shown
+from gramercy.images.files.replacing import OPEN, Way
+from gramercy.images.files.states import State, is_repository, state_at
+from gramercy.images.files.store import abandoned, read_pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+    from pathlib import Path
+
+    from gramercy.images.files.changes import ChangeSet, Outcome
+    from gramercy.images.files.store import Store
+
+JOURNAL = "journal"
+# Each file that goes back is flushed to the disk by itself up to this number; of more, all at once.
+MOST_FLUSHED = 16
+
+
+def _nowhere(place: str) -> None:
+    """Do nothing; tests stop or kill the process at a place."""
+
+
+class Step(NamedTuple):
+    """One path that is to go from the state it was left in to the one that is wanted."""
+
+    path: str
+    want: State
+    left: State
+    in_place: bool = False
+
+
+def restore(
+    store: Store,
+    changes: ChangeSet,
+    *,
+    held_open: Collection[tuple[int, int]] = (),
+    at: Callable[[str], None] = _nowhere,
+) -> list[FileOutcome]:
+    """Take changes back and tell path by path what became of it.
+
+    `held_open` are device and inode of files that the image has open: they keep their inode. `at` is called
+    at every place where the process could be killed.
+    """
+    with store.turn:
+        steps = _ordered(store, changes, held_open)
+        if not steps:
+            return []
+        run = _Run(store.root, secrets.token_hex(4), store.content, at, flush_each=len(steps) <= MOST_FLUSHED)
+        with store.pinned():
+            store.sync()
+            _write_journal(store.directory, _journal(store, run.token, steps))
+            at("journal written")
+            outcomes = run.all(steps)
+            (store.directory / JOURNAL).unlink()
+        return outcomes
+
+
+def recover(directory: Path, root: Path) -> list[FileOutcome]:
+    """Finish what processes that were killed had begun, and remove what they kept; to be called at start."""
+    told: list[FileOutcome] = []
+    for own in abandoned(directory):
+        with contextlib.suppress(FileNotFoundError):
+            told += _recovered(own, root.resolve())
+    return told
+
+
+def _recovered(own: Path, root: Path) -> list[FileOutcome]:
+    read = json.loads((own / JOURNAL).read_text(encoding="ascii"))
+    steps = [Step(path, _state(want), _state(left), held) for path, want, left, held in read["steps"]]
+    pack = os.open(own / "pack", os.O_RDONLY | os.O_CLOEXEC)
+
+    def content(digest: str) -> bytes:
+        start, size = read["places"][digest]
+        return read_pack(pack, start, size, digest)
+
+    try:
+        few = len(steps) <= MOST_FLUSHED
+        return _Run(root, read["token"], content, is_resumed=True, flush_each=few).all(steps)
+    finally:
+        os.close(pack)
+
+
+def _ordered(store: Store, changes: ChangeSet, held: Collection[tuple[int, int]]) -> list[Step]:
+    """Return what goes away, deepest first, and then the rest, directories before what is in them."""
+    steps = [
+        Step(path, want, left, bool(held) and _is_held(store, path, held))
+        for path, (want, left) in sorted(changes.pairs.items())
+    ]
+    away = [step for step in reversed(steps) if step.want.kind == "absent"]
+    return away + [step for step in steps if step.want.kind != "absent"]
+
+
+def _is_held(store: Store, path: str, held: Collection[tuple[int, int]]) -> bool:
+    *folders, name = path.split("/")
+    try:
+        with places.directory(store.root, folders) as folder:
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) in held
+
+
+def _journal(store: Store, token: str, steps: list[Step]) -> dict[str, Any]:
+    states = [state for step in steps for state in (step.want, step.left) if state.kind == "file"]
+    return {
+        "token": token,
+        "steps": [[step.path, asdict(step.want), asdict(step.left), step.in_place] for step in steps],
+        "places": {state.digest: store.place(state.digest) for state in states},
+    }
+
+
+def _state(fields: dict[str, Any]) -> State:
+    owner = fields.pop("owner")
+    return State(**fields, owner=tuple(owner) if owner else None)
+
+
+def _write_journal(directory: Path, journal: dict[str, Any]) -> None:
+    new = directory / f"{JOURNAL}.new"
+    # Names need not be UTF-8; this notation has an escape for every code.
+    with new.open("w", encoding="ascii") as file:
+        json.dump(journal, file)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(directory / JOURNAL)
+    with places.directory(directory, ()) as folder:
+        os.fsync(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One restore, from its journal to its end."""
+
+    root: Path
+    token: str
+    content: Callable[[str], bytes]
+    at: Callable[[str], None] = _nowhere
+    is_resumed: bool = False
+    flush_each: bool = True
+
+    def all(self, steps: list[Step]) -> list[FileOutcome]:
+        """Bring all paths back."""
+        self._open_directories(steps)
+        outcomes = []
+        for number, step in enumerate(steps):
+            outcomes.append(self._one(number, step))
+            self.at("step done")
+        self._close_directories(zip(steps, outcomes, strict=True))
+        if not self.flush_each:
+            os.sync()
+        self.at("all done")
+        return outcomes
+
+    def _one(self, number: int, step: Step) -> FileOutcome:
+        try:
+            outcome, reason = self._done(number, step)
+        except (FileNotFoundError, NotADirectoryError):
+            outcome, reason = "left alone", "its directory is gone, or no directory any more"
+            if step.want.kind == "absent":
+                outcome, reason = "gone", "it was gone already"
+        except OSError as error:
+            outcome, reason = "left alone", error.strerror or str(error)
+        except FileStoreError as error:
+            outcome, reason = "left alone", str(error)
+        return FileOutcome(shown(step.path), outcome, reason)
+
+    def _done(self, number: int, step: Step) -> tuple[Outcome, str]:
+        for state in (step.want, step.left):
+            if state.kind == "left_out":
+                return "left alone", f"it was not kept: {state.reason}"
+        if is_repository(step.path):
+            return "left alone", "it belongs to version control"
+        *folders, name = step.path.split("/")
+        with places.directory(self.root, folders) as folder:
+            done = Way(self, number, step, folder, name).go()
+            if self.flush_each:
+                os.fsync(folder)
+        return done
+
+    def _open_directories(self, steps: list[Step]) -> None:
+        """Give back the right to work in directories that the call took it from."""
+        for step in steps:
+            left = step.left
+            if left.kind == "directory" and left.mode & OPEN != OPEN:
+                self._set_mode(step.path, left.mode, left.mode | OPEN)
+
+    def _close_directories(self, done: Iterable[tuple[Step, FileOutcome]]) -> None:
+        """Take the right to work in directories that are not to have it, the deepest first."""
+        for step, outcome in sorted(done, key=lambda each: each[0].path, reverse=True):
+            end = step.left if outcome.outcome == "left alone" else step.want
+            if end.kind == "directory" and end.mode & OPEN != OPEN:
+                self._set_mode(step.path, end.mode | OPEN, end.mode)
+
+    def _set_mode(self, path: str, old: int, new: int) -> None:
+        *folders, name = path.split("/")
+        with contextlib.suppress(OSError), places.directory(self.root, folders) as folder:
+            if state_at(folder, name, 0) == State("directory", old):
+                places.set_mode(folder, name, new, stat.S_IFDIR)

@@ -1,0 +1,229 @@
+"""What the processes of an image may use together, and what becomes of those that evaluated code leaves."""
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+from time import monotonic, sleep
+
+import pytest
+
+from gramercy.images import bounds
+from gramercy.images.environment import Environment
+from gramercy.images.lifecycle import Thrift
+from gramercy.images.opening import open_image
+
+WAIT = 20.0
+SLEEPER = ["sleep", "1000"]
+START = {
+    "python": "import subprocess; background = subprocess.Popen(['sleep', '1000'], start_new_session=True)",
+    "sbcl": '(defvar *background* (sb-ext:run-program "/bin/sleep" (list "1000") :wait nil :input nil))',
+}
+# Every child allocates and waits for good, so that only a bound ends them.
+HOGS = {
+    "python": """
+import os, time
+for _ in range(6):
+    if os.fork() == 0:
+        held = bytearray(os.urandom(1 << 20)) * 60
+        time.sleep(1000)
+time.sleep(1000)
+""",
+    "sbcl": """
+(dotimes (number 6)
+  (when (zerop (sb-posix:fork))
+    (defvar *held* (make-array (* 60 1024 1024) :element-type '(unsigned-byte 8) :initial-element 1))
+    (sleep 1000)))
+(sleep 1000)
+""",
+}
+BOMB = {
+    "python": """
+import os, time
+for _ in range(400):
+    if os.fork() == 0:
+        time.sleep(1000)
+time.sleep(1000)
+""",
+    "sbcl": "(progn (dotimes (number 400) (when (zerop (sb-posix:fork)) (sleep 1000))) (sleep 1000))",
+}
+
+
+def sleepers(image):
+    """Return the processes below an image that run `sleep`."""
+    zygote = image.processes()["zygote"]
+    return [process for process in bounds.descendants(zygote) if b"sleep" in command(process)]
+
+
+def command(process):
+    try:
+        with open(f"/proc/{process}/cmdline", "rb") as file:  # noqa: PTH123 - as below /proc
+            return file.read()
+    except OSError:
+        return b""
+
+
+def wait_until(holds):
+    deadline = monotonic() + WAIT
+    while not holds():
+        assert monotonic() < deadline
+        sleep(0.01)
+
+
+@pytest.mark.contract("trust.bounds.reset")
+def test_a_reset_ends_what_evaluated_code_left_running_and_says_so(image):
+    image.evaluate(START[image.language])
+    assert len(sleepers(image)) == 1
+    told = image.reset()
+    assert told == [
+        "1 process that evaluated code had started was still running and is ended: " + named(image)
+    ]
+    wait_until(lambda: not sleepers(image))
+
+
+def named(image):
+    return "/bin/sleep 1000." if image.language == "sbcl" else "sleep 1000."
+
+
+def test_a_reset_without_any_says_nothing(image):
+    image.evaluate("1")
+    assert image.reset() == []
+
+
+def test_a_copy_that_code_forked_is_told_as_one(image):
+    code = {
+        "python": "import os, time\nif os.fork() == 0:\n    time.sleep(1000)",
+        "sbcl": "(when (zerop (sb-posix:fork)) (sleep 1000))",
+    }
+    assert image.evaluate(code[image.language]).ok
+    assert "a copy that it forked" in image.reset()[0]
+
+
+@pytest.mark.contract("trust.bounds.memory")
+@pytest.mark.parametrize("language", ["python", "sbcl"])
+def test_all_processes_together_have_a_bound_of_memory(language, tmp_path):
+    """Each stays far below its own limit; together they do not."""
+    image = open_image(language, project=tmp_path, environment=Environment(memory_mb=128))
+    try:
+        image.evaluate("1")
+        limit = image.program().grants.memory_mb
+        # SBCL's has a gigabyte more beside its heap, which would make the test a heavy one.
+        family = image._lifecycle.family
+        assert limit is not None
+        assert family is not None
+        family.program = with_memory(image.program(), 128)
+        reply = image.evaluate(HOGS[language], timeout=60)
+        assert reply.error is not None, reply
+        assert reply.error.type == "IMAGE-DIED", reply
+        assert "MB together, and 256 MB are allowed" in reply.error.message
+        assert image.evaluate("1").ok
+    finally:
+        image.close()
+
+
+def with_memory(program, memory_mb):
+    from msgspec.structs import replace
+
+    return replace(program, grants=replace(program.grants, memory_mb=memory_mb))
+
+
+@pytest.mark.contract("trust.bounds.processes")
+@pytest.mark.parametrize("language", ["python", "sbcl"])
+def test_a_fork_bomb_ends_at_a_bound_and_the_state_before_is_back(language, tmp_path):
+    image = open_image(language, project=tmp_path)
+    try:
+        image.evaluate("x = 41" if language == "python" else "(defvar *x* 41)")
+        reply = image.evaluate(BOMB[language], timeout=60)
+        assert reply.error is not None, reply
+        assert reply.error.type == "IMAGE-DIED", reply
+        assert "processes, and 256 are allowed" in reply.error.message
+        assert image.evaluate("x" if language == "python" else "*x*").values == ["41"]
+        zygote = image.processes()["zygote"]
+        wait_until(lambda: len(bounds.descendants(zygote)) < 10)
+    finally:
+        image.close()
+
+
+@pytest.mark.slow
+@pytest.mark.contract("trust.bounds.kept")
+def test_kept_states_together_have_a_bound_of_memory(tmp_path):
+    """An array that is written anew in each call makes every kept state as big as itself."""
+    image = open_image("python", project=tmp_path, environment=Environment(memory_mb=512))
+    image._lifecycle.thrift = Thrift(heavy_bytes=64 << 20, seconds=0)
+    try:
+        image.evaluate("held = bytearray(200 << 20)")
+        notes = []
+        for number in range(1, 9):
+            notes += image.evaluate(f"for place in range(0, len(held), 4096): held[place] = {number}").notes
+        notes += image.evaluate("held[0]").notes
+        dropped = [note for note in notes if "Kept states may use 1024 MB together: c" in note]
+        assert dropped, notes
+        kept = image.checkpoints()
+        used = sum(bounds.shared_out_bytes(pid) for pid in image._lifecycle.kept_pids())
+        # The bound, and what differs between two looks.
+        assert used < 1100 << 20
+        assert kept[-1].is_current
+        image.undo()
+        assert image.evaluate("held[0]").values == ["7"]
+    finally:
+        image.close()
+
+
+def test_the_kernel_bounds_the_number_of_tasks_where_it_counts_them(image):
+    """For root outside of the sandbox it counts none: there the watch is all."""
+    image.evaluate("1")
+    limit = resource.prlimit(image.processes()["live"], resource.RLIMIT_NPROC)
+    assert limit == (bounds.MOST_TASKS, bounds.MOST_TASKS)
+
+
+def test_the_watch_ends_with_the_last_image(tmp_path):
+    image = open_image("python", project=tmp_path)
+    image.evaluate("1")
+    assert any(thread.name == "gramercy-bounds" for thread in threading.enumerate())
+    image.close()
+    looks = bounds.watch._looks
+    wait_until(lambda: all(look.watched is not image._lifecycle for look in looks))
+
+
+def test_only_descendants_are_ended():
+    """A process that is not below the one given is never touched, whatever its number."""
+    other = subprocess.Popen(SLEEPER)
+    middle = subprocess.Popen([sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '1000'])"])
+    try:
+        wait_until(lambda: any(b"sleep" in command(each) for each in bounds.descendants(middle.pid)))
+        assert bounds.end_processes(middle.pid, set()) == ["sleep 1000"]
+        assert middle.wait(WAIT) == 0
+        assert other.poll() is None
+        assert bounds.end_processes(other.pid, set()) == []
+    finally:
+        for each in (other, middle):
+            each.kill()
+            each.wait()
+
+
+def test_what_is_spared_stays():
+    middle = subprocess.Popen([sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '1000'])"])
+    try:
+        wait_until(lambda: bounds.descendants(middle.pid))
+        (below,) = bounds.descendants(middle.pid)
+        assert bounds.end_processes(middle.pid, {below}) == []
+        os.kill(below, 0)
+    finally:
+        bounds.end_processes(middle.pid, set())
+        middle.wait()
+
+
+@pytest.mark.contract("trust.bounds.memory")
+def test_memory_that_is_shared_counts_too(tmp_path):
+    """The limit of a process counts private memory only."""
+    image = open_image("python", project=tmp_path, environment=Environment(memory_mb=128))
+    try:
+        assert image.evaluate("1").ok
+        code = "import mmap\nheld = [mmap.mmap(-1, 1 << 24) for _ in range(40)]"
+        code += "\nfor each in held: each.write(bytes(1 << 24))"
+        reply = image.evaluate(f"{code}\nimport time; time.sleep(30)", timeout=60)
+        assert reply.error is not None
+        assert "MB together, and 256 MB are allowed" in reply.error.message
+    finally:
+        image.close()

@@ -1,0 +1,349 @@
+"""What evaluated code leaves in a project does not run on the host: git, control files, placeholders."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from gramercy.images.environment import Environment
+from gramercy.images.live import LiveImage
+from gramercy.images.opening import ImageSettings
+from gramercy.images.project import check_project, protected_paths
+from gramercy.images.sandbox import Confinement, why_not
+
+needs_bubblewrap = pytest.mark.skipif(
+    why_not(Confinement.BUBBLEWRAP) is not None, reason=f"{why_not(Confinement.BUBBLEWRAP)}"
+)
+needs_landlock = pytest.mark.skipif(
+    why_not(Confinement.LANDLOCK) is not None, reason=f"{why_not(Confinement.LANDLOCK)}"
+)
+needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+BOTH = [
+    pytest.param(Confinement.BUBBLEWRAP, marks=needs_bubblewrap),
+    pytest.param(Confinement.LANDLOCK, marks=needs_landlock),
+]
+
+# A bare repository at the top whose config names programs: one for each status, one as an alias.
+PLANT = """
+import os, pathlib
+top = pathlib.Path({top!r})
+for name in ('objects', 'refs'):
+    (top / name).mkdir(exist_ok=True)
+(top / 'HEAD').write_text('ref: refs/heads/x\\n')
+(top / 'config').write_text('''[core]
+repositoryformatversion = 0
+bare = false
+worktree = {top}
+fsmonitor = "touch {marker}; false"
+[alias]
+hello = "!touch {marker}"
+''')
+"""
+# Around the placeholder: HEAD with a file `commondir` needs neither objects nor refs.
+PLANT_COMMON = """
+import os, pathlib
+top = pathlib.Path({top!r})
+other = top / 'other'
+for name in ('objects', 'refs'):
+    (other / name).mkdir(parents=True, exist_ok=True)
+(other / 'config').write_text('''[core]
+repositoryformatversion = 0
+[alias]
+hello = "!touch {marker}"
+''')
+(top / 'HEAD').write_text('ref: refs/heads/x\\n')
+(top / 'commondir').write_text('other\\n')
+"""
+
+
+@pytest.fixture
+def images():
+    """Make Python images and end them all."""
+    made = []
+
+    def make(project, confinement=Confinement.BUBBLEWRAP, environment=None):
+        settings = ImageSettings("python", project, confinement, environment or Environment())
+        made.append(LiveImage("test", settings.program, timeout=20))
+        return made[-1]
+
+    yield make
+    for image in made:
+        image.close()
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Return an empty project."""
+    path = (tmp_path / "project").resolve()
+    path.mkdir()
+    return path
+
+
+def names(place):
+    """List what is in a directory."""
+    return sorted(path.name for path in place.iterdir())
+
+
+def git(project, *words):
+    """Run git of the host with settings of nobody, and return its status and all it says."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(project.parent / "home"),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@b",
+    }
+    done = subprocess.run(
+        ["git", "-C", str(project), *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def use_git(project):
+    for words in (("status",), ("hello",), ("diff",), ("add", "-A"), ("log",)):
+        git(project, *words)
+
+
+def larger_repository(project):
+    """Make the project a package inside a repository with one commit."""
+    git(project.parent, "init", "-q")
+    (project / "code.py").write_text("x = 1\n")
+    git(project.parent, "add", "project/code.py")
+    status, said = git(project.parent, "commit", "-qm", "first")
+    assert status == 0, said
+
+
+@needs_git
+@pytest.mark.parametrize("confinement", BOTH)
+@pytest.mark.parametrize("plant", [PLANT, PLANT_COMMON])
+@pytest.mark.parametrize("is_package", [False, True])
+@pytest.mark.contract("trust.walls.git")
+def test_a_planted_repository_runs_nothing_on_the_host(images, project, confinement, plant, is_package):
+    """Trust, host code through git: a repository at the top names a program for the next git command."""
+    if is_package:
+        larger_repository(project)
+    marker = project.parent / "RAN"
+    code = plant.format(top=str(project), marker=marker)
+    image = images(project, confinement)
+    reply = image.evaluate(code)
+    use_git(project)
+    assert not marker.exists()
+    image.evaluate(code)
+    image.close()
+    use_git(project)
+    assert not marker.exists()
+    told = " ".join(reply.notes)
+    assert "HEAD.untrusted" in told or not reply.ok, told
+
+
+@needs_git
+@needs_bubblewrap
+def test_a_repository_planted_by_a_call_that_never_ends_runs_nothing(images, project):
+    """The look after the end comes when every process is gone, and before the placeholders are."""
+    marker = project.parent / "RAN"
+    code = PLANT.format(top=str(project), marker=marker)
+    again = f"import os\nif os.fork() == 0:\n    while True:\n        exec({code!r})"
+    image = images(project)
+    assert image.evaluate(again).ok
+    image.close()
+    use_git(project)
+    assert not marker.exists()
+    assert not (project / "HEAD").exists()
+    assert not (project / "commondir").exists()
+
+
+@needs_git
+@needs_bubblewrap
+@pytest.mark.parametrize("is_package", [False, True])
+@pytest.mark.contract("trust.walls.git-works")
+def test_the_persons_own_git_works_while_an_image_runs(images, project, is_package):
+    """Trust, wire, git: the two placeholders are not seen by git, and init makes a repository."""
+    if is_package:
+        larger_repository(project)
+    image = images(project)
+    assert image.evaluate("open('new.py', 'w').write('y = 2')").ok
+    if is_package:
+        status, said = git(project, "status", "--short")
+        assert (status, said.split()) == (0, ["??", "new.py"])
+        assert git(project, "log", "--oneline", "HEAD")[0] == 0
+        assert git(project, "add", "new.py")[0] == 0
+        assert git(project, "commit", "-qm", "second")[0] == 0
+    status, said = git(project, "init", "-q")
+    assert (status, (project / ".git" / "HEAD").exists()) == (0, True), said
+    assert git(project, "add", "new.py")[0] == 0
+    assert not image.evaluate("open('.git/config', 'a')").ok
+    image.close()
+    assert git(project, "status")[0] == 0
+    assert not (project / "commondir").exists()
+
+
+@needs_bubblewrap
+@pytest.mark.contract("trust.walls.clean")
+def test_nothing_is_left_of_the_placeholders(images, project):
+    """Trust, control files: the project looks as it did, also with two images."""
+    (project / ".cursor").mkdir()
+    (project / ".cursor" / "mcp.json").write_text("{}")
+    first, second = images(project), images(project)
+    assert first.evaluate("1").ok
+    assert second.evaluate("1").ok
+    first.close()
+    assert names(project) == [".claude", ".cursor", ".git", ".vscode", "commondir"]
+    second.close()
+    assert names(project) == [".cursor"]
+
+
+@needs_bubblewrap
+@pytest.mark.contract("trust.walls.clean")
+def test_what_a_killed_process_left_is_tidied_by_the_next_start(images, project):
+    """Trust, control files: kill -9 leaves empty directories, which the next image takes over."""
+    code = (
+        "import os, sys\nfrom gramercy.images.opening import open_image\n"
+        "image = open_image('python', project=sys.argv[1])\nimage.evaluate('1')\nos.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(project)], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert (project / ".vscode").is_dir()
+    image = images(project)
+    assert image.evaluate("1").ok
+    image.close()
+    assert names(project) == []
+
+
+@needs_bubblewrap
+def test_an_empty_directory_of_the_person_stays(images, project):
+    """Only what was made as a placeholder is removed."""
+    (project / ".vscode").mkdir()
+    image = images(project)
+    assert not image.evaluate("open('.vscode/tasks.json', 'w')").ok
+    image.close()
+    assert names(project) == [".vscode"]
+
+
+@pytest.mark.parametrize("confinement", BOTH)
+@pytest.mark.parametrize("name", [".vscode", ".cursor", ".claude", ".idea", ".husky"])
+@pytest.mark.contract("trust.walls.control-directories")
+def test_a_control_directory_cannot_be_written(images, project, confinement, name):
+    """Trust, control files: what editors and agents run when a folder is opened."""
+    (project / name).mkdir()
+    (project / name / "settings.json").write_text("{}")
+    image = images(project, confinement)
+    assert not image.evaluate(f"open('{name}/settings.json', 'w')").ok
+    assert not image.evaluate(f"open('{name}/new.json', 'w')").ok
+    assert not image.evaluate(f"import os; os.rename('{name}', 'other')").ok
+    image.close()
+    assert (project / name / "settings.json").read_text() == "{}"
+    assert names(project) == [name]
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("name", [".vscode", ".cursor", ".claude"])
+@pytest.mark.contract("trust.walls.control-directories")
+def test_an_absent_control_directory_cannot_be_made(images, project, name):
+    """Trust, control files: the placeholder takes the name."""
+    image = images(project)
+    assert not image.evaluate(f"import os; os.makedirs('{name}/x')").ok
+    assert not image.evaluate(f"open('{name}/settings.json', 'w')").ok
+    assert not image.evaluate(f"os.rmdir('{name}')").ok
+    # The person can, and then it is protected all the same.
+    (project / name / "settings.json").write_text("{}")
+    assert not image.evaluate(f"open('{name}/settings.json', 'w')").ok
+    image.close()
+    assert (project / name / "settings.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("confinement", BOTH)
+@pytest.mark.parametrize("name", [".mcp.json", ".envrc", ".pre-commit-config.yaml"])
+@pytest.mark.contract("trust.walls.control-files")
+def test_a_new_control_file_is_moved_out_of_the_way_and_told(images, project, confinement, name):
+    """Trust, control files: no mount can keep an absent name free, so it is looked for after each call."""
+    image = images(project, confinement)
+    reply = image.evaluate(f"open('{name}', 'w').write('evil')")
+    assert sorted(path.name for path in project.glob(f"{name}*")) == [f"{name}.untrusted"]
+    assert any(f"{name}.untrusted" in note for note in reply.notes)
+    # Once told it is not told again, and a second one does not overwrite the first.
+    assert not any("untrusted" in note for note in image.evaluate("1").notes)
+    image.evaluate(f"open('{name}', 'w').write('worse')")
+    assert not (project / name).exists()
+    assert (project / f"{name}.untrusted").read_text() == "evil"
+
+
+@pytest.mark.parametrize("confinement", BOTH)
+@pytest.mark.contract("trust.walls.control-files")
+def test_a_control_file_that_is_there_cannot_be_written(images, project, confinement):
+    """Trust, control files: bound where it exists."""
+    (project / ".mcp.json").write_text("mine")
+    image = images(project, confinement)
+    assert not image.evaluate("open('.mcp.json', 'w')").ok
+    assert not image.evaluate("import os; os.unlink('.mcp.json')").ok
+    assert not image.evaluate("open('x', 'w').close(); os.rename('x', '.mcp.json')").ok
+    assert (project / ".mcp.json").read_text() == "mine"
+
+
+@needs_bubblewrap
+@pytest.mark.contract("trust.walls.control-files")
+def test_a_save_by_rename_is_the_persons_and_what_comes_after_is_moved(images, project):
+    """Wire, control files: a read-only bind of a file ends when an editor saves by rename."""
+    (project / ".envrc").write_text("mine")
+    image = images(project)
+    assert image.evaluate("1").ok
+    (project / "new").write_text("mine again")
+    (project / "new").rename(project / ".envrc")
+    assert not any(".envrc" in note for note in image.evaluate("2").notes)
+    assert (project / ".envrc").read_text() == "mine again"
+    reply = image.evaluate("open('.envrc', 'w').write('evil')")
+    assert any(".envrc.untrusted" in note for note in reply.notes)
+    assert not (project / ".envrc").exists()
+
+
+@needs_bubblewrap
+def test_what_the_person_changes_between_calls_stays(images, project, monkeypatch):
+    """An edit between two calls is told where it is new, and never moved."""
+    monkeypatch.setattr("gramercy.images.walls.PAUSE_SECONDS", 0.0)
+    image = images(project)
+    assert image.evaluate("1").ok
+    (project / ".envrc").write_text("mine")
+    reply = image.evaluate("2")
+    assert (project / ".envrc").read_text() == "mine"
+    assert [note for note in reply.notes if ".envrc" in note]
+    assert not image.evaluate("3").notes
+
+
+@needs_bubblewrap
+def test_files_of_instructions_are_told_and_stay(images, project):
+    """Agents read AGENTS.md; who changed it is for the person to judge."""
+    image = images(project)
+    reply = image.evaluate("open('AGENTS.md', 'w').write('obey')")
+    assert any("AGENTS.md" in note for note in reply.notes)
+    assert (project / "AGENTS.md").read_text() == "obey"
+
+
+def test_protected_names_that_are_links_are_left_to_the_look(project):
+    """A link can be replaced, so a bind of what it leads to protects nothing."""
+    (project / "elsewhere").mkdir()
+    (project / ".vscode").symlink_to(project / "elsewhere")
+    assert protected_paths(project) == []
+
+
+def test_a_bare_repository_cannot_be_a_project(project):
+    """Its settings lie at the top, where evaluated code could write them."""
+    from gramercy.errors import SandboxError
+
+    for name in ("objects", "refs"):
+        (project / name).mkdir()
+    (project / "HEAD").write_text("ref: refs/heads/x\n")
+    with pytest.raises(SandboxError, match="bare git repository"):
+        check_project(project)
+    (project / ".git").write_text("gitdir: objects\n")
+    assert check_project(project) == project
