@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gramercy.execution.shown import read_back
+
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = str(ROOT / "examples" / "notes.py")
 BOUND = 60
@@ -267,16 +269,44 @@ def test_a_person_who_leaves_the_question_has_not_approved(terminal, tmp_path, w
     # On a line of its own, with the whole call above it.
     assert screen.screen.rstrip("\n").rpartition("\n")[2] == said
     assert "Traceback" not in screen.screen
-    assert '"path": "out.txt"' in screen.screen
+    assert 'path: "out.txt"' in screen.screen
 
 
-def test_a_long_argument_does_not_push_the_rest_off_the_screen(terminal, tmp_path):
-    """People, approval at the terminal: what was cut is told."""
-    screen = terminal("tools", "call", "save_notes", f"path={'x' * 9_000}", "--from", NOTES)
-    shown = screen.expect("approve, deny or edit?")
-    assert f'"{"x" * 3_000}… [3,000 of 9,000 characters]"' in shown
-    screen.send("d\nno\n")
+@pytest.mark.contract("trust.approval.terminal")
+def test_a_long_argument_is_shown_page_by_page_before_anybody_is_asked(terminal, tmp_path):
+    """Trust, 7: nothing is cut, and the question comes after the last page."""
+    path = "".join(f"{number:05}" for number in range(1_800))
+    screen = terminal("tools", "call", "save_notes", f"path={path}", "--from", NOTES)
+    screen.expect("leave it -- ")
+    screen.send("\n")
+    screen.expect("leave it -- ")
+    screen.send("r\n")
+    screen.expect("approve, deny or edit?")
+    lines = [line for line in screen.screen.split("\n") if line.startswith(("| ", "↪"))]
+    assert read_back("\n".join(lines)) == f"| {path}"
+    screen.send("d no\n")
     assert (screen.end(), list(tmp_path.iterdir())) == (4, [])
+
+
+@pytest.mark.contract("trust.approval.terminal")
+def test_nobody_approves_from_the_middle_of_a_long_call(terminal, tmp_path):
+    """Trust, 7: whoever leaves before the end has approved nothing."""
+    screen = terminal("tools", "call", "save_notes", f"path={'x' * 9_000}", "--from", NOTES)
+    screen.expect("leave it -- ")
+    screen.send("q\n")
+    assert (screen.end(), list(tmp_path.iterdir())) == (4, [])
+    assert "approve, deny or edit?" not in screen.screen
+    assert "the question was left without an answer" in screen.screen
+
+
+@pytest.mark.contract("trust.approval.reason")
+def test_a_reason_beside_an_approval_at_the_terminal_is_told(terminal, tmp_path):
+    """Trust, 7: the reason that a person gives is kept."""
+    screen = terminal("tools", "call", "save_notes", "path=out.txt", "--from", NOTES)
+    screen.expect("[a/d/e]: ")
+    screen.send("a but only once\n")
+    assert (screen.end(), (tmp_path / "out.txt").exists()) == (0, True)
+    assert "[The person who approved it says: but only once]" in screen.screen
 
 
 def test_rules_from_a_file_decide_about_a_call(tmp_path):

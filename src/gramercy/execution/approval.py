@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +21,7 @@ from gramercy.execution.journal import State
 from gramercy.execution.policy import Action
 from gramercy.execution.results import Approval, Refuser
 from gramercy.execution.seal import Seal, seal_call
+from gramercy.execution.shown import barred, folded, is_difference, revealed, told_by, unshown, written
 
 if TYPE_CHECKING:
     from gramercy.execution.callers import Caller
@@ -40,14 +41,20 @@ LONGEST_NOTE = 8_000
 MOST_QUESTIONS = 3
 # The person waits for the preview before seeing the question; it may have to fork an image and run code.
 EFFECT_SECONDS = 20.0
-# Some 400 lines of a difference: what a person reads before deciding.
-LONGEST_EFFECT = 20_000
+# More than any call can carry; what is shown of it is up to the channel, which shows all or none.
+LONGEST_EFFECT = 16_000_000
 
 
 class Approved(msgspec.Struct, frozen=True):
-    """Run the call as shown."""
+    """Run the call as shown. The `reason` is kept, and told to the model.
+
+    `shown` is the text that the person saw. Where it is given, it must hold all of the call, else nothing is
+    run; a handler that decides by itself was handed the whole call, and gives none.
+    """
 
     by: str = "person"
+    reason: str = ""
+    shown: str | None = None
 
 
 class Denied(msgspec.Struct, frozen=True):
@@ -66,6 +73,8 @@ class Modified(msgspec.Struct, frozen=True):
     arguments: Mapping[str, Any] = msgspec.field(default_factory=dict)
     by: str = "person"
     note: str = ""
+    reason: str = ""
+    shown: str | None = None
 
 
 Decision: TypeAlias = Approved | Denied | Modified
@@ -85,26 +94,59 @@ class ApprovalRequest:
     changes: tuple[str, ...] = ()
     effect: str = ""
 
+    @property
+    def told(self) -> frozenset[str]:
+        """The names of the arguments that the effect shows, so that they need not be repeated."""
+        return told_by(self.effect, self.arguments, self.tool.edit_arguments)
+
+    def arguments_text(self) -> str:
+        """Write all arguments that the effect does not show, nothing cut and nothing hidden."""
+        told = self.told
+        parts = [written(name, value) for name, value in self.arguments.items() if name not in told]
+        return folded(revealed("\n".join(parts)))
+
+    def effect_text(self) -> str:
+        """Write the effect, nothing cut and nothing hidden."""
+        # Only the difference of an edit has marks of its own; the rest may be the words of an image.
+        is_marked = self.tool.edits is not None and is_difference(self.effect)
+        effect = self.effect.rstrip("\n")
+        return folded(revealed(effect if is_marked or not effect else barred(effect)))
+
+    def text(self) -> str:
+        """Write the whole question, on lines that fit a screen."""
+        lines = [f"{self.tool.name} ({self.tool.level_word})"]
+        lines += [f"Asked again: {change}" for change in self.changes]
+        lines += [text for text in (self.arguments_text(), self.effect_text()) if text]
+        return "\n".join([*lines, folded(revealed(f"Asked because {self.verdict.explanation}"))])
+
+    def unshown(self, text: str) -> str | None:
+        """Name the first part of the call that a text leaves out; None when it shows all of it."""
+        return unshown(text, self.effect, self.arguments, self.tool.edit_arguments)
+
 
 def read_decision(answer: Any) -> Decision:
     """Turn a handler's answer into a decision; whatever is not clearly a yes is a no."""
     decision = _read_words(answer)
     if isinstance(decision, Denied) and isinstance(decision.reason, str) and decision.refuser in REFUSERS:
         return Denied(clean(decision.reason[:LONGEST_REASON]), Refuser(decision.refuser))
-    if isinstance(decision, Approved) and isinstance(decision.by, str):
-        return decision
-    if (
-        isinstance(decision, Modified)
-        and isinstance(decision.by, str)
-        and isinstance(decision.arguments, Mapping)
-        and isinstance(decision.note, str)
-    ):
-        return msgspec.structs.replace(decision, note=_bounded(decision.note))
+    if isinstance(decision, Approved | Modified) and _is_well_formed(decision):
+        reason = decision.reason and clean(decision.reason[:LONGEST_REASON])
+        if isinstance(decision, Approved):
+            return msgspec.structs.replace(decision, reason=reason)
+        return msgspec.structs.replace(decision, note=_bounded(decision.note), reason=reason)
     return Denied(
         f"the approval handler answered {_shown(answer)}, "
         "which is neither 'approved', 'denied' nor ('modified', arguments)",
         Refuser.APPROVER,
     )
+
+
+def _is_well_formed(decision: Approved | Modified) -> bool:
+    texts: list[Any] = [decision.by, decision.reason, "" if decision.shown is None else decision.shown]
+    given: Any = {}
+    if isinstance(decision, Modified):
+        texts, given = [*texts, decision.note], decision.arguments
+    return isinstance(given, Mapping) and all(isinstance(text, str) for text in texts)
 
 
 def _bounded(note: str) -> str:
@@ -197,43 +239,55 @@ class ApprovalGate:
         approval = attempt.approval = Approval()
         changes: tuple[str, ...] = ()
         for _ in range(MOST_QUESTIONS):
-            seal, by = await self._ask_once(attempt, approval, caller, changes)
+            seal = await self._ask_once(attempt, approval, caller, changes)
             changes = tuple(await self._drift(attempt, seal, caller))
             if not changes:
-                self.recorder.move(attempt, State.READY, seal.digest)
-                approval.approved, approval.by = True, by
+                self.recorder.move(attempt, State.READY, f"{seal.digest} {approval.reason}".rstrip())
+                approval.approved, approval.seal = True, seal
                 return
         changed = "; ".join(changes)
         raise _RefusalError(f"{attempt.tool.name} was not run: {changed} while it was being approved")
 
     async def _ask_once(
         self, attempt: Attempt, approval: Approval, caller: Caller, changes: tuple[str, ...]
-    ) -> tuple[Seal, str]:
-        """Ask; return the seal of what was approved and by whom. Edited arguments get a seal of their own."""
+    ) -> Seal:
+        """Ask; return the seal of what was approved and of what was shown for it.
+
+        Edited arguments get a seal of their own.
+        """
         seal = await self._seal(attempt, caller)
         self.recorder.move(attempt, State.AWAITING, "; ".join(changes))
         started = perf_counter()
-        decision = await self._decision(attempt, seal, caller, changes)
+        request = await self._request(attempt, seal, caller, changes)
+        decision = await self._decision(request, attempt.given(), caller)
         waited_ms = (perf_counter() - started) * 1000.0
         approval.wait_ms += waited_ms
         self.recorder.metrics.record_approval(attempt.tool.name, waited_ms)
         if isinstance(decision, Denied):
             raise _RefusalError(_refusal(attempt.tool, decision), Refuser(decision.refuser))
+        approval.by, approval.reason = decision.by, decision.reason
         if isinstance(decision, Modified):
             self._edit(attempt, approval, decision)
             seal = await self._seal(attempt, caller)
-        return seal, decision.by
+        elif decision.shown is not None and (missing := request.unshown(decision.shown)) is not None:
+            text = f"{attempt.tool.name} was not run: {missing} was not shown in full to whoever approved it"
+            raise _RefusalError(text)
+        return seal.with_shown(decision.shown)
 
-    async def _decision(
+    async def _request(
         self, attempt: Attempt, seal: Seal, caller: Caller, changes: tuple[str, ...]
-    ) -> Decision:
+    ) -> ApprovalRequest:
+        is_wanted = self.handler is not None and takes_request(self.handler)
+        effect = await self._effect(attempt, caller) if is_wanted else ""
+        return ApprovalRequest(attempt.tool, attempt.given(), attempt.verdict, seal, changes, effect)
+
+    async def _decision(self, request: ApprovalRequest, shown: dict[str, Any], caller: Caller) -> Decision:
         handler = self.handler
         assert handler is not None  # noqa: S101 - admitted only with a handler; this tells mypy
-        shown = attempt.given()
-        question: tuple[Any, ...] = (attempt.tool, shown)
+        # Of its own copy: what it does to that must change neither what runs nor what is compared.
+        question: tuple[Any, ...] = (request.tool, shown)
         if takes_request(handler):
-            effect = await self._effect(attempt, caller)
-            question += (ApprovalRequest(attempt.tool, shown, attempt.verdict, seal, changes, effect),)
+            question += (replace(request, arguments=shown),)
         limit = Limit("the approval", self.settings.approval_deadline)
         try:
             return read_decision(await caller.call(handler, *question, limit=limit))
@@ -255,8 +309,9 @@ class ApprovalGate:
             if ends_pipeline(error):
                 raise
             return f"What it would do cannot be told: {error_text(error)}"
-        cut = f"\n… [{len(told):,} characters]" if len(told) > LONGEST_EFFECT else ""
-        return clean(told[:LONGEST_EFFECT]) + cut
+        if len(told) > LONGEST_EFFECT:
+            return f"What it would do cannot be told: that takes {len(told):,} characters"
+        return clean(told)
 
     def _edit(self, attempt: Attempt, approval: Approval, decision: Modified) -> None:
         """Take over edited arguments; they must fit the schema and must not meet a rule that denies."""

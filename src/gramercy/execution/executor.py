@@ -330,7 +330,10 @@ class Executor:
         tool = attempt.tool
         limit = Limit(tool.name, self.settings.deadline if tool.deadline is None else tool.deadline)
         handler = tool.handler if caller is BLOCKING else tool.async_handler or tool.handler
-        return await caller.call(handler, attempt.given(), limit=limit, inline=tool.inline)
+        given = attempt.given()
+        if attempt.approval is not None and not attempt.approval.is_for(given):
+            raise ExecutionError("it was not run: these are not the arguments that were approved")
+        return await caller.call(handler, given, limit=limit, inline=tool.inline)
 
     async def _settle(self, attempt: Attempt, waiting: Awaitable[Any]) -> ToolResult:
         """Make a result of what a handler gives that has to be waited for."""

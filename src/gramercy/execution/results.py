@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gramercy.execution.executor import Settings
     from gramercy.execution.hooks import Phase
     from gramercy.execution.policy import Verdict
+    from gramercy.execution.seal import Seal
     from gramercy.tools.tool import Tool
 
 audit = logging.getLogger("gramercy.audit")
@@ -73,12 +74,20 @@ class Approval(msgspec.Struct):
     edited: bool = False
     note: str = ""
     wait_ms: float = 0.0
+    reason: str = ""
+    seal: Seal | None = None
+
+    def is_for(self, arguments: Mapping[str, Any]) -> bool:
+        """Tell whether these are the arguments that were approved."""
+        return self.approved and self.seal is not None and self.seal.is_for(arguments)
 
     def metadata(self) -> dict[str, Any]:
         """Describe it for the result of the call."""
         found: dict[str, Any] = {"approved": self.approved, "approval_wait_ms": self.wait_ms}
         if self.by:
             found["approved_by"] = self.by
+        if self.reason:
+            found["approval_reason"] = self.reason
         if self.edited:
             found["arguments_edited"] = True
         return found
@@ -213,8 +222,7 @@ class Recorder:
         }
         if attempt.approval is not None:
             metadata |= attempt.approval.metadata()
-            if attempt.approval.edited:
-                content = f"{_edit_note(attempt)}\n{content}"
+            content = "".join(f"{note}\n" for note in _notes(attempt, attempt.approval)) + content
         if attempt.note:
             note = "\n\n" + attempt.note.replace("{ms}", f"{elapsed_ms:.1f}")
             content, error = content + note, error and error + note
@@ -286,9 +294,15 @@ def _unfinished(tool: Tool) -> State:
     return State.FAILED if tool.safety_level is Safety.SAFE else State.IN_DOUBT
 
 
-def _edit_note(attempt: Attempt) -> str:
-    if attempt.approval and attempt.approval.note:
-        return f"[{attempt.approval.note}]"
+def _notes(attempt: Attempt, approval: Approval) -> list[str]:
+    """Tell the model what the person who approved has changed and said."""
+    notes = [_edit_note(attempt, approval)] if approval.edited else []
+    return [*notes, f"[The person who approved it says: {approval.reason}]"] if approval.reason else notes
+
+
+def _edit_note(attempt: Attempt, approval: Approval) -> str:
+    if approval.note:
+        return f"[{approval.note}]"
     text = canonical_text(attempt.arguments)
     shown = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
     return f"[A person changed the arguments before approving; the tool ran with {shown}]"

@@ -1,11 +1,11 @@
-"""Tie an approval to exactly what the person saw: tool, implementation, arguments, policy, target."""
+"""Tie an approval to exactly what the person saw: tool, implementation, arguments, policy, target, text."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Digests of everything an approval depends on. Comparing two seals tells what has drifted."""
+    """Digests of everything an approval depends on. Comparing two seals tells what has drifted.
+
+    `shown` is that of the text that a person was shown, empty where a program was handed the call itself.
+    """
 
     tool: str
     implementation: str
@@ -27,11 +30,21 @@ class Seal:
     policy: str
     target: str
     expires_at: float | None = field(default=None, compare=False)
+    shown: str = field(default="", compare=False)
 
     @property
     def digest(self) -> str:
         """One digest over all parts."""
-        return _digest([self.tool, self.implementation, self.arguments, self.policy, self.target])
+        parts = [self.tool, self.implementation, self.arguments, self.policy, self.target, self.shown]
+        return _digest(parts)
+
+    def with_shown(self, text: str | None) -> Seal:
+        """Return the seal with the text that was shown."""
+        return self if text is None else replace(self, shown=digest_of_text(text))
+
+    def is_for(self, arguments: Mapping[str, Any]) -> bool:
+        """Tell whether these are the arguments that were approved."""
+        return self.arguments == _digest(arguments)
 
     def drift(self, now: Seal) -> list[str]:
         """List in words what has changed since this seal was made; empty when nothing has."""
@@ -67,6 +80,11 @@ def seal_call(
         target=_digest(repr(state)),
         expires_at=None if lifetime is None else time.monotonic() + lifetime,
     )
+
+
+def digest_of_text(text: str) -> str:
+    """Identify a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _digest(value: Any) -> str:

@@ -17,10 +17,13 @@ import msgspec
 from gramercy.errors import CheckpointError
 from gramercy.images.base import CheckpointInfo
 from gramercy.images.bounds import shared_out_bytes
+from gramercy.images.files.ledger import changed_between
 
 if TYPE_CHECKING:
     from gramercy.images.base import Reply
     from gramercy.images.connection import Connection
+    from gramercy.images.files.changes import FileChange, FileOutcome
+    from gramercy.images.files.ledger import Trail
 
 # Each is a process with about 1 MB of private memory. Those with names do not count among the first.
 MOST_CHECKPOINTS = 16
@@ -138,7 +141,8 @@ class Checkpoint(msgspec.Struct):
 
     `code` is the beginning of the call that led to it, `names` are the labels that it was given. `looks` are
     the latest calls in this state that changed nothing but the variables with the last values (`*`, `_`);
-    `looks_before` are those of its parent when the call that led here began.
+    `looks_before` are those of its parent when the call that led here began. `trail` is what calls had
+    changed in files by then.
     """
 
     id: str
@@ -150,6 +154,7 @@ class Checkpoint(msgspec.Struct):
     names: list[str] = msgspec.field(default_factory=list)
     looks: tuple[Step, ...] = ()
     looks_before: tuple[Step, ...] = ()
+    trail: Trail | None = None
 
     @property
     def label(self) -> str:
@@ -279,6 +284,7 @@ class Timeline:
         is_present: bool = True,
         taken_back: int = 0,
         notes: list[str] | None = None,
+        files: list[FileOutcome] | None = None,
     ) -> CheckpointInfo:
         """Describe one checkpoint."""
         return CheckpointInfo(
@@ -291,7 +297,13 @@ class Timeline:
             list(checkpoint.names),
             taken_back,
             notes or [],
+            files or [],
+            self._changed(checkpoint),
         )
+
+    def _changed(self, checkpoint: Checkpoint) -> list[FileChange]:
+        parent = self._checkpoints.get(checkpoint.parent or "")
+        return changed_between(checkpoint.trail, parent.trail) if parent is not None else []
 
 
 def private_bytes(pid: int) -> int | None:

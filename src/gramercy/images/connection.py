@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from gramercy.errors import ImageGoneError, ImageProtocolError
+from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import bounds
 from gramercy.images.base import Progress, Reply
 from gramercy.images.checkpoints import Step, digest
@@ -221,6 +221,24 @@ class Connection:
         if answer is None:
             raise ImageGoneError(f"the image did not answer {op} within {seconds:g} s")
         return answer
+
+    def request_descriptor(self, seconds: float, op: str, **fields: Any) -> tuple[dict[str, Any], int | None]:
+        """Send a request whose reply may come with one descriptor; return both."""
+        self.send(op, **fields)
+        self._be_patient(seconds)
+        try:
+            data, descriptors, flags, _ = socket.recv_fds(self._channel, CHUNK, 1)
+        except OSError as error:
+            raise ImageGoneError(f"the image did not answer {op} ({error.strerror})") from None
+        self._buffer += data
+        answer = None
+        with contextlib.suppress(ImageError):
+            answer = self.receive_reply(dict[str, Any], seconds) if data and not flags else None
+        if answer is None:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise ImageGoneError(f"the image did not answer {op} as it should")
+        return answer, descriptors[0] if descriptors else None
 
     def has_ended(self) -> bool:
         """Tell, without waiting, whether the other end has closed the socket (EOF) or its process ended."""

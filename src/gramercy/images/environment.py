@@ -55,8 +55,9 @@ class Environment(msgspec.Struct, frozen=True):
     may be read and imported from; `registries` are trees of Lisp systems outside of the project; `init` is a
     file that is loaded when the image starts; `memory_mb` limits the memory of each process (see
     `memory_for`); `variables` are added to the environment of its processes; `debug` is how
-    well SBCL keeps frames and variables for errors (0 to 3). `notes` come with the first reply, such as what
-    was refused of a project's own file.
+    well SBCL keeps frames and variables for errors (0 to 3).
+    `kept` are paths in the project that evaluated code may only read, beside those that are always
+    protected. `notes` come with the first reply, such as what was refused of a project's own file.
     """
 
     python: str | None = None
@@ -69,6 +70,7 @@ class Environment(msgspec.Struct, frozen=True):
     network: Network = Network.NONE
     files: Files = Files.WRITE
     debug: int = DEFAULT_DEBUG
+    kept: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
 
 

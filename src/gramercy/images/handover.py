@@ -59,9 +59,7 @@ class Ends:
         tag = f"c{next(_names)}"
         self._awaited[tag], self.fresh[tag] = ours, theirs
         # Before the other end is given away: what is sent earlier would carry no sender.
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        with contextlib.suppress(OSError):
-            ours.setsockopt(socket.SOL_SOCKET, SO_PASSPIDFD, 1)
+        _name_senders(ours, wanted=True)
         return tag
 
     def given(self, fields: dict[str, Any]) -> dict[str, socket.socket]:
@@ -136,7 +134,14 @@ def read_hello(end: socket.socket) -> Arrival:
         _close(*sent, *attached)
         raise
     _close(*(each for each in (*sent, *attached) if each != handle))
+    _name_senders(end, wanted=False)
     return Arrival(end, said[4:], handle, pid, inner_pid)
+
+
+def _name_senders(end: socket.socket, *, wanted: bool) -> None:
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, wanted)
+    with contextlib.suppress(OSError):
+        end.setsockopt(socket.SOL_SOCKET, SO_PASSPIDFD, wanted)
 
 
 def _sorted_out(found: list[tuple[int, int, bytes]]) -> tuple[list[int], list[int], int]:

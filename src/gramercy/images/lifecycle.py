@@ -6,6 +6,7 @@ to.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -25,16 +26,20 @@ from gramercy.images.checkpoints import (
     first_words,
     steps_since,
 )
+from gramercy.images.files.ledger import NOTHING, watch
+from gramercy.images.files.telling import outcomes_text
 from gramercy.images.moments import Moments
 from gramercy.images.processes import Family, Program
 from gramercy.images.sandbox import Confinement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gramercy.images.base import ImageFault
     from gramercy.images.checkpoints import Past
     from gramercy.images.connection import Connection, Evaluation
+    from gramercy.images.files.changes import FileChange, FileOutcome
+    from gramercy.images.files.ledger import Account, Ledger, Trail
     from gramercy.images.moments import Attempt
 
 # A checkpoint forks after the reply and says hello within milliseconds; this is for a loaded machine.
@@ -75,6 +80,7 @@ class Promised(msgspec.Struct):
     past: Past | None
     parent: Connection | None
     looks: tuple[Step, ...] = ()
+    trail: Trail | None = None
 
 
 class Lifecycle:
@@ -102,6 +108,8 @@ class Lifecycle:
         self.lost = 0
         # Why there is no checkpoint of the present state; empty where there is one.
         self.unkept_reason = ""
+        # What the image changes in its project; None where it has none, or may not write there.
+        self.files: Ledger | None = None
         # Why the processes that evaluate were killed by the watch over their bounds.
         self._excess = ""
 
@@ -155,7 +163,39 @@ class Lifecycle:
                 raise
             self.notes += self.family.notes
             self._bound(self.family)
+            self._watch(self.family)
         return self.family
+
+    def _watch(self, family: Family) -> None:
+        """Hear of the files that the processes of a family change, before any of them runs user code."""
+        self.files, notes = watch(family, self.files)
+        self.notes += notes
+
+    def hear(self, connection: Connection, why_left: str = "") -> None:
+        """Take what is changed in files from now on for the deed of a call in this process."""
+        if self.files is not None:
+            self.files.begin(connection.pid, why_left)
+
+    def heard(self) -> Account:
+        """Return what the call that is over has changed in files."""
+        return self.files.finish() if self.files is not None else NOTHING
+
+    @contextlib.contextmanager
+    def hear_attempts(self, pid: int) -> Iterator[list[FileChange]]:
+        """Have what a process tries to write listed, which will not happen; the list is whole at the end."""
+        tried: list[FileChange] = []
+        if self.files is not None:
+            self.files.begin_preview(pid)
+        try:
+            yield tried
+        finally:
+            if self.files is not None:
+                tried += self.files.end_preview()
+
+    @property
+    def trail(self) -> Trail | None:
+        """What calls have changed in files so far."""
+        return self.files.head if self.files is not None else None
 
     def _bound(self, family: Family) -> None:
         if family.program.confinement is Confinement.BUBBLEWRAP:
@@ -190,12 +230,19 @@ class Lifecycle:
     def _keep_start(self, family: Family, live: Connection) -> None:
         """Make the checkpoint of a fresh image; not possible where the init file has left threads running."""
         try:
-            self.timeline.add(family.fork(live, "checkpoint"), "start", self.past)
+            kept = self.timeline.add(family.fork(live, "checkpoint"), "start", self.past)
+            kept.trail = self._settled_trail(live)
         except ImageGoneError:
             raise
         except ImageError as error:
             self.unkept_reason = str(error)
             self.notes.append(f"No state was kept at the start: {error}.")
+
+    def _settled_trail(self, live: Connection) -> Trail | None:
+        """Return the trail of a process that has begun: what its init file wrote belongs to its state."""
+        if self.files is not None:
+            self.files.finish(live.pid)
+        return self.trail
 
     def surely_ready(self) -> tuple[Family, Connection]:
         """Return the same, after a check that the live process has not ended meanwhile."""
@@ -310,7 +357,8 @@ class Lifecycle:
         else:
             self.unkept_reason = ""
             self._kept_at = monotonic()
-            self.promised.append(Promised(evaluation.tag, evaluation.code, self.past, self.live))
+            promised = Promised(evaluation.tag, evaluation.code, self.past, self.live, trail=self.trail)
+            self.promised.append(promised)
             return None
         return self.unkept_reason
 
@@ -342,14 +390,18 @@ class Lifecycle:
 
     def is_ready_at_once(self) -> bool:
         """Tell whether a call can begin without waiting for a process to start or to come."""
-        if self.live is None:
+        if self.live is None or (self.files is not None and self.files.compares):
             return False
         return not self.promised or self.collect() or len(self.promised) <= MOST_PROMISED
 
     def _take(self, promised: Promised, connection: Connection) -> None:
         connection.parent = promised.parent
         label = first_words(promised.code)
-        self.timeline.add(connection, label, promised.past).looks = promised.looks
+        checkpoint = self.timeline.add(connection, label, promised.past)
+        checkpoint.looks, checkpoint.trail = promised.looks, promised.trail
+        if self.files is not None and self.files.head is not None:
+            kept = [each.trail for each in self.timeline.all()]
+            self.files.tidy([*kept, *(each.trail for each in self.promised)])
         self._shed(connection.pid)
 
     def _shed(self, pid: int) -> None:
@@ -385,6 +437,7 @@ class Lifecycle:
             return standing
         code = self.past.step.shown() if self.past is not None else "start"
         kept = self.timeline.add(family.fork(live, "checkpoint"), code, self.past, goal=goal)
+        kept.trail = self.trail
         self._kept_at = monotonic()
         if goal is None:
             self._shed(kept.connection.pid)
@@ -405,14 +458,18 @@ class Lifecycle:
                 continue
             reason = self.unkept_reason
             self._stand_on(checkpoint, live)
-            return self._told(checkpoint, reached, reason)
+            told = self._told(checkpoint, reached, reason)
+            if self.files is not None and (outcomes := self.files.go(checkpoint.trail, live.pid)):
+                told.notes.append(f"Files that were changed since: {outcomes_text(outcomes)}.")
+            return told
         self._begin_again()
         if not family.is_alive:
             self.family = None
             family.close()
         lost = depth(reached)
         calls = f": all {lost} calls since the start are lost" if lost else ""
-        return Restored(lost, [f"No earlier state was kept: the image begins again, empty{calls}."])
+        files = "; the files that calls have changed stay as they are" if self.trail is not None else ""
+        return Restored(lost, [f"No earlier state was kept: the image begins again, empty{calls}{files}."])
 
     def _told(self, checkpoint: Checkpoint, reached: Past | None, reason: str) -> Restored:
         lost = depth(reached) - depth(checkpoint.past)
@@ -462,11 +519,16 @@ class Lifecycle:
         self.moments.clear(self.family)
 
     def go_to(
-        self, checkpoint: Checkpoint, looks: tuple[Step, ...] | None = None, *, waits: bool = False
-    ) -> None:
+        self,
+        checkpoint: Checkpoint,
+        looks: tuple[Step, ...] | None = None,
+        *,
+        waits: bool = False,
+        files: bool = True,
+    ) -> list[FileOutcome]:
         """Replace the live process by a fork of a checkpoint, with the values of what was looked at there.
 
-        `waits` for the end of the one that is left.
+        `waits` for the end of the one that is left. Return what became of the files that go along, if any do.
         """
         family, before = self.ready()
         looks = checkpoint.looks if looks is None else looks
@@ -478,6 +540,9 @@ class Lifecycle:
         family.kill(before, waits=waits)
         checkpoint.looks = looks
         self._stand_on(checkpoint, live)
+        if self.files is None:
+            return []
+        return self.files.go(checkpoint.trail, live.pid, moves=files)
 
     def take_up(self, attempt: Attempt) -> Checkpoint | None:
         """Let an attempt to go on from an error be the live process; return its checkpoint if one is made.
@@ -493,6 +558,7 @@ class Lifecycle:
         self.unkept_reason = ""
         try:
             kept = self.timeline.add(family.fork(live, "checkpoint"), step.shown(), self.past)
+            kept.trail = self.trail
         except ImageGoneError as error:
             raise CheckpointError(f"{attempt.id} is lost: {error}") from None
         except ImageError as error:
@@ -524,7 +590,10 @@ class Lifecycle:
         self._begin_again()
         zygote = self.zygote_pid()
         ended = bounds.end_processes(zygote, kept) if zygote is not None else []
-        return [bounds.told(ended)] if ended else []
+        stay = ["Files that calls have changed stay as they are."] if self.trail is not None else []
+        if self.files is not None:
+            self.files.head = None
+        return [*([bounds.told(ended)] if ended else []), *stay]
 
     def adopt(self, program: Callable[[], Program]) -> None:
         """Begin again with another program, once that has started."""
@@ -532,6 +601,7 @@ class Lifecycle:
         self.close()
         self._program, self.family = program, family
         self.notes += family.notes
+        self._watch(family)
         self._bound(family)
 
     def close(self) -> None:
@@ -543,6 +613,9 @@ class Lifecycle:
             live.close()
         if family is not None:
             family.close()
+        if self.files is not None:
+            self.files.close()
+            self.files = None
 
 
 # A fault of the start repeats at once, so three are enough to tell; five minutes let a person repair it.

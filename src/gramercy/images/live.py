@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gramercy.errors import ImageGoneError
 from gramercy.images import previews
 from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
@@ -187,10 +189,12 @@ class LiveImage:
             family, live = self._lifecycle.surely_ready()
             copy = family.fork(live, "preview")
             try:
-                previews.confine(copy, family.zygote, ANSWER_SECONDS)
-                copy.send("eval", code=code, package=package)
-                self._runner.wait = Wait(copy, family.mirror)
-                return _previewed(self._runner.wait, self._seconds(timeout))
+                with self._lifecycle.hear_attempts(copy.pid) as tried:
+                    previews.confine(copy, family.zygote, ANSWER_SECONDS)
+                    copy.send("eval", code=code, package=package)
+                    self._runner.wait = Wait(copy, family.mirror)
+                    reply = _previewed(self._runner.wait, self._seconds(timeout))
+                return msgspec.structs.replace(reply, files=tried)
             finally:
                 self._runner.wait = None
                 family.kill(copy)
@@ -260,12 +264,12 @@ class LiveImage:
             self._lifecycle.surely_ready()
             return self._lifecycle.timeline.infos(is_present=self._lifecycle.unkept == 0)
 
-    def rollback(self, checkpoint: str) -> CheckpointInfo:
+    def rollback(self, checkpoint: str, *, files: bool = True) -> CheckpointInfo:
         """Go back to a state, by its id or by a name that only it has."""
         with self._lock:
-            return go_back(self._lifecycle, checkpoint)
+            return go_back(self._lifecycle, checkpoint, files=files)
 
-    def undo(self, by: UndoWay = "state") -> CheckpointInfo:
+    def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
         """Take back the last call that may have changed something."""
         if by == "definitions":
             reply = self._runner.run(Evaluation("undo_definitions", "undo by definitions", self.timeout))
@@ -274,8 +278,8 @@ class LiveImage:
         with self._lock:
             self._lifecycle.surely_ready()
             if by == "state":
-                return undo_exactly(self._lifecycle)
-            replay = prepare_replay(self._lifecycle)
+                return undo_exactly(self._lifecycle, files=files)
+            replay = prepare_replay(self._lifecycle, files=files)
         replies = self._repeated_all(replay.steps)
         with self._lock:
             return told_of_replay(self._lifecycle, replay, replies)

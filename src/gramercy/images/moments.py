@@ -216,6 +216,7 @@ def evaluate_in_frame(runner: Runner, word: str | None, frame: int, evaluation: 
     """Evaluate code in a frame of a moment."""
     try:
         family, moment, connection = _found(runner, word)
+        runner.lifecycle.hear(connection)
         connection.send("eval_in_frame", code=evaluation.code, frame=frame)
     except ImageError as error:
         return Reply(ok=False, error=_gone(error))
@@ -242,6 +243,7 @@ def go_on(
         copy = family.fork(connection, "attempt")
     except ImageError as error:
         return Reply(ok=False, error=_gone(error))
+    lifecycle.hear(copy)
     evaluation.keep = lifecycle.tag_for_attempt(family)
     copy.send("invoke", restart=restart, arguments=list(arguments), keep_moment=evaluation.keep)
     reply = _answered(runner, family, evaluation, copy)

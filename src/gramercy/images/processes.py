@@ -31,6 +31,7 @@ from gramercy.images.spawning import Spawned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from threading import Thread
 
     from gramercy.images.environment import PublishedPort
     from gramercy.images.walls import Sentry
@@ -106,6 +107,8 @@ class Family:
         self._numbers = count(1)
         self._ends = Ends()
         self._spawned: Spawned | None = None
+        # Ends by itself when the last process has; closing waits for that.
+        self.listener: Thread | None = None
         # Looks after control files of the project; None where nothing is confined.
         self.sentry: Sentry | None = None
         self.zygote = self._start(heir_of)
@@ -302,6 +305,8 @@ class Family:
         if self._spawned is not None:
             self._spawned.end(STOP_SECONDS)
         self._ends.close()
+        if self.listener is not None:
+            self.listener.join(STOP_SECONDS)
         with contextlib.suppress(AttributeError):  # there is none when the start failed
             self.zygote.close()
         self.log.close_writer()

@@ -12,7 +12,7 @@ from collections import deque
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
-from time import monotonic, time
+from time import monotonic, perf_counter, time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -21,6 +21,7 @@ from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
 from gramercy.images.base import HistoryEntry, ImageFault, Reply
 from gramercy.images.connection import Wait, with_output
+from gramercy.images.files.ledger import NOTHING, Call
 from gramercy.images.lifecycle import MEETING_SECONDS
 from gramercy.images.output import Printed
 from gramercy.images.pictures import without_pictures
@@ -133,6 +134,11 @@ class Runner:
                     lifecycle.notes += family.sentry.begin()
                 evaluation.tag = lifecycle.new_tag(family)
                 evaluation.keep = lifecycle.moment_tag or lifecycle.new_moment_tag(family)
+                files = lifecycle.files
+                if files is not None and files.is_stirred:
+                    files.begin(live.pid)
+                elif files is not None:
+                    files.call = Call(perf_counter(), live.pid)
                 live.post(evaluation.fields())
             except ImageGoneError:
                 # The process ended after its last reply, so this request has not run.
@@ -187,11 +193,18 @@ class Runner:
         lifecycle = self.lifecycle
         self.wait = None
         lifecycle.look_around()
-        if reply.unchanged and reply.error is None and not lifecycle.notes:
+        account, files = NOTHING, lifecycle.files
+        if files is not None and files.is_stirred:
+            account = files.finish()
+        elif files is not None:
+            files.call = None
+        if reply.unchanged and reply.error is None and not lifecycle.notes and account is NOTHING:
             # The short way for what only looks: nothing to keep and nothing to add.
             lifecycle.looked(evaluation)
             return self._remember(evaluation, reply)
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"files": account.files} if account.files or reply.files else {}
+        if account.notes:
+            lifecycle.notes = [*lifecycle.notes, *account.notes]
         if lifecycle.notes:
             more["notes"], lifecycle.notes = [*lifecycle.notes, *reply.notes], []
             more["lost"], lifecycle.lost = lifecycle.lost, 0
@@ -251,6 +264,10 @@ class Runner:
                 return Reply(ok=False, error=ImageFault("CANCELLED", "The call was taken back."))
             reply = work(evaluation)
             self.lifecycle.look_around()
+            account = self.lifecycle.heard()
+            if account.files or account.notes:
+                notes = [*reply.notes, *account.notes]
+                reply = msgspec.structs.replace(reply, files=account.files, notes=notes)
             return self._remember(evaluation, reply)
 
     def _remember(self, evaluation: Evaluation, reply: Reply) -> Reply:
@@ -274,6 +291,7 @@ class Runner:
         lifecycle.lost_tag(evaluation)
         printed = evaluation.wait.printed() if evaluation.wait is not None else Printed()
         log = family.log.news(clean=False)
+        account = lifecycle.heard()
         restored = lifecycle.restore(family)
         notes, lost = [*lifecycle.notes, *restored.notes], lifecycle.lost + restored.lost
         lifecycle.notes, lifecycle.lost = [], 0
@@ -285,7 +303,8 @@ class Runner:
         else:
             fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
         fault = deaths.with_memory_hint(fault, family.program)
-        reply = Reply(ok=False, error=fault, elapsed_ms=evaluation.elapsed_ms(), notes=notes, lost=lost)
+        elapsed, notes = evaluation.elapsed_ms(), [*notes, *account.notes]
+        reply = Reply(ok=False, error=fault, elapsed_ms=elapsed, notes=notes, lost=lost, files=account.files)
         return with_output(reply, printed)
 
     def _settle_later(self) -> None:

@@ -19,6 +19,7 @@ from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
 from gramercy.images.base import ImageFault
 from gramercy.images.connection import WATCH_SECONDS, Wait
+from gramercy.images.files.telling import changes_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -226,11 +227,16 @@ class SuiteCall:
         with self._runner.lock:
             family = self._lifecycle.started()
             copy = self._copy(family, run)
+            self._lifecycle.hear(copy, "tests wrote it")
             try:
                 self._run_in(copy, family, run)
             finally:
                 self._runner.wait = None
                 _end(copy, family)
+                account = self._lifecycle.heard()
+            run.notes += account.notes
+            if account.files:
+                run.notes.append(f"[files] {changes_text(account.files)}")
         return run
 
     def _copy(self, family: Family, run: SuiteRun) -> Connection:

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from gramercy.errors import InvalidFrameError, ProtocolError, SilentFrameError
 from gramercy.mcp import jsonrpc
-from gramercy.mcp.approval import ApprovalQueue, Approver
+from gramercy.mcp.approval import Approver
 from gramercy.mcp.clients import LEVELS, Clients, ServedCall
 from gramercy.mcp.conversation import AsTask, Conversations
 from gramercy.mcp.jsonrpc import (
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from gramercy.mcp.base import Answer, Channel, Peer, Preface
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.jsonrpc import Received
+    from gramercy.mcp.offered import Nearby
+    from gramercy.mcp.pending import ApprovalQueue
 
     Method: TypeAlias = Callable[[Request], Any]
 
@@ -80,9 +82,10 @@ class Engine:
         categories: Iterable[str] | None = None,
         patience: float = PATIENCE,
         task_after: float = TASK_AFTER,
+        nearby: Nearby | None = None,
     ) -> None:
         """Join the parts; `patience` is how many seconds a question to a person may stay open."""
-        executor = executor.with_approver(Approver(executor.approval_handler, approvals, patience))
+        executor = executor.with_approver(Approver(executor.approval_handler, approvals, patience, nearby))
         self._settings = executor.settings
         self._library, self._policy = self._settings.registry.library(), self._settings.policy
         shaper = self._shaper = Shaper({"name": name, "version": version})

@@ -322,8 +322,9 @@ class MemoryImage:
         with self._open():
             return [self._info(state) for state in self._states.values()]
 
-    def rollback(self, checkpoint: str) -> CheckpointInfo:
+    def rollback(self, checkpoint: str, *, files: bool = True) -> CheckpointInfo:
         """Go back to a state, by its id or by a name that only it has."""
+        del files  # evaluated code runs in this process: what it writes is not watched
         with self._open():
             state = self._found(checkpoint)
             lost = self._unkept
@@ -331,8 +332,9 @@ class MemoryImage:
             notes = [f"The state that was left could not be kept: calls lost: {lost}."] if lost else []
             return self._info(state, notes=notes)
 
-    def undo(self, by: UndoWay = "state") -> CheckpointInfo:
+    def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
         """Take back the last call that may have changed something, by `state` or by `replay`."""
+        del files
         with self._open():
             if by == "definitions":
                 raise CheckpointError(

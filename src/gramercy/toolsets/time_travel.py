@@ -6,13 +6,15 @@ from time import localtime, strftime
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
+from gramercy.images.files.telling import changes_text, outcomes_text
 from gramercy.tools.content import ToolOutput
+from gramercy.tools.tool import Likeness
 from gramercy.toolsets.evaluation import output_tool
-from gramercy.toolsets.factory import PACKAGE, array_of, text, whole
+from gramercy.toolsets.factory import PACKAGE, array_of, flag, text, whole
 from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, preview_text, with_pictures
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Answer, CheckpointInfo, Image
+    from gramercy.images.base import Answer, CheckpointInfo, Image, UndoWay
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
 
@@ -30,7 +32,14 @@ UNDONE = {
     "replay": "The last call is taken back as told below. The newest kept state is",
     "definitions": "Definitions are put back as listed. The newest kept state is",
 }
-NOT_UNDONE = "Files, connections and other processes that evaluated code has touched stay as they are."
+# A preview runs the same code with rights that it gives up itself: what is said of evaluations holds for it.
+EVALUATIONS = (
+    Likeness("eval_form", ("execution",), {"form": "code"}),
+    Likeness("evaluate-lisp", ("session",)),
+    Likeness("evaluate-python", ("session",)),
+)
+NOT_UNDONE = "Files that evaluated code changed go back too, unless others changed them; other effects stay."
+FILES = flag("False leaves files as they are", default=True)
 # For programs; all that the text says.
 CHECKPOINTS = array_of(
     "checkpoints",
@@ -53,8 +62,8 @@ def _preview(workshop: Workshop) -> Tool:
         "preview_form",
         "Show what evaluating code would do, without doing it: output, values or error, the definitions "
         "it would change, and the files or connections it would touch. It runs in a throw-away copy of "
-        "the image that can write nothing and reach nobody. Use it before an evaluation that you are not "
-        "sure of.",
+        "the image that gives up its rights first: that holds back mistakes, not malice, once hostile code "
+        "was evaluated. Use it before an evaluation that you are not sure of.",
         {"code": text("The code, as for an evaluation"), "package": PACKAGE},
         _previewed,
         required=["code"],
@@ -66,6 +75,7 @@ def _preview(workshop: Workshop) -> Tool:
         destructive=False,
         idempotent=True,
         aliases=_form,
+        judged_as=EVALUATIONS,
     )
 
 
@@ -157,8 +167,10 @@ def _going(workshop: Workshop) -> list[Tool]:
             "rollback_image",
             "Go back to a state of the image that was kept. Later states stay listed, so one can also go "
             f"forward again. {NOT_UNDONE}",
-            {"checkpoint": text("Id or name of the state, as an answer has told it", minLength=1)},
-            lambda image, a: f"The image is back at {_told(image.rollback(a['checkpoint']))}",
+            {"checkpoint": text("Id or name of the state", minLength=1), "files": FILES},
+            lambda image, a: (
+                f"The image is back at {_told(image.rollback(a['checkpoint'], files=a.get('files', True)))}"
+            ),
             required=["checkpoint"],
             level="cautious",
             categories=["time-travel"],
@@ -172,8 +184,8 @@ def _going(workshop: Workshop) -> list[Tool]:
             "Take back the last evaluation that may have changed something: the image is exactly as before "
             "it. Where that state was not kept, an earlier one is taken if nothing is lost by that, or "
             f"nothing happens; the answer says so. {NOT_UNDONE}",
-            {"by": text(WAYS, enum=list(UNDONE), default="state")},
-            lambda image, a: f"{UNDONE[a.get('by', 'state')]} {_told(image.undo(a.get('by', 'state')))}",
+            {"by": text(WAYS, enum=list(UNDONE), default="state"), "files": FILES},
+            lambda image, a: _undone(image, a.get("by", "state"), files=a.get("files", True)),
             level="cautious",
             categories=["time-travel"],
             title="Undo the last evaluation",
@@ -184,8 +196,13 @@ def _going(workshop: Workshop) -> list[Tool]:
     ]
 
 
+def _undone(image: Image, way: UndoWay, *, files: bool) -> str:
+    return f"{UNDONE[way]} {_told(image.undo(way, files=files))}"
+
+
 def _told(info: CheckpointInfo) -> str:
-    return "\n".join([_line(info), *info.notes])
+    files = [f"[files] {outcomes_text(info.files)}"] if info.files else []
+    return "\n".join([_line(info), *files, *info.notes])
 
 
 def _line(info: CheckpointInfo) -> str:
@@ -193,4 +210,5 @@ def _line(info: CheckpointInfo) -> str:
     parent = f" from {info.parent}" if info.parent else ""
     memory = f", {info.private_bytes / 1e6:.1f} MB" if info.private_bytes is not None else ""
     here = " (now)" if info.is_current else ""
-    return f"{info.id}{here}{parent} at {at}{memory}: {info.label or 'no label'}"
+    files = f" [files: {changes_text(info.changed)}]" if info.changed else ""
+    return f"{info.id}{here}{parent} at {at}{memory}: {info.label or 'no label'}{files}"

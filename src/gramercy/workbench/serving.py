@@ -5,6 +5,7 @@ Knows no transport. Nothing here starts an image, or imports what starting one n
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from itertools import count
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from gramercy.images.live import LiveImage
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.engine import Engine
+    from gramercy.mcp.offered import Nearby
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import ImageSource
     from gramercy.toolsets.opened_images import OpenedImages
@@ -76,13 +78,15 @@ class Service(msgspec.Struct, frozen=True):
     """What to serve: images as `LANGUAGE` or `NAME=LANGUAGE`, files with tools, which tools, and how.
 
     `approver` is asked when a client cannot show a question to its person. `uses_roots` lets the folders of
-    the client stand in for a project, which is right where client and server are on the same machine.
+    the client stand in for a project, which is right where client and server are on the same machine; where
+    they are, `nearby` lets a person be pointed to a file.
     """
 
     images: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     project: str = "."
     uses_roots: bool = False
+    nearby: bool = False
     sandbox: bool = True
     environment: Environment | None = None
     timeout: float = 60.0
@@ -124,14 +128,17 @@ def open_server(service: Service) -> Server:
     """Put a server together; without files and without images it has one image of the default language."""
     names = read_image_names(service.images or _default_images(service))
     site = Site(service.project, sandbox=service.sandbox, asks_client=service.uses_roots)
-    open_image = _opener(service, site)
+    policy = _policy(service.policy)
+    tools: list[Tool] = []
+    open_image = _opener(service, site, policy, tools)
     images = tuple(DeferredImage(name, language, open_image) for name, language in names.items())
     studio = _studio(images, service, open_image)
     registry = Registry(_image_tools(images, service, studio, site) if images else ())
     if service.sources:
         _add_sources(registry, service.sources)
     foreign = _add_foreign(registry, service) if service.foreign else None
-    server = Server(_engine(registry, images, service, site), site, images, studio)
+    tools += registry.library().values()
+    server = Server(_engine(registry, images, service, site, policy), site, images, studio)
     server.foreign = foreign
     return server
 
@@ -144,21 +151,34 @@ def _default_images(service: Service) -> tuple[str, ...]:
     return (default_language(service.project or "."),)
 
 
-def _opener(service: Service, site: Site) -> Callable[[str, str], LiveImage]:
+def _opener(
+    service: Service, site: Site, policy: Policy | None, tools: list[Tool]
+) -> Callable[[str, str], LiveImage]:
     def open_named(name: str, language: str) -> LiveImage:
         from gramercy.images.opening import open_image
 
+        environment = _walled(service, site.path(), policy, tools) if service.sandbox else service.environment
         return open_image(
             language,
             name=name,
             project=site.path(),
             sandbox=service.sandbox,
             timeout=service.timeout,
-            environment=service.environment,
+            environment=environment,
             tell=_start_teller(),
         )
 
     return open_named
+
+
+def _walled(service: Service, project: Path, policy: Policy | None, tools: list[Tool]) -> Environment | None:
+    """Return the environment with what evaluated code may only read."""
+    named = (service.policy, service.foreign_pins, *service.sources)
+    if not any(named):
+        return service.environment
+    from gramercy.workbench.keeping import walled
+
+    return walled(service.environment, project, named, policy, tools)
 
 
 def _start_teller() -> Callable[[str], None]:
@@ -289,14 +309,16 @@ def _add_foreign(registry: Registry, service: Service) -> ForeignServers:
     return foreign
 
 
-def _engine(registry: Registry, images: tuple[Image, ...], service: Service, site: Site) -> Engine:
+def _engine(
+    registry: Registry, images: tuple[Image, ...], service: Service, site: Site, policy: Policy | None
+) -> Engine:
     from gramercy.execution.executor import Executor
     from gramercy.mcp.engine import Engine
 
     executor = Executor(
         registry,
         service.approver,
-        policy=_policy(service.policy),
+        policy=policy,
         max_safety_level=service.max_safety,
         journal=_journal(images),
     )
@@ -311,6 +333,7 @@ def _engine(registry: Registry, images: tuple[Image, ...], service: Service, sit
         strict=service.strict,
         max_safety=service.max_safety,
         categories=service.categories or None,
+        nearby=_nearby(service),
     )
     if images:
         engine.served_elsewhere(elsewhere(service.toolsets))
@@ -318,6 +341,14 @@ def _engine(registry: Registry, images: tuple[Image, ...], service: Service, sit
     if images and site.trouble:
         engine.begin_with(site)
     return engine
+
+
+def _nearby(service: Service) -> Nearby:
+    """Return what the server shares with its clients; one that it serves by pipes has started it."""
+    from gramercy.mcp.offered import Nearby, question_directory
+
+    directory = question_directory(Path(service.project).resolve(), os.environ) if service.nearby else None
+    return Nearby(directory, os.environ if service.uses_roots else {})
 
 
 def elsewhere(toolsets: Iterable[str]) -> dict[str, str]:

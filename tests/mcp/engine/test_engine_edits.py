@@ -6,7 +6,7 @@ from gramercy.execution.calls import ToolCall
 from gramercy.execution.executor import Executor
 from gramercy.execution.policy import Policy
 from gramercy.images.opening import open_image
-from gramercy.mcp.approval import ApprovalQuestion, Manner
+from gramercy.mcp.questions import ApprovalQuestion, Manner, parted
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.core import register_core_tools
 
@@ -109,27 +109,21 @@ def test_after_a_no_only_the_hunks_that_are_switched_on_are_applied(project, ima
     assert (project / "poem.txt").read_text() == BEFORE.replace("line 20\n", "line twenty\n")
 
 
-@pytest.mark.parametrize("manner", [Manner.BARE, Manner.CHOICE])
-def test_a_hunk_that_cannot_be_shown_is_never_approved_by_a_short_form(project, image, manner):
-    """Guard, Approval: sealed to what the person saw."""
-    long = BEFORE.replace("line 3\n", "x" * 14_000 + "\n").replace("line 20\n", "line twenty\n")
-    person = Person(manner)
-    edit = {"path": "poem.txt", "original": BEFORE, "modified": long, "description": "fill"}
-    assert call(project, image, person, "propose_file_edit", **edit).success
-    assert (project / "poem.txt").read_text() == BEFORE.replace("line 20\n", "line twenty\n")
+@pytest.mark.contract("trust.approval.whole")
+@pytest.mark.parametrize("manner", list(Manner))
+def test_a_form_has_no_question_for_what_it_cannot_show(project, image, manner):
+    """Trust, 7: one long hunk fits no form, alone or among others."""
+    asked = []
 
+    def look(tool, arguments, request):
+        del tool, arguments
+        asked.extend(parted(request, manner))
+        return "denied"
 
-def test_a_hunk_that_is_too_long_to_be_shown_is_not_applied_unless_somebody_says_so(project, image):
-    """Guard, Approval: sealed to what the person saw."""
-    long = BEFORE.replace("line 3\n", "x" * 14_000 + "\n").replace("line 20\n", "line twenty\n")
-    person = Person(decision="approve")
+    long = BEFORE.replace("line 3\n", "x" * 18_000 + "\n").replace("line 20\n", "line twenty\n")
     edit = {"path": "poem.txt", "original": BEFORE, "modified": long, "description": "fill"}
-    assert call(project, image, person, "propose_file_edit", **edit).success
-    switches = person.question.schema["properties"]
-    assert [switches[name]["default"] for name in ("hunk_1", "hunk_2")] == [False, True]
-    assert switches["hunk_1"]["description"] == "+1 -1 lines: too long to be shown here"
-    assert switches["hunk_2"]["description"] == "+1 -1 lines: -line 20 +line twenty"
-    assert "xxxx" not in person.question.text
+    call(project, image, look, "propose_file_edit", **edit)
+    assert asked == []
 
 
 def test_a_denial_counts_whatever_the_switches_say(project, image):
@@ -143,7 +137,7 @@ def test_a_write_is_shown_as_a_difference(project, image):
     person = Person(decision="deny")
     call(project, image, person, "write_file", path="poem.txt", content=AFTER)
     assert "--- a/poem.txt" in person.question.text
-    assert "-line 3\n+line three" in person.question.text
+    assert "| -line 3\n| +line three" in person.question.text
     assert list(person.question.schema["properties"]) == ["decision", "reason", "arguments"]
     call(project, image, person, "write_file", path="new.txt", content="hello\n")
     assert "new.txt is a new file." in person.question.text

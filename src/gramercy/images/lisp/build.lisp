@@ -30,8 +30,9 @@
 (in-package #:gramercy.image.build)
 
 (let ((here *load-truename*)
-      (files '("package" "json" "frames" "handover" "requests" "streams" "printing" "places" "conditions" "definitions"
-               "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "evaluation" "symbols"
+      (files '("package" "json" "frames" "handover" "requests" "streams" "printing" "places" "conditions"
+               "definitions" "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "watching"
+               "evaluation" "symbols"
                "owners" "origins" "classes" "arglists" "describing" "sourcing" "methods" "manuals" "inventory"
                "snapshot" "references" "searching"
                "profiling"

@@ -28,6 +28,7 @@ from . import (
     sourcing,
     systems,
     testing,
+    watching,
 )
 from .anatomy import short_name
 from .confinement import NotConfinedError, Witness, confine, shield
@@ -119,6 +120,7 @@ class Server:
             "confine": self._confine,
             "fate": self._fate,
             "run_tests": self._run_tests,
+            "watch_files": self._watch_files,
         }
 
     def serve(self) -> None:
@@ -210,6 +212,19 @@ class Server:
         except (NotConfinedError, OSError) as error:
             return {"ok": True, "confined": False, "reason": str(error)}
         return {"ok": True, "confined": True, "level": level, "effects_seen": heard}
+
+    def _watch_files(self, request: Request) -> Reply | None:
+        """Let the parent hear of changes to files, in this process and all that come from it."""
+        if self._role != "zygote":
+            raise RequestError("INVALID-REQUEST", "Only the zygote is watched, and all that come from it.")
+        call, instructions = request.get("call"), request.get("filter")
+        try:
+            descriptor = watching.install(call, instructions)  # type: ignore[arg-type]  # the parent's own words
+        except OSError as error:
+            return {"ok": True, "watched": False, "reason": message_of(error)}
+        reply = encode({"id": request.get("id"), "ok": True, "watched": True})
+        watching.send(self._connection.fd, len(reply).to_bytes(4, "big") + reply, descriptor)
+        return None
 
     def _fate(self, request: Request) -> Reply:
         pid = request.get("pid")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,8 +17,8 @@ from gramercy.errors import InvalidArgumentsError
 from gramercy.execution.approval import ApprovalRequest, Approved, Decision, Denied, Modified
 from gramercy.execution.calls import parse_arguments
 from gramercy.execution.results import Refuser
+from gramercy.execution.shown import folded, revealed
 from gramercy.toolsets import hunks
-from gramercy.ui.cli.terminal import json_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,8 +34,8 @@ A accept all   K reject all   q finish: open ones are rejected   ? this text
 Type the letter, then Enter."""
 
 
-# Some forty lines of eighty columns: with more, the name of the tool would scroll away.
-LONGEST_VALUE = 3_000
+# Of each page: the prompt, and a line of the page before it for the eye to hold on to.
+KEPT_ROWS = 2
 COLORS = {"+": "green", "-": "red", "@": "cyan"}
 # A space goes round: open, accepted, rejected.
 CYCLE: dict[bool | None, bool | None] = {None: True, True: False, False: None}
@@ -42,32 +43,75 @@ MARKS = {None: "pending", True: "accepted", False: "rejected"}
 
 
 def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
-    """Show the call and read a decision; without a terminal, refuse."""
+    """Show the whole call and read a decision; without a terminal, refuse."""
     if not sys.stdin.isatty():
         return Denied(
             "nobody can be asked: standard input is not a terminal (use --approve to approve this call)",
             Refuser.NOBODY,
         )
-    if tool.edits and tool.proposed_edit(arguments):
-        hidden = tool.edit_arguments
-        _show_call(tool, {key: arguments[key] for key in arguments if key not in hidden}, request)
-        decision = review_edit(tool, arguments, BY)
+    screen = Screen()
+    is_reviewed = bool(tool.edits) and request.told.issuperset(tool.edit_arguments)
+    if not _show_call(screen, request, with_effect=not is_reviewed):
+        return LEFT
+    if is_reviewed:
+        decision = review_edit(tool, arguments, BY, screen)
         if decision is not None:
             return decision
-    _show_call(tool, arguments, request)
+        screen.show(request.effect_text())
+    return _decide(arguments, screen)
+
+
+def _decide(arguments: dict[str, Any], screen: Screen) -> Decision:
+    """Read a decision; words behind the letter are its reason."""
     while True:
         typed = _line("approve, deny or edit? [a/d/e]: ")
         if typed is None:
             return LEFT
-        answer = typed.strip().lower()
-        if answer in {"a", "approve"}:
-            return Approved(by=BY)
-        if answer in {"", "d", "deny"}:
-            return Denied((_line("reason: ") or "").strip())
-        if answer in {"e", "edit"}:
+        word, _, reason = typed.strip().partition(" ")
+        if word.lower() in {"a", "approve"}:
+            return Approved(by=BY, reason=reason.strip(), shown=screen.text)
+        if word.lower() in {"", "d", "deny"}:
+            return Denied(reason.strip() or (_line("reason: ") or "").strip())
+        if word.lower() in {"e", "edit"}:
             edited = _edit(arguments)
             if edited is not None:
-                return Modified(edited, by=BY)
+                return Modified(edited, by=BY, reason=reason.strip(), shown=screen.text)
+
+
+class Screen:
+    """The terminal of a person, a page at a time, and what it has shown."""
+
+    def __init__(self) -> None:
+        self._shown: list[str] = []
+        self._in_one_go = False
+
+    @property
+    def text(self) -> str:
+        """What was shown, without what was shown only in part."""
+        return "\n".join(self._shown)
+
+    def show(self, text: str, *, is_kept: bool = True, **style: Any) -> bool:
+        """Show a text, page by page where it is long; tell whether the person has seen its end."""
+        lines = text.split("\n")
+        columns, rows = get_terminal_size()
+        left = rows - KEPT_ROWS
+        for number, line in enumerate(lines):
+            height = max(1, -(-len(line) // columns))
+            if height > left and not self._in_one_go and number:
+                if not self._turn(number, len(lines)):
+                    return False
+                left = rows - KEPT_ROWS
+            left -= height
+            click.secho(line, err=True, **{"fg": COLORS.get(line[:1]), **style})
+        if is_kept:
+            self._shown.append(text)
+        return True
+
+    def _turn(self, number: int, total: int) -> bool:
+        """Wait for the person to want the next page, or the whole rest; False when they go away."""
+        typed = _line(f"-- {number:,} of {total:,} lines; Enter: go on, r: the whole rest, q: leave it -- ")
+        self._in_one_go = typed is not None and typed.strip().lower() == "r"
+        return typed is not None and typed.strip().lower() != "q"
 
 
 _at_the_terminal = threading.Lock()
@@ -79,24 +123,21 @@ def one_at_a_time(tool: Tool, arguments: dict[str, Any], request: ApprovalReques
         return ask_at_terminal(tool, arguments, request)
 
 
-def _show_call(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> None:
+def _show_call(screen: Screen, request: ApprovalRequest, *, with_effect: bool) -> bool:
+    """Show a call; tell whether the person has seen all of it."""
+    tool = request.tool
     for change in request.changes:
-        click.secho(f"asked again: {change}", err=True, bold=True)
+        click.secho(revealed(f"asked again: {change}"), err=True, bold=True)
     click.secho(f"{tool.name} ({tool.safety_level.value})", err=True, bold=True)
     # What follows the first sentence is for models.
     sentence, stop, _ = tool.description.partition("\n")[0].partition(". ")
-    click.echo(visible(f"{sentence}{stop.strip()}"), err=True)
-    click.echo(json_text({name: _bounded(value) for name, value in arguments.items()}), err=True)
-    if request.effect:
-        click.echo(visible(request.effect), err=True)
-    click.echo(f"asks because {visible(request.verdict.explanation)}", err=True)
-
-
-def _bounded(value: Any) -> Any:
-    """Cut a long text, saying so; what the call would do is shown besides, where the tool can tell."""
-    if not isinstance(value, str) or len(value) <= LONGEST_VALUE:
-        return value
-    return f"{value[:LONGEST_VALUE]}… [{LONGEST_VALUE:,} of {len(value):,} characters]"
+    click.echo(revealed(f"{sentence}{stop.strip()}"), err=True)
+    texts = [request.arguments_text(), *([request.effect_text()] if with_effect else [])]
+    for text in filter(None, texts):
+        if not screen.show(text):
+            return False
+    click.echo(f"asks because {revealed(request.verdict.explanation)}", err=True)
+    return True
 
 
 def _edit(arguments: dict[str, Any]) -> dict[str, Any] | None:
@@ -122,6 +163,7 @@ class Review:
         self._hunks = list(found)
         self._marks: list[bool | None] = [None] * len(found)
         self._place = 0
+        self.seen: set[int] = set()
         self._keys: dict[str, Callable[[], None]] = {
             "n": lambda: self._move(1),
             "p": lambda: self._move(-1),
@@ -136,6 +178,10 @@ class Review:
     def accepted(self) -> set[int]:
         """The numbers of the accepted hunks."""
         return {hunk.number for hunk, mark in zip(self._hunks, self._marks, strict=True) if mark}
+
+    def unseen(self) -> list[hunks.Hunk]:
+        """List the hunks that were not shown yet."""
+        return [hunk for hunk in self._hunks if hunk.number not in self.seen]
 
     def header(self) -> str:
         """Tell how far the review is."""
@@ -168,31 +214,33 @@ class Review:
         self._marks = [accepted] * len(self._marks)
 
 
-def review_edit(tool: Tool, arguments: dict[str, Any], by: str) -> Decision | None:
+def review_edit(tool: Tool, arguments: dict[str, Any], by: str, screen: Screen) -> Decision | None:
     """Ask about every hunk of a proposal; None when there is nothing to go through."""
     texts = tool.proposed_edit(arguments)
     found = hunks.split(*texts) if texts else []
     if not texts or not found:
         return None
     review = Review(found)
-    if not _go_through(review):
+    if not _go_through(review, screen):
         return LEFT
     chosen = review.accepted
+    shown = "\n".join([screen.text, *(_shown_hunk(hunk) for hunk in found if hunk.number in review.seen)])
     if len(chosen) == len(found):
-        return Approved(by=by)
+        return Approved(by=by, shown=shown)
     reason = (_line("reason for the rejected ones: ") or "").strip()
     note = hunks.applied_note(*texts, chosen, reason)
     if not chosen:
         return Denied(note)
     taken = hunks.accepted(*texts, chosen)
-    return Modified(tool.with_edit(arguments, texts[0], taken), by=by, note=note)
+    return Modified(tool.with_edit(arguments, texts[0], taken), by=by, note=note, shown=shown)
 
 
-def _go_through(review: Review) -> bool:
+def _go_through(review: Review, screen: Screen) -> bool:
     """Read keys until the person has finished; False when they went away."""
     click.echo(HELP, err=True)
     while True:
-        _show_hunk(review)
+        if not _show_hunk(review, screen):
+            return False
         typed = _line("[n p a r SPC A K q ?] ")
         if typed is None:
             return False
@@ -200,15 +248,33 @@ def _go_through(review: Review) -> bool:
         key = typed.strip() or typed[:1]
         if key == "q":
             return True
-        if not review.press(key):
+        if key == "A" and review.unseen():
+            # Nobody accepts what they were not shown.
+            if not all(_show_unseen(review, screen, hunk) for hunk in review.unseen()):
+                return False
+            click.echo("These had not been shown yet. A once more accepts all.", err=True)
+        elif not review.press(key):
             click.echo(HELP, err=True)
 
 
-def _show_hunk(review: Review) -> None:
+def _show_hunk(review: Review, screen: Screen) -> bool:
     hunk, mark = review.hunk()
     click.secho(f"\n{review.header()}", err=True, bold=True)
-    for line in visible(f"{hunk}\n({mark})").splitlines():
-        click.secho(line, err=True, fg=COLORS.get(line[:1]))
+    is_seen = _show_unseen(review, screen, hunk)
+    click.echo(f"({mark})", err=True)
+    return is_seen
+
+
+def _show_unseen(review: Review, screen: Screen, hunk: hunks.Hunk) -> bool:
+    """Show a hunk; tell whether the person has seen all of it."""
+    if not screen.show(_shown_hunk(hunk), is_kept=False):
+        return False
+    review.seen.add(hunk.number)
+    return True
+
+
+def _shown_hunk(hunk: hunks.Hunk) -> str:
+    return folded(revealed(str(hunk)))
 
 
 def _line(prompt: str) -> str | None:

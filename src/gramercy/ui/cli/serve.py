@@ -209,7 +209,7 @@ def _serve_stdio(service: Service) -> None:
     wire = claim_descriptors()
     with _in_haste():
         # A client shows nothing of a server that does not start; what is wrong with a project it can be told.
-        server = open_server(msgspec.structs.replace(service, uses_roots=True))
+        server = open_server(msgspec.structs.replace(service, uses_roots=True, nearby=True))
         from gramercy.mcp.stdio import run_stdio
 
     try:
@@ -222,8 +222,10 @@ def _serve_stdio(service: Service) -> None:
 
 def _serve_http(service: Service, address: tuple[str, int], about_http: dict[str, Any]) -> None:
     from gramercy.mcp.http import serve_http
+    from gramercy.mcp.http.settings import is_loopback
 
     settings = http_settings(about_http, os.environ)
+    service = msgspec.structs.replace(service, nearby=is_loopback(address[0]))
     if sys.stdin is not None and sys.stdin.isatty():
         # Standard input is free here, so a person at this terminal can answer for clients that show nothing.
         from gramercy.ui.cli.approval import one_at_a_time

@@ -1,0 +1,156 @@
+"""Questions that are too long for the form of a client, as files that its person can open.
+
+A file holds the whole question and ends with a code. Nobody can give the code who has not opened the file, so
+an approval that brings it is one of what stands there.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import stat
+import time
+from pathlib import Path
+from secrets import choice, token_hex
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.errors import ExecutionError
+from gramercy.execution.seal import digest_of_text
+from gramercy.execution.shown import revealed
+from gramercy.mcp.questions import REASON, Chosen, gist_of, in_short
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gramercy.execution.approval import ApprovalRequest
+
+# Without letters and digits that look alike: a person types them.
+_LETTERS = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
+# What a server left behind that was killed while it asked; a person has answered long before.
+STALE_SECONDS = 86_400
+
+
+class Nearby(msgspec.Struct, frozen=True):
+    """What a server has in common with clients on its own machine.
+
+    `directory` is for files that the person can open, `environment` that in which the client started the
+    server; it is empty where no client did.
+    """
+
+    directory: Path | None = None
+    environment: Mapping[str, str] = {}
+
+    def offer(self, text: str) -> Offer | None:
+        """Write a question to a file for its person; None where that cannot be done."""
+        try:
+            return None if self.directory is None else _write(self.directory, text)
+        except OSError:
+            return None
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A question in a file."""
+
+    path: Path
+    text: str
+    code: str
+
+    @property
+    def digest(self) -> str:
+        """Identify the text."""
+        return digest_of_text(self.text)
+
+    def content(self) -> bytes:
+        """Return what the file holds."""
+        end = (
+            f"That is all of it, {len(self.text):,} characters with the SHA-256 {self.digest}.\n"
+            f"To approve exactly this, give the code {self.code} in the form at your client.\n"
+        )
+        return f"{self.text}\n\n{end}".encode()
+
+    def is_code(self, typed: str) -> bool:
+        """Tell whether somebody has typed the code."""
+        given = "".join(typed.split()).replace("-", "").upper()
+        return hmac.compare_digest(given.encode(), self.code.replace("-", "").encode())
+
+    def is_intact(self) -> bool:
+        """Tell whether the file still is what was written."""
+        try:
+            return self.path.read_bytes() == self.content()
+        except OSError:
+            return False
+
+    def withdraw(self) -> None:
+        """Remove the file."""
+        self.path.unlink(missing_ok=True)
+
+
+CODE = {"type": "string", "title": "Code", "description": "From the end of the file; without it nothing runs"}
+
+
+class OfferedQuestion:
+    """A question whose text is in a file; to approve it takes the code from there."""
+
+    trouble = "Nothing was run yet:"
+    wanted = "code of the file was"
+
+    def __init__(self, request: ApprovalRequest, offer: Offer) -> None:
+        self._offer = offer
+        self.schema: dict[str, Any] = {"type": "object", "properties": {"code": CODE, "reason": REASON}}
+        given = {name: value for name, value in request.arguments.items() if name not in request.told}
+        size = f"{len(offer.text):,} characters"
+        lines = [
+            f"Run {request.tool.name} ({request.tool.level_word})? {in_short(given)[0]}".rstrip(),
+            f"Too long to be shown here ({size}). Read all of it in {offer.path}",
+            "and give the code from its end. Decline to deny; without the code nothing runs.",
+            *gist_of(request.effect),
+            f"SHA-256 of the text there: {offer.digest}",
+        ]
+        self.text = revealed("\n".join(line.replace("\n", " ") for line in lines))
+
+    def chosen(self, content: dict[str, Any]) -> Chosen:
+        """Return the approval; raise an error that says what is missing."""
+        if not self._offer.is_code(str(content.get("code", ""))):
+            raise ExecutionError("the code is not the one at the end of the file.")
+        return Chosen(str(content.get("reason", "")).strip())
+
+
+def _write(directory: Path, text: str) -> Offer:
+    """Write a file that nobody else can read, in a directory that nobody else can enter."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(f"{directory} is not ours")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        directory.chmod(0o700)
+    _clear(directory)
+    letters = "".join(choice(_LETTERS) for _ in range(8))
+    offer = Offer(directory / f"question-{token_hex(6)}.txt", text, f"{letters[:4]}-{letters[4:]}")
+    file = os.open(offer.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(file, "wb") as stream:
+        stream.write(offer.content())
+    return offer
+
+
+def _clear(directory: Path) -> None:
+    before = time.time() - STALE_SECONDS
+    for path in directory.glob("question-*.txt"):
+        if path.lstat().st_mtime < before:
+            path.unlink(missing_ok=True)
+
+
+def question_directory(project: Path, environment: Mapping[str, str]) -> Path | None:
+    """Return a directory for such files outside of a project; None where there is none."""
+    runtime, state = (environment.get(name, "") for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"))
+    home = environment.get("HOME", "")
+    candidates = [
+        Path(runtime, "gramercy") if runtime.startswith("/") else None,
+        Path(state, "gramercy") if state.startswith("/") else None,
+        Path(home, ".local", "state", "gramercy") if home.startswith("/") else None,
+    ]
+    for base in candidates:
+        if base is not None and not (base / "questions").is_relative_to(project):
+            return base / "questions"
+    return None

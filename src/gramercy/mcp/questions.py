@@ -1,0 +1,325 @@
+"""The question whether a call may run as the form of a client: what it shows, and what an answer means.
+
+A question shows all of a call. An edit that is too long for one is divided by its hunks.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from gramercy.errors import Fault, InvalidArgumentsError
+from gramercy.execution.approval import Approved, Decision, Denied, Modified
+from gramercy.execution.calls import parse_arguments
+from gramercy.execution.shown import LINE_WIDTH, changed_lines, folded, is_short, on_one_line, revealed
+from gramercy.tools.values import WHOLE
+
+if TYPE_CHECKING:
+    from gramercy.execution.approval import ApprovalRequest
+    from gramercy.toolsets.hunks import Hunk
+
+
+class Manner(Enum):
+    """Which form a client gets. To accept one with nothing filled in is to approve, but for MORE."""
+
+    FULL = "decision, hunks, arguments, reason"
+    CHOICE = "decision"
+    BARE = "nothing"
+    MORE = "hunks, arguments, reason, for a person who did not just approve"
+
+
+# Claude Code puts the cursor on Accept only where a form has no fields: one key instead of one per field.
+# Codex accepts a form without fields by itself when it runs with full access, and shows a choice as a menu.
+MANNERS = {"claude-code": Manner.BARE, "codex-mcp-client": Manner.CHOICE}
+
+# What a form shows: a dialog of a client has room for some screens of text.
+CAPACITY = 16_000
+# Of one part of an edit, the hunks; the rest is for the arguments and the lines in short.
+LONGEST_PART = 12_000
+# A person goes through no more switches than this in one form.
+MOST_HUNKS = 20
+# And through no more forms than this for one call.
+MOST_PARTS = 10
+# Claude Code shows three lines of a question, cut at the edge of the terminal: these say it in short, the
+# call on the first and what it would do on two more.
+FEW_LINES = 2
+LONGEST_LINE = 160
+APPROVE, DENY, CHANGE = "approve", "deny", "change"
+DECISION = {
+    "type": "string",
+    "title": "Decision",
+    "description": "Whether it may run as shown",
+    "enum": [APPROVE, DENY],
+    "default": APPROVE,
+}
+CHOICE = {**DECISION, "enum": [APPROVE, DENY, CHANGE], "description": "change: edit it, or say why not"}
+REASON = {"type": "string", "title": "Reason", "description": "Told to the model"}
+ARGUMENTS = {
+    "type": "string",
+    "title": "Other arguments",
+    "description": 'Those to change, as JSON, such as {"path": "b.txt"}; the others stay',
+}
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """What a person said yes to: the hunks of a part, other arguments, or all of it as shown."""
+
+    reason: str = ""
+    hunks: frozenset[int] | None = None
+    arguments: dict[str, Any] | None = None
+
+
+class Askable(Protocol):
+    """A form at a client."""
+
+    text: str
+    schema: dict[str, Any]
+    trouble: str
+    wanted: str
+
+    def chosen(self, content: dict[str, Any]) -> Chosen | Denied | None:
+        """Return what the person has decided, None for a wish to say more; `content` fits the form.
+
+        Raise a GramercyError for what cannot be used.
+        """
+
+
+class Extent(msgspec.Struct, frozen=True):
+    """What of a call a question is about: all of it, or some hunks of its edit."""
+
+    # Asked once: a file may change while the person looks, and the numbers are those of what was shown.
+    texts: tuple[str, str] | None
+    hunks: tuple[Hunk, ...] = ()
+    total: int = 0
+    title: str = ""
+
+
+class ApprovalQuestion:
+    """What is shown, the form in which it is answered, and the reading of the answer."""
+
+    trouble = "The arguments that you gave cannot be used."
+    wanted = "arguments that can be used were"
+
+    def __init__(
+        self, request: ApprovalRequest, manner: Manner = Manner.FULL, extent: Extent | None = None
+    ) -> None:
+        self._request = request
+        self._manner = manner
+        self._extent = extent or _whole(request)
+        self._fields = self._all_fields()
+        self.schema: dict[str, Any] = {"type": "object", "properties": self._fields}
+        self.text = self._headline() + question_text(request, self._extent)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the form has no place for more than yes and no."""
+        return self._manner is Manner.BARE
+
+    def again(self) -> ApprovalQuestion:
+        """Return the question for a person who did not just approve."""
+        return ApprovalQuestion(self._request, Manner.MORE, self._extent)
+
+    def _all_fields(self) -> dict[str, Any]:
+        if self._manner is Manner.BARE:
+            return {}
+        if self._manner is Manner.CHOICE:
+            return {"decision": CHOICE}
+        # A proposed edit is changed by choosing from its hunks.
+        hunks = self._extent.hunks
+        fields: dict[str, Any] = {_switch(hunk): self._described(hunk) for hunk in hunks}
+        fields["reason"] = REASON
+        if not hunks:
+            fields["arguments"] = ARGUMENTS
+        return fields if self._manner is Manner.MORE else {"decision": DECISION, **fields}
+
+    def _headline(self) -> str:
+        if self._manner is not Manner.MORE:
+            return ""
+        change = "switch on hunks to apply" if self._extent.hunks else "give other arguments to run it with"
+        return f"Not approved as it is. Say why not, or {change}; with nothing it is denied.\n"
+
+    def _described(self, hunk: Hunk) -> dict[str, Any]:
+        about = f"+{len(hunk.added)} -{len(hunk.removed)} lines: "
+        about += _cut(revealed(" ".join(_marked(str(hunk)))))
+        title = f"Hunk {hunk.number}, line {hunk.start + 1}"
+        default = self._manner is not Manner.MORE
+        return {"type": "boolean", "title": title, "description": about, "default": default}
+
+    def chosen(self, content: dict[str, Any]) -> Chosen | Denied | None:
+        """Return what the person has decided, None for a wish to say more."""
+        word, reason = content.get("decision", APPROVE), str(content.get("reason", "")).strip()
+        if word == CHANGE:
+            return None
+        if word != APPROVE:
+            return Denied(reason)
+        if self._extent.hunks:
+            return self._switched(content, reason)
+        edited = self._edited(str(content.get("arguments", "")))
+        if edited is None and self._manner is Manner.MORE:
+            return Denied(reason)
+        return Chosen(reason, arguments=edited)
+
+    def _switched(self, content: dict[str, Any], reason: str) -> Chosen | Denied:
+        """Return the hunks that are switched on, by the person or by default."""
+        is_on = self._manner is not Manner.MORE
+        chosen = {hunk.number for hunk in self._extent.hunks if content.get(_switch(hunk), is_on)}
+        if not chosen and not is_on and self._extent.total > len(self._extent.hunks):
+            # Of a part nothing was wanted: then nothing of the whole.
+            return Denied(reason)
+        return Chosen(reason, frozenset(chosen))
+
+    def _edited(self, text: str) -> dict[str, Any] | None:
+        """Return the arguments with the person's changes, checked; None when nothing was changed."""
+        changes = parse_arguments(text) if text.strip() else {}
+        if not isinstance(changes, dict):
+            raise InvalidArgumentsError([Fault(WHOLE, "a JSON object", f"{text!r:.60}")])
+        tool, shown = self._request.tool, self._request.arguments
+        edited = tool.checker.check({**shown, **changes})
+        return edited if edited != shown else None
+
+    def decided(self, found: list[Chosen], by: str, shown: str) -> Decision:
+        """Make one decision of what was chosen in all parts; `shown` is what they have shown."""
+        reason = "; ".join(one.reason for one in found if one.reason)
+        edited = found[0].arguments
+        if edited is not None:
+            return Modified(edited, by=by, reason=reason, shown=shown)
+        chosen = {number for one in found for number in one.hunks or ()}
+        if found[0].hunks is None or len(chosen) == self._extent.total:
+            return Approved(by, reason, shown)
+        from gramercy.toolsets.hunks import accepted, applied_note
+
+        tool, arguments, texts = self._request.tool, self._request.arguments, self._extent.texts
+        assert texts is not None  # noqa: S101 - there were hunks to choose from
+        note = applied_note(*texts, chosen, reason)
+        if not chosen:
+            return Denied(note)
+        taken = accepted(*texts, chosen)
+        return Modified(tool.with_edit(arguments, texts[0], taken), by=by, note=note, shown=shown)
+
+    def decide(self, content: dict[str, Any], by: str) -> Decision | None:
+        """Return the decision of a person who is asked this question alone."""
+        found = self.chosen(content)
+        return self.decided([found], by, self.text) if isinstance(found, Chosen) else found
+
+
+def _whole(request: ApprovalRequest) -> Extent:
+    """Return the extent of a question about all of a call, with the hunks to choose from."""
+    texts, hunks = _hunks(request)
+    if not 1 < len(hunks) <= MOST_HUNKS:
+        return Extent(texts)
+    return Extent(texts, hunks, len(hunks))
+
+
+def _hunks(request: ApprovalRequest) -> tuple[tuple[str, str] | None, tuple[Hunk, ...]]:
+    texts = request.tool.proposed_edit(request.arguments)
+    if texts is None:
+        return None, ()
+    # Imported here: a server lists its tools long before it asks, and difflib takes time to import.
+    from gramercy.toolsets.hunks import split
+
+    return texts, tuple(split(*texts))
+
+
+def parted(request: ApprovalRequest, manner: Manner) -> list[ApprovalQuestion]:
+    """Return the questions that show all of a call between them; none where forms have no room for it."""
+    whole = ApprovalQuestion(request, manner)
+    if _shows_all(request, [whole]):
+        return [whole]
+    texts, hunks = _hunks(request)
+    groups = _grouped(hunks)
+    if not 1 < len(groups) <= MOST_PARTS:
+        return []
+    parts = []
+    for number, group in enumerate(groups, 1):
+        where = f"hunks {group[0].number} to {group[-1].number} of {len(hunks)}"
+        title = f"Part {number} of {len(groups)}, {where}; nothing is changed before the last."
+        parts.append(ApprovalQuestion(request, manner, Extent(texts, tuple(group), len(hunks), title)))
+    return parts if _shows_all(request, parts) else []
+
+
+def _shows_all(request: ApprovalRequest, parts: list[ApprovalQuestion]) -> bool:
+    if any(len(part.text) > CAPACITY for part in parts):
+        return False
+    return request.unshown("\n".join(part.text for part in parts)) is None
+
+
+def _grouped(hunks: tuple[Hunk, ...]) -> list[list[Hunk]]:
+    """Put hunks together that are asked about in one form."""
+    groups: list[list[Hunk]] = []
+    room = 0
+    for hunk in hunks:
+        size = len(folded(revealed(str(hunk)))) + 1
+        if size > room or len(groups[-1]) >= MOST_HUNKS:
+            groups.append([])
+            room = LONGEST_PART
+        groups[-1].append(hunk)
+        room -= size
+    return groups
+
+
+def _switch(hunk: Hunk) -> str:
+    return f"hunk_{hunk.number}"
+
+
+def question_text(request: ApprovalRequest, extent: Extent) -> str:
+    """Show a person the call as it would run, and what it would do: in short first, then all of it."""
+    tool, told = request.tool, request.told
+    given = {name: value for name, value in request.arguments.items() if name not in told}
+    in_brief, is_whole = in_short(given)
+    hunks = "\n".join(map(str, extent.hunks))
+    effect = hunks or request.effect
+    lines = [f"Run {tool.name} ({tool.level_word})? {in_brief}".rstrip()]
+    lines += [extent.title] if extent.title else []
+    lines += [f"Asked again: {change}" for change in request.changes]
+    gist = gist_of(effect, hunks)
+    parts = [revealed("\n".join(line.replace("\n", " ") for line in [*lines, *gist]))]
+    if not is_whole:
+        parts.append(request.arguments_text())
+    if effect and [effect] != gist:
+        parts.append(folded(revealed(hunks)) if hunks else request.effect_text())
+    parts.append(folded(revealed(f"Asked because {request.verdict.explanation}")))
+    return "\n".join(parts)
+
+
+def in_short(arguments: dict[str, Any]) -> tuple[str, bool]:
+    """Write arguments on one line, long values by their size; tell whether nothing is missing."""
+    parts, is_whole = [], True
+    for name, value in arguments.items():
+        if is_short(value):
+            parts.append(on_one_line(name, value))
+        else:
+            is_whole = False
+            size = len(value) if isinstance(value, str) else len(on_one_line("", value)) - 4
+            parts.append(f"{name[:LONGEST_LINE]}: {size:,} characters")
+    line = ", ".join(parts)
+    return _cut(line), is_whole and len(line) <= LONGEST_LINE
+
+
+def gist_of(effect: str, hunks: str = "") -> list[str]:
+    """Say on two lines at most what the call would do."""
+    first, _, rest = effect.partition("\n")
+    if hunks or effect.startswith("--- "):
+        return _pressed(_marked(hunks) if hunks else changed_lines(effect))
+    said = [_cut(first)] if first else []
+    return [*said, *_pressed(changed_lines(rest))][:FEW_LINES] if rest.startswith("--- ") else said
+
+
+def _pressed(changed: list[str]) -> list[str]:
+    """Press the lines that come and go into two; they are counted, so that nobody takes them for all."""
+    if len(changed) <= FEW_LINES:
+        return [_cut(line) for line in changed]
+    added = sum(line.startswith("+") for line in changed)
+    pressed = " | ".join(line[0] + line[1:].strip() for line in changed)
+    text = f"+{added} -{len(changed) - added} lines: {pressed}"[: FEW_LINES * LINE_WIDTH]
+    return [text[start : start + LINE_WIDTH] for start in range(0, len(text), LINE_WIDTH)]
+
+
+def _marked(hunks: str) -> list[str]:
+    """Return the lines of hunks that come and go."""
+    return [line for line in hunks.split("\n") if line[:1] in {"+", "-"}]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
