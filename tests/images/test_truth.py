@@ -51,7 +51,9 @@ def test_a_state_with_threads_is_not_confirmed_as_kept(image, words, threads):
     image.evaluate(words.define)
     image.evaluate(threads.start)
     image.evaluate(words.change.format(7))
-    with pytest.raises(CheckpointError, match=r"cannot be kept: 1 user thread is running: worker") as caught:
+    with pytest.raises(
+        CheckpointError, match=r'cannot be kept: the image says "1 user thread is running: worker"'
+    ) as caught:
         image.checkpoint("mine")
     assert "2 calls ago" in str(caught.value)
     assert not any("mine" in info.names for info in image.checkpoints())

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
+from gramercy.images.wire import HEADER, LARGEST_HELLO
 
-# A hello has some hundred bytes; the rest is for what a language notes about its start.
-LARGEST_HELLO = 4096
 # A call needs two, one for its checkpoint and one for its moment; the others are copies on their way.
 MOST_AWAITED = 16
 # Linux 6.5: the kernel attaches a pidfd of the sender to a message, and the image need not send one.
@@ -115,7 +114,7 @@ def read_hello(end: socket.socket) -> Arrival:
     """Return the process that has said hello on an end, without waiting; the end is left open."""
     flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
     try:
-        said, found, told, _ = end.recvmsg(LARGEST_HELLO, _ROOM, flags)
+        said, found, told, _ = end.recvmsg(HEADER + LARGEST_HELLO, _ROOM, flags)
     except BlockingIOError:
         raise
     except OSError as error:
@@ -124,7 +123,7 @@ def read_hello(end: socket.socket) -> Arrival:
     try:
         if not said:
             raise ImageGoneError("a process of the image ended before it said hello")
-        if told & socket.MSG_CTRUNC or len(sent) > 1 or int.from_bytes(said[:4]) != len(said) - 4:
+        if told & socket.MSG_CTRUNC or len(sent) > 1 or int.from_bytes(said[:HEADER]) != len(said) - HEADER:
             raise ImageProtocolError("a process of the image said something else than hello")
         handle = (attached or sent or [-1])[0]
         pid, inner_pid = _pids(handle)
@@ -135,7 +134,7 @@ def read_hello(end: socket.socket) -> Arrival:
         raise
     _close(*(each for each in (*sent, *attached) if each != handle))
     _name_senders(end, wanted=False)
-    return Arrival(end, said[4:], handle, pid, inner_pid)
+    return Arrival(end, said[HEADER:], handle, pid, inner_pid)
 
 
 def _name_senders(end: socket.socket, *, wanted: bool) -> None:

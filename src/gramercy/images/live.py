@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.errors import ImageGoneError
+from gramercy.errors import ImageGoneError, ImageProtocolError
 from gramercy.images import previews
 from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
 from gramercy.images.connection import Evaluation, Wait, with_output
+from gramercy.images.deaths import broken
 from gramercy.images.lifecycle import Lifecycle
 from gramercy.images.moments import ask, evaluate_in_frame, go_on
 from gramercy.images.runner import Runner, on_a_thread
@@ -205,8 +206,11 @@ class LiveImage:
             family, live = self._lifecycle.surely_ready()
             live.send(question, **details)
             self._runner.wait = Wait(live)
+            fault = ImageFault("IMAGE-DIED", "The image ended while it was asked.")
             try:
                 answer = self._runner.wait.for_reply(Answer, ANSWER_SECONDS)
+            except ImageProtocolError as error:
+                answer, fault = None, broken(error)
             except ImageGoneError:
                 answer = None
             finally:
@@ -215,8 +219,8 @@ class LiveImage:
                 return answer
             family.kill(live)
             restored = self._lifecycle.restore(family)
-            message = " ".join(["The image ended while it was asked.", *restored.notes])
-            return Answer(ok=False, error=ImageFault("IMAGE-DIED", message))
+            message = " ".join([fault.message, *restored.notes])
+            return Answer(ok=False, error=ImageFault(fault.type, message))
 
     def run_tests(
         self,
@@ -418,6 +422,8 @@ def _restarting(restart: int | str, arguments: Sequence[str], seconds: float) ->
 def _previewed(wait: Wait, seconds: float) -> Reply:
     try:
         reply = wait.for_reply(Reply, seconds)
+    except ImageProtocolError as error:
+        return Reply(ok=False, error=broken(error))
     except ImageGoneError:
         reply = None
     if reply is not None:

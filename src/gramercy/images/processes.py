@@ -28,6 +28,7 @@ from gramercy.images.output import Log, OutputMirror
 from gramercy.images.ports import DIALER, Relay
 from gramercy.images.sandbox import Confinement, Grants, inner_places
 from gramercy.images.spawning import Spawned
+from gramercy.images.wire import Forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,23 +72,6 @@ class Program(msgspec.Struct, frozen=True):
     publish: tuple[PublishedPort, ...] = ()
     notes: tuple[str, ...] = ()
     start_seconds: float = FORK_SECONDS
-
-
-class Forked(msgspec.Struct, frozen=True):
-    """The answer to a request to fork."""
-
-    ok: bool
-    pid: int = 0
-    error: dict[str, Any] | None = None
-    id: int | None = None
-
-
-class Told(msgspec.Struct, frozen=True):
-    """The answer to the question how a child process ended."""
-
-    ok: bool = False
-    status: Fate = Fate()
-    id: int | None = None
 
 
 class Family:
@@ -188,7 +172,7 @@ class Family:
             raise
         if not answer.ok:
             self.forget(tag)
-            raise ImageError((answer.error or {}).get("message", "the image cannot be forked"))
+            raise ImageError(answer.reason or "the image cannot be forked")
         return tag, answer.pid
 
     def _begun(self, tag: str, pid: int) -> Connection:
@@ -284,7 +268,7 @@ class Family:
     @staticmethod
     def _told_by(parent: Connection, pid: int) -> Fate:
         try:
-            return parent.request(Told, FATE_SECONDS, "fate", pid=pid).status
+            return parent.request(Fate, FATE_SECONDS, "fate", pid=pid)
         except ImageError:
             return Fate()
 

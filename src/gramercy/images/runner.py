@@ -165,13 +165,12 @@ class Runner:
             if reply is None:
                 reply = wait.for_reply(Reply, evaluation.seconds)
         except ImageProtocolError as error:
-            self.wait = None
-            self.lifecycle.lost_tag(evaluation)
-            return Reply(ok=False, error=ImageFault("INVALID-REPLY", str(error)))
+            return self._remember(evaluation, self._restored(family, evaluation, deaths.broken(error)))
         except ImageGoneError:
-            return self._remember(evaluation, self._restored(family, evaluation, has_died=True))
+            return self._remember(evaluation, self._restored(family, evaluation))
         if reply is None:
-            return self._remember(evaluation, self._restored(family, evaluation, has_died=False))
+            killed = deaths.killed(evaluation.seconds)
+            return self._remember(evaluation, self._restored(family, evaluation, killed))
         return self._finished(evaluation, reply)
 
     def _soon(self, wait: Wait, seconds: float) -> Reply | None:
@@ -276,13 +275,13 @@ class Runner:
             self.history.append(HistoryEntry(evaluation.code[:LONGEST_CODE], kept, time()))
         return reply
 
-    def _restored(self, family: Family, evaluation: Evaluation, *, has_died: bool) -> Reply:
-        """Kill the process unless it has died, restore the newest checkpoint, and say what happened."""
+    def _restored(self, family: Family, evaluation: Evaluation, fault: ImageFault | None = None) -> Reply:
+        """Kill the process, restore the newest checkpoint, and say what happened; without a fault it died."""
         lifecycle = self.lifecycle
         self.wait = None
         fate = deaths.Fate()
         if lifecycle.live is not None:
-            if has_died:
+            if fault is None:
                 fate = family.fate(lifecycle.live)
             family.kill(lifecycle.live)
         lifecycle.look_around()
@@ -300,9 +299,7 @@ class Runner:
         excess = lifecycle.take_excess()
         if excess:
             fault = deaths.exceeded(excess)
-        else:
-            fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
-        fault = deaths.with_memory_hint(fault, family.program)
+        fault = deaths.with_memory_hint(fault or deaths.died(log, fate), family.program)
         elapsed, notes = evaluation.elapsed_ms(), [*notes, *account.notes]
         reply = Reply(ok=False, error=fault, elapsed_ms=elapsed, notes=notes, lost=lost, files=account.files)
         return with_output(reply, printed)
@@ -406,7 +403,14 @@ class Background:
 
     def _run(self) -> None:
         while True:
-            self._jobs.get()()
+            job = self._jobs.get()
+            # One thread serves every image of this process: what one job fails at must not end it.
+            try:
+                job()
+            except Exception:
+                import logging
+
+                logging.getLogger("gramercy").warning("a job after a reply failed", exc_info=True)
 
 
 background = Background()

@@ -14,13 +14,14 @@ import shutil
 import stat
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
 from gramercy.errors import CheckpointError, ImageError
 from gramercy.images.base import CheckpointInfo
 from gramercy.images.checkpoints import LARGEST_PAST, MOST_DIFFERENCES, Past, Step, depth, differences
+from gramercy.images.wire import Done
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -237,10 +238,9 @@ def _save_core(path: Path, family: Family, live: Connection) -> int:
     """Let the image write a core into its private directory, and copy it to where it may not write."""
     made = family.directory.path / "tmp" / f"{secrets.token_hex(8)}.core"
     try:
-        answer = live.request(dict[str, Any], SAVE_SECONDS, "save", path=str(made))
-        if not answer.get("ok"):
-            reason = (answer.get("error") or {}).get("message", "it does not say why")
-            raise ImageError(f"the image cannot be saved: {reason}")
+        answer = live.request(Done, SAVE_SECONDS, "save", path=str(made))
+        if not answer.ok:
+            raise ImageError(f"the image cannot be saved: {answer.reason or 'it does not say why'}")
         return _copy(made, path, family.program.grants.project)
     except OSError as error:
         raise ImageError(f"{path} cannot be written: {error.strerror}") from None

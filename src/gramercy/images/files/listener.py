@@ -41,7 +41,6 @@ OPENAT2 = 437
 CURRENT_DIRECTORY = 0xFFFFFF9C
 # The zygote of Python loads its modules first.
 START_SECONDS = 30.0
-LONGEST_REASON = 200
 # A chain of links longer than this is refused by the kernel too (ELOOP at 40); ours are read one by one.
 MOST_LINKS = 16
 
@@ -126,7 +125,7 @@ def listen(zygote: Connection, tell: Callable[[Stop | None], object]) -> Listene
         START_SECONDS, "watch_files", call=call, filter=instructions
     )
     if descriptor is None:
-        return str(answer.get("reason", "the image does not say why"))[:LONGEST_REASON]
+        return answer.reason or "the image does not say why"
     if not is_listener(descriptor):
         os.close(descriptor)
         return "the image sent another descriptor"

@@ -16,8 +16,10 @@ from collections.abc import Callable
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]  # the C encoder
 from typing import Any, NamedTuple, NoReturn
 
-# The longest payload, on both sides: a length beyond it is taken for a broken stream.
+# The longest request: a length beyond it is taken for a broken stream.
 LARGEST = 64 * 1024 * 1024
+# The longest reply: the parent ends a process that announces more.
+LARGEST_REPLY = 16 * 1024 * 1024
 # Bytes of one read: what nearly every request fits, and pieces of a long one.
 _USUAL = 8192
 _CHUNK = 1024 * 1024
@@ -167,7 +169,7 @@ class Connection:
         `sure`: no user code can have run since the last frame, so the socket is still ours.
         """
         body = encode(record)
-        if len(body) > LARGEST:
+        if len(body) > LARGEST_REPLY:
             body = encode({"id": record.get("id"), "ok": False, "error": _too_large(len(body))})
         if not sure or _getpid() != self._owner:
             self.require()
@@ -278,7 +280,7 @@ def _is(fd: int, mark: tuple[int, int]) -> bool:
 
 
 def _too_large(size: int) -> dict[str, object]:
-    message = f"The reply has {size} bytes; at most {LARGEST} fit a frame. Ask with a smaller limit."
+    message = f"The reply has {size} bytes; at most {LARGEST_REPLY} fit a frame. Ask with a smaller limit."
     return {"type": "FRAME-TOO-LARGE", "message": message}
 
 
