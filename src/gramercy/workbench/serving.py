@@ -259,7 +259,7 @@ def _image_tools(
         *core_tools(shop, workspace),
         *project_tools(shop, workspace),
         *session_tools(shop, images[0].language)[1:],
-        *time_travel_tools(shop),
+        *time_travel_tools(shop, workspace),
     ]
     spoken = LANGUAGES if studio is not None else (image.language for image in images)
     # The one tool that is named after a language.

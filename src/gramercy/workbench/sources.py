@@ -109,7 +109,7 @@ def image_registry(image: LiveImage, language: str, project: str) -> Registry:
     registry, workspace = Registry(), Workspace(project)
     register_core_tools(registry, image, project=workspace)
     register_project_tools(registry, image, workspace)
-    register_session_tools(registry, image, language=language)
+    register_session_tools(registry, image, language=language, workspace=workspace)
     return registry
 
 

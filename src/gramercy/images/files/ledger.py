@@ -8,7 +8,6 @@ back the links up to the common one, and to do again those that lead to the goal
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import threading
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from gramercy.images.files.changes import ChangeSet, Collector, FileChange, File
 from gramercy.images.files.listener import RENAMES, Listener, listen
 from gramercy.images.files.opened import Positions, inodes, positions, set_positions, written_by
 from gramercy.images.files.restoring import recover, restore
-from gramercy.images.files.store import Store
+from gramercy.images.files.store import Store, files_directory
 from gramercy.images.files.telling import outcomes_text
 
 if TYPE_CHECKING:
@@ -243,6 +242,13 @@ class Ledger:
             self._preview, self._attempts = pid, {}
             self._kinds.clear()
 
+    def refuses(self, thread: int) -> bool:
+        """Tell whether a thread is of the preview under way, which may change no file anywhere."""
+        if not self._preview:
+            return False
+        with self._lock:
+            return (self._kinds.get(thread) or self._kind(thread)) is PREVIEW
+
     def end_preview(self) -> list[FileChange]:
         """Return what the preview has tried to change."""
         with self._lock:
@@ -335,7 +341,7 @@ def watch(family: Family, ledger: Ledger | None) -> tuple[Ledger | None, list[st
         ledger = ledger or _opened(grants.project, notes)
     except FileStoreError as error:
         return None, [f"Files that calls change will not be known, and undo leaves them: {error}."]
-    heard = listen(family.zygote, ledger.heard)
+    heard = listen(family.zygote, ledger.heard, ledger.refuses)
     if isinstance(heard, Listener):
         family.listener = heard
         ledger.compares = False
@@ -352,14 +358,6 @@ def _opened(project: Path, notes: list[str]) -> Ledger:
     if outcomes:
         notes.append(f"An undo that had been cut off is finished. Files: {outcomes_text(outcomes)}.")
     return Ledger(Store(directory, project))
-
-
-def files_directory(project: Path) -> Path:
-    """Return where contents of a project's files are kept, outside of it."""
-    told = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(told) if told.startswith("/") else Path.home() / ".local" / "state"
-    mark = hashlib.sha256(os.fsencode(project)).hexdigest()[:12]
-    return base / "gramercy" / "files" / f"{project.name or 'root'}-{mark}"
 
 
 def _depth(trail: Trail | None) -> int:
