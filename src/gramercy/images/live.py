@@ -189,7 +189,6 @@ class LiveImage:
         with self._lock:
             family, live = self._lifecycle.surely_ready()
             copy = family.fork(live, "preview")
-            copy.hold()
             try:
                 previews.confine(copy, family.zygote, ANSWER_SECONDS)
                 # From here on the listener refuses what changes files, too; confining opens the null device.
