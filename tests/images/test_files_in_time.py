@@ -233,6 +233,43 @@ def _edits_within(project):
     (project / "go").write_text("")
 
 
+@pytest.mark.parametrize("by_rename", [False, True], ids=["in place", "by rename"])
+@pytest.mark.parametrize("saves", [False, True], ids=["alone", "saved too"])
+def test_a_save_of_the_same_file_within_the_call_is_never_lost(boxed, writing, project, saves, by_rename):
+    """files-in-time.md, both_test: told by counting, since the content alone cannot tell who wrote it."""
+    run(boxed, writing.define.format(1))
+    arguments = (project, "a.txt" if saves else "b.txt", by_rename)
+    person = threading.Thread(target=_saves_within, args=arguments)
+    person.start()
+    parts = [
+        *(writing.write.format("a.txt", "evaluation") for _ in range(3)),
+        writing.write.format("begun", "x"),
+        writing.wait_for.format("go"),
+    ]
+    reply = run(boxed, "\n".join(parts))
+    person.join(WAIT)
+    assert ("changed", "a.txt") in told(reply)
+    done = boxed.undo()
+    if saves:
+        assert ("left alone", "a.txt") in outcomes(done)
+        assert (project / "a.txt").read_text() == "person"
+    else:
+        assert ("back", "a.txt") in outcomes(done)
+        assert contents(project) == {"a.txt": "old", "b.txt": "person", "go": ""}
+
+
+def _saves_within(project, name, by_rename):
+    deadline = time.monotonic() + WAIT
+    while not (project / "begun").exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    if by_rename:
+        (project / "saving~").write_text("person")
+        (project / "saving~").rename(project / name)
+    else:
+        (project / name).write_text("person")
+    (project / "go").write_text("")
+
+
 def test_a_death_takes_its_files_back_and_tells(image, writing, project):
     """The state before is restored, so the files of the call that died go back too, path by path."""
     run(image, writing.define.format(1))

@@ -189,7 +189,6 @@ class LiveImage:
         with self._lock:
             family, live = self._lifecycle.surely_ready()
             copy = family.fork(live, "preview")
-            copy.hold()
             try:
                 previews.confine(copy, family.zygote, ANSWER_SECONDS)
                 # From here on the listener refuses what changes files, too; confining opens the null device.
@@ -274,6 +273,11 @@ class LiveImage:
         """Go back to a state, by its id or by a name that only it has."""
         with self._lock:
             return go_back(self._lifecycle, checkpoint, files=files)
+
+    def changed_at(self) -> float | None:
+        """Return when the last call was over that may have changed something."""
+        past = self._lifecycle.past
+        return past.at if past is not None and past.depth else None
 
     def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
         """Take back the last call that may have changed something."""

@@ -259,7 +259,7 @@ def _image_tools(
         *core_tools(shop, workspace),
         *project_tools(shop, workspace),
         *session_tools(shop, images[0].language)[1:],
-        *time_travel_tools(shop),
+        *time_travel_tools(shop, workspace),
     ]
     spoken = LANGUAGES if studio is not None else (image.language for image in images)
     # The one tool that is named after a language.
@@ -299,8 +299,11 @@ def _add_sources(registry: Registry, sources: tuple[str, ...]) -> None:
 
 
 def _add_foreign(registry: Registry, service: Service) -> ForeignServers:
+    from gramercy.images.trust import check_file
     from gramercy.workbench.foreign import ForeignServers, name_server
 
+    if service.foreign_pins and Path(service.foreign_pins).is_file():
+        check_file(service.foreign_pins)
     named = [
         name_server(word, variables=service.foreign_env, timeout=service.timeout) for word in service.foreign
     ]

@@ -337,7 +337,7 @@ class Listener(threading.Thread):
             fcntl.ioctl(self._descriptor, SEND, VERDICT.pack(ident, 0, *verdict))
 
     def _read(self, pid: int, call: str, arguments: list[int]) -> Stop | None:
-        opens = call in ("open", "openat", "openat2", "creat")
+        flags = arguments[OPENS[call]] if call in OPENS else os.O_WRONLY if call == "creat" else 0
         if call == "openat2":
             flags = int.from_bytes(self._memory.octets(pid, arguments[2], 8), "little")
             if not flags & WRITING:
@@ -353,4 +353,4 @@ class Listener(threading.Thread):
                 continue
             found = self._places.real(pid, self._places.absolute(pid, at, name))
             paths += found if call in FOLLOWING else found[:1]
-        return Stop(pid, call, tuple(paths), opens)
+        return Stop(pid, call, tuple(paths), bool(flags & (os.O_WRONLY | os.O_RDWR)))
