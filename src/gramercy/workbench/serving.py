@@ -416,7 +416,7 @@ EVALUATE = (
 ERRORS = "After an error its stack is kept. Look at its variables and try a way on before you guess: {tools}."
 UNDO = (
     "Undo instead of repairing. Every evaluation leaves a checkpoint: {tools} take back, name and return to "
-    "states of the image. Files are not taken back."
+    "states of the image, with the files that it changed."
 )
 FILES = (
     "Change files with {tools}, a part at a time. A person sees the difference and decides; do not propose "
