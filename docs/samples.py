@@ -38,6 +38,7 @@ from pathlib import Path
 from gramercy import Executor, Policy, Registry, ToolLibrary, ToolSpecification
 from gramercy import define_tool, errors, parse_type_signature, validate_tool_args
 from gramercy.gram.syntax.reader import read
+from gramercy.images.base import Reply
 from gramercy.images.connection import Connection
 from gramercy.images.cpython import python_program
 from gramercy.images.opening import open_image
@@ -69,7 +70,7 @@ ours, theirs = socket.socketpair()
 theirs.close()
 with ours:
     try:
-        Connection(ours, as_json).receive(1.0)
+        Connection(ours, as_json).receive_reply(Reply, 1.0)
     except errors.ImageGoneError as error:
         print(error)
 """,
@@ -99,6 +100,7 @@ UNSHOWN = frozenset(
         "RemoteError",
         "SessionLostError",
         "SilentFrameError",
+        "UntrustedFileError",
     }
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from gramercy import Policy, Rule, create_tool, define_tool
 from gramercy.errors import InvalidPolicyError
 from gramercy.execution.policy import Action
+from gramercy.tools.tool import Likeness
 
 
 def make(name="write_file", level="dangerous", categories=("files",)):
@@ -212,3 +214,49 @@ def test_remembered_verdicts_are_bounded(monkeypatch):
         assert policy.why(tool, {"a": "b"}).action is (Action.DENY if number % 2 else Action.ALLOW)
     assert len(policy.settled) <= 10
     assert len(policy._relevant) <= 10
+
+
+TWIN = Likeness("run", ("running",), {"form": "code"})
+
+
+@pytest.mark.contract("trust.preview.rules")
+@pytest.mark.parametrize(
+    ("rules", "action"),
+    [
+        ([], "allow"),
+        ([{"action": "deny", "tools": ["run"]}], "deny"),
+        ([{"action": "ask", "tools": ["r*"]}], "ask"),
+        ([{"action": "ask", "categories": ["running"]}], "ask"),
+        ([{"action": "deny", "tools": ["run"], "arguments": {"form": "*danger*"}}], "deny"),
+        ([{"action": "deny", "tools": ["run"], "arguments": {"form": "*other*"}}], "allow"),
+        # What is said of the tool itself holds as before.
+        ([{"action": "deny", "tools": ["try"]}], "deny"),
+        ([{"action": "allow", "tools": ["run"]}, {"action": "deny"}], "deny"),
+        # A wildcard or a category was not meant to take the tool out of a rule about its twin; its name was.
+        ([{"action": "allow", "tools": ["t*"]}, {"action": "deny", "tools": ["run"]}], "deny"),
+        ([{"action": "allow", "categories": ["trying"]}, {"action": "ask", "tools": ["run"]}], "ask"),
+        ([{"action": "allow", "tools": ["try"]}, {"action": "deny", "tools": ["run"]}], "allow"),
+        # Allowed as its twin is, and not more.
+        ([{"action": "allow", "tools": ["run"]}, {"action": "deny", "tools": ["run"]}], "allow"),
+    ],
+)
+def test_a_tool_that_can_do_what_another_can_is_judged_by_its_rules_too(rules, action):
+    """Ways that close them: a preview has the rules of an evaluation."""
+    schema = {"type": "object"}
+    tool = create_tool("try", "It.", schema, dict, safety_level="cautious", categories=["trying"])
+    tool = dataclasses.replace(tool, judged_as=(TWIN,))
+    policy = Policy(rules)
+    verdict = policy.why(tool, {"code": "some danger"})
+    assert verdict.action.value == action
+    assert policy.why(tool, {"code": "some danger"}) == verdict
+    assert policy.may_ask(tool) == any(rule.action is Action.ASK for rule in policy.rules)
+
+
+@pytest.mark.contract("trust.preview.rules")
+def test_the_verdict_names_the_tool_by_whose_rules_it_was_judged():
+    """Guard design, Policy: why."""
+    tool = dataclasses.replace(make("try", "cautious"), judged_as=(TWIN,))
+    verdict = Policy([{"action": "deny", "tools": ["run"]}]).why(tool, {})
+    assert verdict.explanation == (
+        'try is judged as run is: rule 1 says deny: {"action":"deny","tools":["run"]}'
+    )

@@ -295,7 +295,7 @@ MOST_MODULES = {
     "safe, dictionary": 5,
     "safe, ToolCall": 5,
     "dangerous, approved": 8,
-    "evaluate-lisp over stdio": 23,
+    "evaluate-lisp over stdio": 24,
     "approval over HTTP": 28,
 }
 

@@ -556,7 +556,7 @@ def test_an_init_file_that_fails_is_told_in_a_line_and_the_image_is_there(projec
     init.write_text(text)
     image = opened(project, init=init)
     (note,) = start_notes(image)
-    assert note.startswith(f"The init file {init} ")
+    assert note.startswith(f"The image says: The init file {init} ")
     assert FAILING[text] in note
     assert "\n" not in note
     assert image.evaluate("(list *before* (boundp '*after*))").values == ["(1 NIL)"]
@@ -779,6 +779,7 @@ def test_a_compilation_that_is_cut_short_says_how_far_it_came(project, opened):
     assert reply.error.interrupted
     # ASDF compiles itself first where the machine has a newer one, as Debian's package cl-asdf.
     told = r"(1 file was|2 files were) compiled, which took 7 s; the last was .*mine-code\.lisp\."
+    told = f"The image says: {told}"
     assert any(re.fullmatch(told, note) for note in reply.notes)
 
 

@@ -253,7 +253,9 @@ def test_cleanups_that_run_twice_are_told(lisp):
     fail(lisp, "(unwind-protect (unwind-protect (list nope) (print :inner)) (print :outer))")
     reply = lisp.invoke_restart("use-value", ["1"])
     assert reply.values == ["(1)"]
-    assert reply.notes[0].startswith("2 cleanup forms of the code ran in the image after the error")
+    assert reply.notes[0].startswith(
+        "The image says: 2 cleanup forms of the code ran in the image after the error"
+    )
     fail(lisp, "(list nope)")
     assert len(lisp.invoke_restart("use-value", ["1"]).notes) == 1
 

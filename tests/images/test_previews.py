@@ -354,6 +354,28 @@ def test_a_copy_that_keeps_its_descriptors_evaluates_nothing(image, words):
         image.preview("1")
 
 
+UNLOCKED = {
+    "sbcl": "(sb-ext:unlock-package :gramercy.image) (defun gramercy.image::give-up-rights ()"
+    " (gramercy.image::process-control gramercy.image::+no-new-privileges+ 1) 6)",
+    "python": f"{SERVER}vars(server['Witness'])['take'].__globals__['restrict_writes'] = lambda: None",
+}
+
+
+@pytest.mark.contract("trust.preview.looked-at")
+@pytest.mark.parametrize("attack", ["creat", "unlink", "rename", "truncate"])
+def test_files_are_refused_from_outside_where_landlock_was_left_out(image, words, file, attack):
+    """The kernel does not tell of Landlock: the listener refuses what a preview does to files."""
+    reply = image.evaluate(UNLOCKED[words.language])
+    assert reply.ok, reply.error
+    name, *arguments = CALLS[attack]
+    arguments = [a.format(path=file) if isinstance(a, str) else a for a in arguments]
+    reply = image.preview(words.call(name, *arguments))
+    assert reply.values == ["-1"]
+    assert any(change.path.startswith("files/file") for change in reply.files)
+    assert [each.name for each in file.parent.iterdir()] == ["file"]
+    assert file.read_text() == CONTENT
+
+
 # --- what goes on working
 
 

@@ -207,3 +207,32 @@ def test_an_image_is_saved_right_after_an_error_with_restarts(image, words, tmp_
     image.save(str(tmp_path / "state"))
     image.restore(str(tmp_path / "state"))
     assert image.evaluate(words.look).values == ["41"]
+
+
+@pytest.mark.contract("trust.walls.saving")
+def test_a_link_at_a_name_that_can_be_guessed_is_not_followed(image, words):
+    """Trust, control files: evaluated code plants links where the keeper is about to write."""
+    image.evaluate(words.define)
+    project = image.program().grants.project
+    victim = project.parent / f"{project.name}-victim"
+    victim.write_text("mine")
+    for name in ("state", "state.partial"):
+        (project / name).symlink_to(victim)
+    image.save(str(project / "state"))
+    assert victim.read_text() == "mine"
+    assert not (project / "state").is_symlink()
+    assert (project / "state.partial").is_symlink()
+    assert not list(project.glob(".gramercy-*"))
+
+
+@pytest.mark.contract("trust.walls.saving")
+def test_a_directory_that_leads_out_of_the_project_is_refused(image, words):
+    """Trust, control files: the directory itself may be the link."""
+    image.evaluate(words.define)
+    project = image.program().grants.project
+    outside = project.parent / f"{project.name}-outside"
+    outside.mkdir()
+    (project / "states").symlink_to(outside)
+    with pytest.raises(ImageError, match="leads out of the project by a link"):
+        image.save(str(project / "states" / "one"))
+    assert not list(outside.iterdir())

@@ -51,7 +51,9 @@ def test_a_state_with_threads_is_not_confirmed_as_kept(image, words, threads):
     image.evaluate(words.define)
     image.evaluate(threads.start)
     image.evaluate(words.change.format(7))
-    with pytest.raises(CheckpointError, match=r"cannot be kept: 1 user thread is running: worker") as caught:
+    with pytest.raises(
+        CheckpointError, match=r'cannot be kept: the image says "1 user thread is running: worker"'
+    ) as caught:
         image.checkpoint("mine")
     assert "2 calls ago" in str(caught.value)
     assert not any("mine" in info.names for info in image.checkpoints())
@@ -359,7 +361,7 @@ def test_keeping_the_state_that_is_left_does_not_drop_the_one_that_is_gone_to(im
 def unmet(monkeypatch):
     """Let no checkpoint connect before something has to wait for it, as on a machine that is busy."""
     monkeypatch.setattr(Family, "met", lambda _family, _tag: None)
-    monkeypatch.setattr(Family, "wait_for_child", lambda _family, seconds: Event().wait(seconds))
+    monkeypatch.setattr(Family, "wait_for_child", lambda _family, _tag, seconds: Event().wait(seconds))
 
 
 @pytest.mark.usefixtures("unmet")

@@ -143,7 +143,9 @@ def test_a_day_in_a_project_over_an_installed_server(garden, walk, gramercy):
     """Issue, Done means: install, evaluate, edit, reload, run the tests, undo, crash, restore; with numpy."""
     (garden / "src/beds/area.py").write_text(NUMPY)
     day = walk("python", garden, started=walking.installed_walk(gramercy, "python", garden))
-    assert day.load("garden-beds").endswith("Loaded: beds (version 1.0)\n\ngarden-beds is imported as beds.")
+    assert day.load("garden-beds").endswith(
+        "Loaded: beds (version 1.0)\n\nThe image says: garden-beds is imported as beds."
+    )
     assert day.eval("import sys, beds, pytest; sys.prefix") == f"=> '{garden}/.venv'"
     assert day.eval("beds.area(2, 3)") == "=> 6"
     assert "1 passed" in day.eval(TESTS)
@@ -243,7 +245,7 @@ def test_a_web_application_is_developed_while_it_runs(garden, walk):
     day = walk("python", garden, "--publish", f"{port}:8080")
     day.eval("import beds.web")
     told = day.eval(SERVE)
-    assert "No state was kept after this call: 1 user thread is running: " in told
+    assert 'No state was kept after this call: the image says "1 user thread is running: ' in told
     assert walking.get(port, "/area/4/5") == "20"
     refused = day.fail("checkpoint_image", label="running")
     assert "the present state cannot be kept" in refused

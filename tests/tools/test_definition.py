@@ -103,6 +103,7 @@ def test_every_parameter_type_is_accepted_also_as_a_keyword(kind):
         ({"deadlin": 3}, "unknown option 'deadlin'; did you mean 'deadline'?"),
         ({"colour": 3}, "unknown option 'colour': expected deadline, inline, idempotent, "),
         ({"function": handle}, "unknown option 'function'"),
+        ({"judged_as": ("eval_form",)}, "judged_as is ('eval_form',): expected a tuple of Likeness"),
         ({"deadline": 0}, "the deadline is 0: expected a positive number of seconds or None"),
         ({"deadline": "1"}, "the deadline is '1'"),
         ({"deadline": True}, "the deadline is True"),

@@ -22,7 +22,7 @@ def test_a_library_is_loaded_and_confirmed(lisp_desk, system):
     """Seed 003, load-system; Systems: Debian's packages load through plain ASDF."""
     text = load(lisp_desk, system)
     # A compilation of several seconds, on a busy machine, is told as well.
-    slow = r"(\n\n\d+ files? (was|were) compiled, which took [^\n]+)?"
+    slow = r"(\n\nThe image says: \d+ files? (was|were) compiled, which took [^\n]+)?"
     pattern = rf"Loading system: {system}\nLoaded: {system}( \(version [0-9.]+\))?{slow}"
     assert re.fullmatch(pattern, text)
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gramercy import Policy
 from gramercy.images.base import Gallery
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.core import register_core_tools, register_session_tools
@@ -237,6 +238,28 @@ def test_a_preview_is_as_cautious_as_an_evaluation(sessions, registry):
     """Decision 14: it runs the same code, and is only as honest as what the image has evaluated."""
     assert sessions.get("preview_form").safety_level is registry.get("eval_form").safety_level
     assert list(sessions.get("preview_form").required) == ["code"]
+
+
+@pytest.mark.contract("trust.preview.rules")
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"tools": ["eval_form"]},
+        {"tools": ["evaluate-*"]},
+        {"tools": ["evaluate_lisp"]},
+        {"categories": ["execution"]},
+        {"categories": ["session"]},
+        {"tools": ["eval_form"], "arguments": {"form": "*delete*"}},
+        {"tools": ["evaluate-python"], "arguments": {"code": "*delete*"}},
+    ],
+)
+def test_rules_about_evaluations_hold_for_previews(sessions, rule):
+    """Ways that close them: same safety level and same rules as `eval_form`."""
+    tool = sessions.get("preview_form")
+    for action in ("ask", "deny"):
+        verdict = Policy([{"action": action, **rule}]).why(tool, {"code": "(delete-file 1)"})
+        assert verdict.action.value == action
+    assert Policy([{"action": "deny", "tools": ["write_*"]}]).why(tool, {"code": "1"}).action.value == "allow"
 
 
 def test_either_spelling_of_a_session_tool_finds_it(sessions):

@@ -490,7 +490,7 @@ def test_where_threads_forbid_a_copy_a_fresh_process_runs_the_tests(lisp_sums):
     answer = desk.text("run_tests", what="adds")
     assert answer.startswith("1 passed (2 checks) in ")
     assert "(fiveam, a fresh process)" in answer
-    assert "The image cannot be copied (1 user thread is running: sleeper)" in answer
+    assert 'The image cannot be copied (the image says "1 user thread is running: sleeper")' in answer
 
 
 def test_last_failed_says_when_there_is_nothing_to_run_again(desk_on):

@@ -26,7 +26,7 @@ from gramercy.gram.suggestion import suggest
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
-    from gramercy.tools.tool import Tool
+    from gramercy.tools.tool import Likeness, Tool
 
 
 class Action(StrEnum):
@@ -37,6 +37,7 @@ class Action(StrEnum):
     DENY = "deny"
 
 
+STRICTNESS = {Action.ALLOW: 0, Action.ASK: 1, Action.DENY: 2}
 CONDITIONS = ("tools", "categories", "safety", "arguments")
 RULE_KEYS = ("action", *CONDITIONS, "reason")
 
@@ -95,13 +96,14 @@ class Rule:
             data["reason"] = self.reason
         return data
 
-    def matches_tool(self, tool: Tool) -> bool:
-        """Tell whether the conditions on the tool itself hold."""
+    def matches_tool(self, tool: Tool, like: Likeness | None = None) -> bool:
+        """Tell whether the conditions on the tool itself hold, or would if it were the one it is like."""
+        named = like or tool
         if self.safety and tool.safety_level not in self.safety:
             return False
-        if self.categories and not set(self.categories) & set(tool.categories):
+        if self.categories and not set(self.categories) & set(named.categories):
             return False
-        return not self.tools or any(self._matches_name(glob, tool.name) for glob in self.tools)
+        return not self.tools or any(self._matches_name(glob, named.name) for glob in self.tools)
 
     def _matches_name(self, glob: str, name: str) -> bool:
         if surely_matches(glob, name):
@@ -207,12 +209,35 @@ class Policy:
             return settled
         relevant = self._relevant.get(tool)
         if relevant is None:
-            relevant = [(n, rule) for n, rule in enumerate(self.rules, 1) if rule.matches_tool(tool)]
+            relevant = self._matching(tool)
             _remember(self._relevant, tool, relevant)
         verdict = self._decide(tool, arguments, relevant)
-        if not any(rule.arguments for _, rule in relevant):
+        is_settled = not any(rule.arguments for _, rule in relevant)
+        for like in tool.judged_as:
+            verdict, is_settled = self._stricter(tool, arguments, like, (verdict, is_settled))
+        if is_settled:
             _remember(self.settled, tool, verdict)
         return verdict
+
+    def _matching(self, tool: Tool, like: Likeness | None = None) -> list[tuple[int, Rule]]:
+        return [(n, rule) for n, rule in enumerate(self.rules, 1) if rule.matches_tool(tool, like)]
+
+    def _stricter(
+        self, tool: Tool, arguments: Mapping[str, Any], like: Likeness, found: tuple[Verdict, bool]
+    ) -> tuple[Verdict, bool]:
+        """Return the verdict found so far or, where that is stricter, the one on the tool that this is like.
+
+        A rule that allows the tool by its own name, without wildcards, is what its author meant.
+        """
+        verdict, is_settled = found
+        if verdict.rule is not None and verdict.action is Action.ALLOW and tool.name in verdict.rule.tools:
+            return found
+        relevant = self._matching(tool, like)
+        other = self._decide(tool, like.taken(arguments), relevant)
+        if STRICTNESS[other.action] > STRICTNESS[verdict.action]:
+            told = f"{tool.name} is judged as {like.name} is: {other.explanation}"
+            verdict = msgspec.structs.replace(other, explanation=told)
+        return verdict, is_settled and not any(rule.arguments for _, rule in relevant)
 
     def _decide(
         self, tool: Tool, arguments: Mapping[str, Any], relevant: Iterable[tuple[int, Rule]]
@@ -231,7 +256,8 @@ class Policy:
 
     def may_ask(self, tool: Tool) -> bool:
         """Tell whether some call of this tool would be asked about."""
-        asks = (rule.action is Action.ASK for rule in self.rules if rule.matches_tool(tool))
+        likenesses = (None, *tool.judged_as)
+        asks = (rule.action is Action.ASK for like in likenesses for _, rule in self._matching(tool, like))
         return tool.safety_level is Safety.DANGEROUS or any(asks)
 
     def with_rule(self, rule: Rule | Mapping[str, Any]) -> Policy:

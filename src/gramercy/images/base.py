@@ -11,6 +11,7 @@ import msgspec
 
 from gramercy.errors import ImageError
 from gramercy.gram.suggestion import suggest
+from gramercy.images.files.changes import FileChange, FileOutcome  # noqa: TC001 - msgspec reads the types
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -131,7 +132,8 @@ class Reply(msgspec.Struct, frozen=True):
     language. `lengths` has, for each value of the last form that was cut, how many characters it has as a
     whole (0 where that is not known), and None for each that is whole; a value that was cut has its number in
     `objects`, and the question `print_value` reads on in it. `displays` are the pictures and tables that it
-    shows. `profile` is what was measured, where that was asked for. Images leave out what is empty.
+    shows. `profile` is what was measured, where that was asked for. `files` are the files of the project that
+    it changed, as seen from outside; of a preview, those that it tried to. Images leave out what is empty.
     """
 
     ok: bool
@@ -160,6 +162,7 @@ class Reply(msgspec.Struct, frozen=True):
     system: str | None = msgspec.field(default=None, name="name")
     version: str | None = None
     notes: list[str] = []
+    files: list[FileChange] = []
     id: int | None = None
 
     @property
@@ -202,7 +205,8 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
     """One state that an image can go back to. `is_current` marks the one it stands on.
 
     `names` are the labels it was given. Where the image has just gone there, `taken_back` counts the calls
-    that are undone by that, and `notes` is what else there is to say.
+    that are undone by that, `files` tells what became of each file, and `notes` is what else there is to say.
+    `changed` are the files that were changed on the way from its parent to it.
     """
 
     id: str
@@ -214,6 +218,8 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
     names: list[str] = []
     taken_back: int = 0
     notes: list[str] = []
+    files: list[FileOutcome] = []
+    changed: list[FileChange] = []
 
 
 class MomentInfo(msgspec.Struct, frozen=True):
@@ -379,11 +385,18 @@ class Image(Protocol):
     def checkpoints(self) -> list[CheckpointInfo]:
         """List the states that can be gone back to, oldest first; parents make it a tree."""
 
-    def rollback(self, checkpoint: str) -> CheckpointInfo:
-        """Go back to a state, by its id or name; what came after it stays reachable where it was kept."""
+    def rollback(self, checkpoint: str, *, files: bool = True) -> CheckpointInfo:
+        """Go back to a state, by its id or name; what came after it stays reachable where it was kept.
 
-    def undo(self, by: UndoWay = "state") -> CheckpointInfo:
-        """Take back the last call that may have changed something.
+        The files that calls have changed since go back too, but for those that were changed by others as
+        well; `files=False` leaves all as they are.
+        """
+
+    def changed_at(self) -> float | None:
+        """Return when the last call was over that may have changed something, in seconds since 1970."""
+
+    def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
+        """Take back the last call that may have changed something, with the files that it changed.
 
         By `state`, the image is exactly as before it, or nothing happens. Where that state was not kept there
         are two lesser ways: by `replay` the calls between the last kept state and the last call are run

@@ -17,10 +17,13 @@ import msgspec
 from gramercy.errors import CheckpointError
 from gramercy.images.base import CheckpointInfo
 from gramercy.images.bounds import shared_out_bytes
+from gramercy.images.files.ledger import changed_between
 
 if TYPE_CHECKING:
     from gramercy.images.base import Reply
     from gramercy.images.connection import Connection
+    from gramercy.images.files.changes import FileChange, FileOutcome
+    from gramercy.images.files.ledger import Trail
 
 # Each is a process with about 1 MB of private memory. Those with names do not count among the first.
 MOST_CHECKPOINTS = 16
@@ -64,13 +67,15 @@ def first_words(code: str) -> str:
 class Past(msgspec.Struct, frozen=True):
     """A linked list of steps, newest first; states that have steps in common share them.
 
-    `depth` counts the steps that are no looks, also those that were dropped beyond LARGEST_PAST.
+    `depth` counts the steps that are no looks, also those that were dropped beyond LARGEST_PAST; `at` is when
+    the last of them was over.
     """
 
     step: Step
     previous: Past | None = None
     size: int = 0
     depth: int = 1
+    at: float = 0.0
 
     def steps(self) -> list[Step]:
         """Return the steps, oldest first."""
@@ -86,9 +91,10 @@ def extended(past: Past | None, step: Step) -> Past:
     """Return a past with one more step; beyond LARGEST_PAST only size and depth are kept."""
     size = (past.size if past else 0) + len(step.code)
     count = depth(past) + (not step.look)
+    at = past.at if step.look and past is not None else time()
     if size > LARGEST_PAST:
-        return Past(Step(step.op, ""), None, size, count)
-    return Past(step, past, size, count)
+        return Past(Step(step.op, ""), None, size, count, at)
+    return Past(step, past, size, count, at)
 
 
 def depth(past: Past | None) -> int:
@@ -138,7 +144,8 @@ class Checkpoint(msgspec.Struct):
 
     `code` is the beginning of the call that led to it, `names` are the labels that it was given. `looks` are
     the latest calls in this state that changed nothing but the variables with the last values (`*`, `_`);
-    `looks_before` are those of its parent when the call that led here began.
+    `looks_before` are those of its parent when the call that led here began. `trail` is what calls had
+    changed in files by then.
     """
 
     id: str
@@ -150,6 +157,7 @@ class Checkpoint(msgspec.Struct):
     names: list[str] = msgspec.field(default_factory=list)
     looks: tuple[Step, ...] = ()
     looks_before: tuple[Step, ...] = ()
+    trail: Trail | None = None
 
     @property
     def label(self) -> str:
@@ -279,6 +287,7 @@ class Timeline:
         is_present: bool = True,
         taken_back: int = 0,
         notes: list[str] | None = None,
+        files: list[FileOutcome] | None = None,
     ) -> CheckpointInfo:
         """Describe one checkpoint."""
         return CheckpointInfo(
@@ -291,7 +300,13 @@ class Timeline:
             list(checkpoint.names),
             taken_back,
             notes or [],
+            files or [],
+            self._changed(checkpoint),
         )
+
+    def _changed(self, checkpoint: Checkpoint) -> list[FileChange]:
+        parent = self._checkpoints.get(checkpoint.parent or "")
+        return changed_between(checkpoint.trail, parent.trail) if parent is not None else []
 
 
 def private_bytes(pid: int) -> int | None:

@@ -20,95 +20,96 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from gramercy.errors import ImageGoneError, ImageProtocolError
+from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import bounds
 from gramercy.images.base import Progress, Reply
 from gramercy.images.checkpoints import Step, digest
 from gramercy.images.output import Printed
+from gramercy.images.wire import (
+    EVENT,
+    LARGEST_REQUEST,
+    MOST_EVENTS,
+    MOST_STRAYS,
+    Done,
+    Frames,
+    Hello,
+    SuiteFrame,
+    kind_of,
+    number_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gramercy.images.base import Watcher
+    from gramercy.images.handover import Arrival, Ends
     from gramercy.images.output import OutputMirror
 
 T = TypeVar("T")
 
-# The limit of the programs inside the image too; a longer frame is an error, or an attack on our memory.
-LARGEST_FRAME = 64 * 1024 * 1024
 # Nearly every reply fits into one read of this size.
 CHUNK = 1 << 16
 _HEADER = struct.Struct(">I")
-_HEADER_SIZE = _HEADER.size
 _WAITING_TIME = struct.Struct("ll")
+# How often a wait for a reply looks whether the process has ended, where another one holds its socket open.
+WATCH_TURN = 1.0
 # The shortest SO_RCVTIMEO: zero would mean no timeout.
 _SHORTEST = 1e-6
-
-
-class Hello(msgspec.Struct, frozen=True):
-    """The first frame of every process; `notes` are for the user, about how a live process started."""
-
-    hello: int
-    role: str
-    language: str
-    version: str
-    pid: int
-    token: str
-    capabilities: list[str] = []
-    tag: str | None = None
-    # Of Python: sys.prefix, the environment in force.
-    prefix: str = ""
-    notes: list[str] = []
+AT_ONCE = socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
+# For a request that a process does not read: 64 MB take a second, the rest is for a loaded machine.
+SEND_SECONDS = 10.0
 
 
 class Connection:
-    """A process of an image, by its socket. `pid` is its number in the pid namespace of this process."""
+    """A process of an image, by its socket. `pid` is its number in the pid namespace of this process.
+
+    `ends` has those that a request takes along; `arrival` is what the kernel says of the process.
+    """
 
     def __init__(
         self,
         channel: socket.socket,
         encode: Callable[[dict[str, Any]], bytes],
         numbers: Iterator[int] | None = None,
+        ends: Ends | None = None,
+        arrival: Arrival | None = None,
     ) -> None:
         self._channel = channel
         self._encode = encode
         self._numbers = count(1) if numbers is None else numbers
-        self._buffer = bytearray()
+        self._frames = Frames()
         self._patience: float | None = None
+        # How the process has broken the grammar: from then on nothing it sends is read.
+        self._broken = ""
+        # Frames that answer no request of this process, since the last request.
+        self._strays = self._events = 0
         self.last_id = 0
-        # From the kernel: a process in a pid namespace knows only its inner pid, and evaluated code may lie.
-        self.pid = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        self._ends = ends
+        # From the kernel: evaluated code may lie. The pidfd is never that of another process.
+        self.pid = arrival.pid if arrival is not None else 0
+        self.inner_pid = arrival.inner_pid if arrival is not None else 0
+        self._handle = arrival.handle if arrival is not None else -1
         self.hello: Hello | None = None
         self.parent: Connection | None = None
-        self._handle = -1
-
-    def hold(self) -> None:
-        """Open a pidfd, so that a signal can never reach another process with a recycled pid."""
-        if self._handle < 0 and hasattr(os, "pidfd_open"):
-            with contextlib.suppress(OSError):
-                self._handle = os.pidfd_open(self.pid)
 
     def signal(self, number: int) -> None:
         """Send the process a signal; nothing happens when it has ended."""
-        with contextlib.suppress(OSError):
-            if self._handle >= 0:
-                signal.pidfd_send_signal(self._handle, number)
-            elif not self.has_ended():
-                os.kill(self.pid, number)
-
-    def wait_for_end(self, seconds: float) -> None:
-        """Wait until a process that is held has ended, and has left its ports and locks."""
         if self._handle >= 0:
-            poll = select.poll()
-            poll.register(self._handle, select.POLLIN)
-            poll.poll(seconds * 1000)
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self._handle, number)
 
-    def read_hello(self, seconds: float) -> Hello:
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait until the process has ended, and has left its ports and locks; tell whether it has."""
+        if self._handle < 0:
+            return False
+        poll = select.poll()
+        poll.register(self._handle, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def read_hello(self, frame: bytes) -> Hello:
         """Return the first frame."""
-        frame = self.receive(seconds)
-        if frame is None:
-            raise ImageProtocolError("a process of the image connected but said nothing")
-        self.hello = _decode(frame, Hello)
+        with self._guarded():
+            self.hello = kind_of(Hello).read(frame)
         return self.hello
 
     def send(self, op: str, **fields: Any) -> None:
@@ -116,47 +117,79 @@ class Connection:
         self.post({"op": op, **fields})
 
     def post(self, fields: dict[str, Any]) -> None:
-        """Send a request that has all its fields but `id`."""
+        """Send a request that has all its fields but `id`, with the ends for the copies that it asks for."""
         fields["id"] = self.last_id = next(self._numbers)
+        self._strays = self._events = 0
+        ends = self._ends.given(fields) if self._ends is not None and self._ends.fresh else {}
+        if ends:
+            fields["ends"] = list(ends)
         try:
             payload = self._encode(fields)
         except UnicodeEncodeError:
             raise ImageProtocolError("the code has a lone surrogate in it, which is no character") from None
-        if len(payload) > LARGEST_FRAME:
+        if len(payload) > LARGEST_REQUEST:
             raise ImageProtocolError(
-                f"the request has {len(payload):,} bytes: at most {LARGEST_FRAME:,} can be sent"
+                f"the request has {len(payload):,} bytes: at most {LARGEST_REQUEST:,} can be sent"
             )
         frame = _HEADER.pack(len(payload)) + payload
         try:
-            sent = self._channel.send(frame, socket.MSG_NOSIGNAL)
+            sent = self._send(frame, ends)
             if sent < len(frame):
-                self._channel.sendall(memoryview(frame)[sent:], socket.MSG_NOSIGNAL)
+                self._send_rest(memoryview(frame)[sent:])
         except OSError as error:
             raise ImageGoneError(f"the image cannot be reached ({error.strerror})") from None
 
-    def receive(self, seconds: float) -> bytes | None:
-        """Return the next frame, or None at the timeout; a part of a frame stays in the buffer."""
-        return self._receive_until(monotonic() + seconds, seconds)
+    def _send(self, frame: bytes, ends: dict[str, socket.socket]) -> int:
+        if not ends:
+            return self._channel.send(frame, AT_ONCE)
+        try:
+            numbers = [end.fileno() for end in ends.values()]
+            return socket.send_fds(self._channel, [frame], numbers, AT_ONCE)
+        finally:
+            # Also where it failed: that a copy never comes is seen at once.
+            for tag, end in ends.items():
+                del self._ends.fresh[tag]  # type: ignore[union-attr]  # there are ends
+                end.close()
 
-    def _receive_until(self, deadline: float, seconds: float) -> bytes | None:
-        frame = self._take_frame() if self._buffer else None
+    def _send_rest(self, rest: memoryview) -> None:
+        """Send what the socket has no room for yet; a process that does not read it has ended for us."""
+        poll = select.poll()
+        poll.register(self._channel, select.POLLOUT)
+        deadline = monotonic() + SEND_SECONDS
+        while rest:
+            left = deadline - monotonic()
+            if left <= 0 or not poll.poll(left * 1000):
+                raise ImageGoneError(f"the image did not read the request within {SEND_SECONDS:g} s")
+            with contextlib.suppress(BlockingIOError):
+                rest = rest[self._channel.send(rest, AT_ONCE) :]
+
+    def _receive_until(self, deadline: float, seconds: float, longest: int) -> bytes | None:
+        """Return the next frame, or None at the deadline, which nothing that comes moves.
+
+        A part of a frame stays where it is.
+        """
+        frames = self._frames
+        frame = frames.take(longest) if frames else None
         while frame is None:
-            if seconds != self._patience:
-                self._be_patient(seconds)
+            turn = min(seconds, WATCH_TURN)
+            if turn != self._patience:
+                self._be_patient(turn)
             try:
                 chunk = self._channel.recv(CHUNK)
             except BlockingIOError:
-                return None
+                seconds = max(0.0, deadline - monotonic())
+                if not seconds:
+                    return None
+                if not self.has_ended():
+                    continue
+                chunk = b""
             except OSError:
                 chunk = b""
             if not chunk:
                 raise ImageGoneError("the image has ended")
-            # Nearly always one read brings one frame, which then skips the buffer.
-            if not self._buffer and int.from_bytes(chunk[:_HEADER_SIZE]) == len(chunk) - _HEADER_SIZE:
-                return chunk[_HEADER_SIZE:]
-            self._buffer += chunk
-            frame = self._take_frame()
-            seconds = max(0.0, deadline - monotonic())
+            frame = frames.feed(chunk, longest)
+            if frame is None and (seconds := deadline - monotonic()) <= 0:
+                return None
         return frame
 
     def _be_patient(self, seconds: float) -> None:
@@ -167,34 +200,60 @@ class Connection:
         self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
         self._patience = seconds
 
-    def _take_frame(self) -> bytes | None:
-        buffer = self._buffer
-        if len(buffer) < _HEADER_SIZE:
-            return None
-        size = _HEADER.unpack_from(buffer)[0]
-        if size > LARGEST_FRAME:
-            raise ImageProtocolError(f"the image announced a frame of {size:,} bytes")
-        end = _HEADER_SIZE + size
-        if len(buffer) < end:
-            return None
-        frame = bytes(buffer[_HEADER_SIZE:end])
-        del buffer[:end]
-        return frame
-
-    def receive_reply(self, kind: type[T], seconds: float) -> T | None:
+    def receive_reply(self, published: type[T], seconds: float) -> T | None:
         """Return the reply to the last request, or None at the timeout; other replies are dropped.
 
         There is one request at a time, but a process that evaluated code has forked may reply too.
         """
+        if self._broken:
+            raise ImageProtocolError(self._broken)
+        kind = kind_of(published)
         deadline = monotonic() + seconds
-        while True:
-            frame = self._receive_until(deadline, seconds)
+        try:
+            while (frame := self._receive_until(deadline, seconds, kind.longest)) is not None:
+                if number_of(frame) == self.last_id:
+                    return kind.read(frame)
+                self._pass_over()
+                if (seconds := deadline - monotonic()) <= 0:
+                    break
+        except ImageProtocolError as error:
+            self._broken = str(error)
+            raise
+        return None
+
+    def receive_of_suite(self, seconds: float) -> SuiteFrame | None:
+        """Return the next event of a run of tests, or the reply at its end; None at the timeout."""
+        kind = kind_of(SuiteFrame)
+        with self._guarded():
+            frame = self._receive_until(monotonic() + seconds, seconds, kind.longest)
             if frame is None:
                 return None
-            reply: Any = _decode(frame, kind)
-            if (reply.get("id") if type(reply) is dict else reply.id) == self.last_id:
-                return reply  # type: ignore[no-any-return]  # it was decoded as that kind
-            seconds = max(0.0, deadline - monotonic())
+            number = number_of(frame)
+            told = kind.read(frame) if number in (EVENT, self.last_id) else None
+            if told is not None and (number == EVENT) == (told.event is not None):
+                self._events += 1
+                if self._events > MOST_EVENTS:
+                    raise ImageProtocolError(f"the image sent more than {MOST_EVENTS:,} events")
+                return told
+            self._pass_over()
+        return None
+
+    def _pass_over(self) -> None:
+        """Count a frame that nothing asked for; an image that sends them without end is misbehaving."""
+        self._strays += 1
+        if self._strays > MOST_STRAYS:
+            raise ImageProtocolError(f"the image sent more than {MOST_STRAYS} frames that nothing asked for")
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Remember a violation of the grammar: what follows one in the stream means nothing."""
+        if self._broken:
+            raise ImageProtocolError(self._broken)
+        try:
+            yield
+        except ImageProtocolError as error:
+            self._broken = str(error)
+            raise
 
     def request(self, reply: type[T], seconds: float, op: str, **fields: Any) -> T:
         """Send a request and return its reply; raise ImageGoneError at the timeout, as at a death."""
@@ -204,12 +263,32 @@ class Connection:
             raise ImageGoneError(f"the image did not answer {op} within {seconds:g} s")
         return answer
 
+    def request_descriptor(self, seconds: float, op: str, **fields: Any) -> tuple[Done, int | None]:
+        """Send a request whose reply may come with one descriptor; return both."""
+        self.send(op, **fields)
+        self._be_patient(seconds)
+        try:
+            data, descriptors, flags, _ = socket.recv_fds(self._channel, CHUNK, 1)
+        except OSError as error:
+            raise ImageGoneError(f"the image did not answer {op} ({error.strerror})") from None
+        self._frames.hold(data)
+        answer = None
+        with contextlib.suppress(ImageError):
+            answer = self.receive_reply(Done, seconds) if data and not flags else None
+        if answer is None:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise ImageGoneError(f"the image did not answer {op} as it should")
+        return answer, descriptors[0] if descriptors else None
+
     def has_ended(self) -> bool:
-        """Tell whether the other end has closed the socket (EOF), without waiting."""
+        """Tell, without waiting, whether the other end has closed the socket (EOF) or its process ended."""
+        # Another process may hold the socket too. Looked at first: what it has sent before is there by then.
+        has_ended = self.wait_for_end(0.0)
         try:
             return not self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return False
+            return has_ended
         except OSError:
             return True
 
@@ -219,19 +298,6 @@ class Connection:
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)
-
-
-_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
-
-
-def _decode(frame: bytes, kind: type[T]) -> T:
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
-    try:
-        return decoder.decode(frame)  # type: ignore[no-any-return]
-    except msgspec.MsgspecError as error:
-        raise ImageProtocolError(f"the image sent something that is not a {kind.__name__}: {error}") from None
 
 
 as_json = msgspec.json.Encoder().encode
@@ -250,11 +316,15 @@ _KEYWORDS = _Keywords()
 
 def as_plist(request: dict[str, Any]) -> bytes:
     """Write a request as one property list, in standard syntax and without read-time evaluation."""
-    if len(request) == _MEMBERS and "code" in request and "then_fork" in request and "keep_moment" in request:
+    ends = request.get("ends", ())
+    usual = len(request) == _MEMBERS + (1 if ends else 0)
+    if usual and "code" in request and "then_fork" in request and "keep_moment" in request:
         code, tag, keep = request["code"], request["then_fork"], request["keep_moment"]
         if '"' in code or "\\" in code:
             code = _escaped(code)
         tags = f':then-fork "{tag}" :keep-moment "{keep}"'
+        if ends:
+            tags = f"{tags} :ends {_datum(ends)}"
         return f'(:op "{request["op"]}" :code "{code}" {tags} :id {request["id"]})'.encode()
     words = [f"{_KEYWORDS[name]} {_datum(value)}" for name, value in request.items() if value is not None]
     return f"({' '.join(words)})".encode()
@@ -355,13 +425,14 @@ class Wait(msgspec.Struct, eq=False):
     over: threading.Event | None = None
 
     def for_reply(self, kind: type[T], seconds: float) -> T | None:
-        """Return the reply; after the timeout interrupt twice.
+        """Return the reply; interrupt twice when so many seconds have passed since the request.
 
         None means that the process ignored both interrupts and has to be killed.
         """
         bounds.watch.hurry()
         try:
-            reply = self._within(kind, seconds)
+            # From the request on, whatever was waited before.
+            reply = self._within(kind, self.started + seconds - monotonic())
             return self._after_interrupts(kind) if reply is None else reply
         finally:
             self.end()

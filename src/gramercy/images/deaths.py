@@ -13,6 +13,7 @@ import msgspec
 from gramercy.images.base import ImageFault
 
 if TYPE_CHECKING:
+    from gramercy.errors import ImageProtocolError
     from gramercy.images.processes import Program
 
 # What runtimes print before they die, and what that means.
@@ -67,6 +68,12 @@ def killed(seconds: float) -> ImageFault:
     told = f"The evaluation did not finish within {seconds:g} s and ignored two interrupts"
     message = f"{told}, so its process was ended. {MORE_TIME}"
     return ImageFault(type="TIMEOUT", message=message, interrupted=True)
+
+
+def broken(error: ImageProtocolError) -> ImageFault:
+    """Describe a process that broke the protocol: what else it sends cannot be believed to mean anything."""
+    told = f"The process of the image broke the protocol: {error}"
+    return ImageFault("INVALID-REPLY", f"{told}. Its code may have written on the connection; it was ended.")
 
 
 def late(fault: ImageFault, seconds: float) -> ImageFault:

@@ -40,6 +40,11 @@ class Files(StrEnum):
     READ = "read"
     WRITE = "write"
 
+    @classmethod
+    def parse(cls, word: str) -> Files:
+        """Read a word; read-only is another one for read."""
+        return cls.READ if word == "read-only" else cls(word)
+
 
 class PublishedPort(msgspec.Struct, frozen=True):
     """A port inside the image that programs of this machine reach on their own loopback."""
@@ -55,8 +60,9 @@ class Environment(msgspec.Struct, frozen=True):
     may be read and imported from; `registries` are trees of Lisp systems outside of the project; `init` is a
     file that is loaded when the image starts; `memory_mb` limits the memory of each process (see
     `memory_for`); `variables` are added to the environment of its processes; `debug` is how
-    well SBCL keeps frames and variables for errors (0 to 3). `notes` come with the first reply, such as what
-    was refused of a project's own file.
+    well SBCL keeps frames and variables for errors (0 to 3).
+    `kept` are paths in the project that evaluated code may only read, beside those that are always
+    protected. `notes` come with the first reply, such as what was refused of a project's own file.
     """
 
     python: str | None = None
@@ -69,6 +75,7 @@ class Environment(msgspec.Struct, frozen=True):
     network: Network = Network.NONE
     files: Files = Files.WRITE
     debug: int = DEFAULT_DEBUG
+    kept: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
 
 

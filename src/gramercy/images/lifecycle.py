@@ -6,6 +6,7 @@ to.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -25,19 +26,23 @@ from gramercy.images.checkpoints import (
     first_words,
     steps_since,
 )
+from gramercy.images.files.ledger import NOTHING, watch
+from gramercy.images.files.telling import outcomes_text
 from gramercy.images.moments import Moments
 from gramercy.images.processes import Family, Program
 from gramercy.images.sandbox import Confinement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gramercy.images.base import ImageFault
     from gramercy.images.checkpoints import Past
     from gramercy.images.connection import Connection, Evaluation
+    from gramercy.images.files.changes import FileChange, FileOutcome
+    from gramercy.images.files.ledger import Account, Ledger, Trail
     from gramercy.images.moments import Attempt
 
-# A checkpoint forks after the reply and connects within milliseconds; this is for a loaded machine.
+# A checkpoint forks after the reply and says hello within milliseconds; this is for a loaded machine.
 MEETING_SECONDS = 2.0
 # Forks that a call does not wait for: calls may come faster than the machine forks, and each is a process.
 MOST_PROMISED = 2
@@ -65,7 +70,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class Promised(msgspec.Struct):
-    """A checkpoint that the live process forks after its reply, until that has connected.
+    """A checkpoint that the live process forks after its reply, until that has said hello.
 
     `past` led to it; `looks` are later calls that were answered in the same state.
     """
@@ -75,6 +80,7 @@ class Promised(msgspec.Struct):
     past: Past | None
     parent: Connection | None
     looks: tuple[Step, ...] = ()
+    trail: Trail | None = None
 
 
 class Lifecycle:
@@ -102,6 +108,8 @@ class Lifecycle:
         self.lost = 0
         # Why there is no checkpoint of the present state; empty where there is one.
         self.unkept_reason = ""
+        # What the image changes in its project; None where it has none, or may not write there.
+        self.files: Ledger | None = None
         # Why the processes that evaluate were killed by the watch over their bounds.
         self._excess = ""
 
@@ -155,7 +163,39 @@ class Lifecycle:
                 raise
             self.notes += self.family.notes
             self._bound(self.family)
+            self._watch(self.family)
         return self.family
+
+    def _watch(self, family: Family) -> None:
+        """Hear of the files that the processes of a family change, before any of them runs user code."""
+        self.files, notes = watch(family, self.files)
+        self.notes += notes
+
+    def hear(self, connection: Connection, why_left: str = "") -> None:
+        """Take what is changed in files from now on for the deed of a call in this process."""
+        if self.files is not None:
+            self.files.begin(connection.pid, why_left)
+
+    def heard(self) -> Account:
+        """Return what the call that is over has changed in files."""
+        return self.files.finish() if self.files is not None else NOTHING
+
+    @contextlib.contextmanager
+    def hear_attempts(self, pid: int) -> Iterator[list[FileChange]]:
+        """Have what a process tries to write listed, which will not happen; the list is whole at the end."""
+        tried: list[FileChange] = []
+        if self.files is not None:
+            self.files.begin_preview(pid)
+        try:
+            yield tried
+        finally:
+            if self.files is not None:
+                tried += self.files.end_preview()
+
+    @property
+    def trail(self) -> Trail | None:
+        """What calls have changed in files so far."""
+        return self.files.head if self.files is not None else None
 
     def _bound(self, family: Family) -> None:
         if family.program.confinement is Confinement.BUBBLEWRAP:
@@ -169,13 +209,15 @@ class Lifecycle:
         family = self.started()
         self.settle()
         if self.live is None:
-            self.live = self._come_alive(family, family.zygote)
-            self.notes += self.live.hello.notes if self.live.hello else []
-            self._keep_start(family, self.live)
+            live = self._come_alive(family, family.zygote)
+            self._go_live(live)
+            self.notes += live.hello.notes if live.hello else []
+            self._keep_start(family, live)
+            return family, live
         return family, self.live
 
     def ready_to_run(self) -> tuple[Family, Connection]:
-        """Return the same for a call, which need not wait until the latest checkpoints have connected."""
+        """Return the same for a call, which need not wait until the latest checkpoints have come."""
         if self.live is None or self.family is None or len(self.promised) > MOST_PROMISED:
             return self.ready()
         return self.family, self.live
@@ -188,12 +230,19 @@ class Lifecycle:
     def _keep_start(self, family: Family, live: Connection) -> None:
         """Make the checkpoint of a fresh image; not possible where the init file has left threads running."""
         try:
-            self.timeline.add(family.fork(live, "checkpoint"), "start", self.past)
+            kept = self.timeline.add(family.fork(live, "checkpoint"), "start", self.past)
+            kept.trail = self._settled_trail(live)
         except ImageGoneError:
             raise
         except ImageError as error:
             self.unkept_reason = str(error)
             self.notes.append(f"No state was kept at the start: {error}.")
+
+    def _settled_trail(self, live: Connection) -> Trail | None:
+        """Return the trail of a process that has begun: what its init file wrote belongs to its state."""
+        if self.files is not None:
+            self.files.finish(live.pid)
+        return self.trail
 
     def surely_ready(self) -> tuple[Family, Connection]:
         """Return the same, after a check that the live process has not ended meanwhile."""
@@ -224,8 +273,25 @@ class Lifecycle:
             # The state itself is worth more than the variables with the last values.
             family.kill(live)
             live = family.fork(source, "live")
-        live.hold()
         return live
+
+    def _go_live(self, live: Connection | None) -> None:
+        """Let another process be the live one, without the ends that the last one had in reserve."""
+        self.live = live
+        if self.family is not None:
+            self.family.forget(self._spare_tag)
+        self._spare_tag = None
+        self._forget_moment()
+
+    def _forget_moment(self) -> None:
+        if self.family is not None:
+            self.family.forget(self.moment_tag)
+        self.moment_tag = None
+
+    def lost_tag(self, evaluation: Evaluation) -> None:
+        """Wait for no checkpoint of this call."""
+        if self.family is not None:
+            self.family.forget(evaluation.tag)
 
     def new_tag(self, family: Family) -> str | None:
         """Return a tag for the checkpoint after the next call; None where `thrift` forbids one."""
@@ -239,24 +305,25 @@ class Lifecycle:
 
     def new_moment_tag(self, family: Family) -> str | None:
         """Return a tag for the moment of the next error; None where the heap is too big to keep one."""
-        if self._heap_bytes >= self.thrift.heavy_bytes:
-            return None
-        self.moment_tag = family.new_tag()
+        self.moment_tag = self.tag_for_attempt(family)
         return self.moment_tag
+
+    def tag_for_attempt(self, family: Family) -> str | None:
+        """Return a tag for the moment of an attempt, which is another process than the live one."""
+        return None if self._heap_bytes >= self.thrift.heavy_bytes else family.new_tag()
 
     def with_moment(
         self, family: Family, evaluation: Evaluation, fault: ImageFault, parent: Connection
     ) -> ImageFault:
         """Return the fault of a call with the id of the moment that its process has left, or why not."""
-        if fault.has_moment and evaluation.keep is not None:
+        if evaluation.keep == self.moment_tag:
             self.moment_tag = None
+        if fault.has_moment and evaluation.keep is not None:
             moment = self.moments.add(family, evaluation, fault, parent)
             return msgspec.structs.replace(fault, moment=moment.id)
-        if evaluation.keep is not None and fault.no_moment is None:
-            # Where its process says nothing, it may have left a copy all the same.
-            self.moments.give_up(evaluation.keep)
-            self.moment_tag = None
-        elif evaluation.keep is None and fault.no_moment is None:
+        # Whatever its process says, it may have left a copy all the same.
+        family.forget(evaluation.keep)
+        if evaluation.keep is None and fault.no_moment is None:
             reason = f"the image has {self._heap_bytes >> 20} MB, and moments are kept below "
             fault = msgspec.structs.replace(
                 fault, no_moment=f"{reason}{self.thrift.heavy_bytes >> 20} MB of heap"
@@ -275,13 +342,14 @@ class Lifecycle:
     def changed(self, evaluation: Evaluation, reply: Reply) -> str | None:
         """Note a call that may have changed something; return why no state is kept after it, if none is."""
         self._heap_bytes = reply.state.heap_bytes
-        if self._heap_bytes >= self.thrift.heavy_bytes:
-            self.moment_tag = None
+        if self._heap_bytes >= self.thrift.heavy_bytes and reply.error is None:
+            self._forget_moment()
         is_kept = reply.unkept is None and evaluation.tag is not None
         # Without a checkpoint after it, a look is not known to have changed nothing: it counts as a change.
         self.past = extended(self.past, evaluation.as_step(reply, look=reply.look and is_kept))
         if reply.unkept is not None:
-            self._spare_tag = evaluation.tag
+            # Not used again: the process may have lost the end that belongs to it.
+            self.lost_tag(evaluation)
             self.unkept_reason = reply.unkept
         elif evaluation.tag is None:
             size, seconds = f"{self._heap_bytes >> 20} MB", f"{self.thrift.seconds:g} s"
@@ -289,7 +357,8 @@ class Lifecycle:
         else:
             self.unkept_reason = ""
             self._kept_at = monotonic()
-            self.promised.append(Promised(evaluation.tag, evaluation.code, self.past, self.live))
+            promised = Promised(evaluation.tag, evaluation.code, self.past, self.live, trail=self.trail)
+            self.promised.append(promised)
             return None
         return self.unkept_reason
 
@@ -303,9 +372,13 @@ class Lifecycle:
                 self._miss(promised)
 
     def collect(self) -> bool:
-        """Accept the checkpoints that have connected, without waiting; tell whether none is missing."""
+        """Accept the checkpoints that have said hello, without waiting; tell whether none is missing."""
         while self.promised and self.family is not None:
-            connection = self.family.met(self.promised[0].tag)
+            try:
+                connection = self.family.met(self.promised[0].tag)
+            except ImageError:
+                self.give_up()
+                continue
             if connection is None:
                 return False
             self._take(self.promised.popleft(), connection)
@@ -316,15 +389,19 @@ class Lifecycle:
         self._miss(self.promised.popleft())
 
     def is_ready_at_once(self) -> bool:
-        """Tell whether a call can begin without waiting for a process to start or to connect."""
-        if self.live is None:
+        """Tell whether a call can begin without waiting for a process to start or to come."""
+        if self.live is None or (self.files is not None and self.files.compares):
             return False
         return not self.promised or self.collect() or len(self.promised) <= MOST_PROMISED
 
     def _take(self, promised: Promised, connection: Connection) -> None:
         connection.parent = promised.parent
         label = first_words(promised.code)
-        self.timeline.add(connection, label, promised.past).looks = promised.looks
+        checkpoint = self.timeline.add(connection, label, promised.past)
+        checkpoint.looks, checkpoint.trail = promised.looks, promised.trail
+        if self.files is not None and self.files.head is not None:
+            kept = [each.trail for each in self.timeline.all()]
+            self.files.tidy([*kept, *(each.trail for each in self.promised)])
         self._shed(connection.pid)
 
     def _shed(self, pid: int) -> None:
@@ -343,6 +420,8 @@ class Lifecycle:
 
     def _miss(self, promised: Promised) -> None:
         """Say with the next reply that there is no checkpoint, although one was to be."""
+        if self.family is not None:
+            self.family.forget(promised.tag)
         reason = "no copy of its process came in time"
         is_last = promised.past is self.past
         if is_last:
@@ -358,6 +437,7 @@ class Lifecycle:
             return standing
         code = self.past.step.shown() if self.past is not None else "start"
         kept = self.timeline.add(family.fork(live, "checkpoint"), code, self.past, goal=goal)
+        kept.trail = self.trail
         self._kept_at = monotonic()
         if goal is None:
             self._shed(kept.connection.pid)
@@ -378,14 +458,18 @@ class Lifecycle:
                 continue
             reason = self.unkept_reason
             self._stand_on(checkpoint, live)
-            return self._told(checkpoint, reached, reason)
+            told = self._told(checkpoint, reached, reason)
+            if self.files is not None and (outcomes := self.files.go(checkpoint.trail, live.pid)):
+                told.notes.append(f"Files that were changed since: {outcomes_text(outcomes)}.")
+            return told
         self._begin_again()
         if not family.is_alive:
             self.family = None
             family.close()
         lost = depth(reached)
         calls = f": all {lost} calls since the start are lost" if lost else ""
-        return Restored(lost, [f"No earlier state was kept: the image begins again, empty{calls}."])
+        files = "; the files that calls have changed stay as they are" if self.trail is not None else ""
+        return Restored(lost, [f"No earlier state was kept: the image begins again, empty{calls}{files}."])
 
     def _told(self, checkpoint: Checkpoint, reached: Past | None, reason: str) -> Restored:
         lost = depth(reached) - depth(checkpoint.past)
@@ -416,27 +500,35 @@ class Lifecycle:
         return steps
 
     def _stand_on(self, checkpoint: Checkpoint, live: Connection) -> None:
-        self.live = live
+        self._go_live(live)
         self.past = checkpoint.past
         self.unkept_reason = ""
         self._heap_bytes = 0
         self.timeline.standing = checkpoint
 
     def _begin_again(self) -> None:
-        self.live = self.past = None
+        self._go_live(None)
+        self.past = None
+        for promised in self.promised:
+            if self.family is not None:
+                self.family.forget(promised.tag)
         self.promised.clear()
         self.unkept_reason = ""
         self._heap_bytes = 0
-        self.moment_tag = None
         self.timeline.clear()
         self.moments.clear(self.family)
 
     def go_to(
-        self, checkpoint: Checkpoint, looks: tuple[Step, ...] | None = None, *, waits: bool = False
-    ) -> None:
+        self,
+        checkpoint: Checkpoint,
+        looks: tuple[Step, ...] | None = None,
+        *,
+        waits: bool = False,
+        files: bool = True,
+    ) -> list[FileOutcome]:
         """Replace the live process by a fork of a checkpoint, with the values of what was looked at there.
 
-        `waits` for the end of the one that is left.
+        `waits` for the end of the one that is left. Return what became of the files that go along, if any do.
         """
         family, before = self.ready()
         looks = checkpoint.looks if looks is None else looks
@@ -448,6 +540,9 @@ class Lifecycle:
         family.kill(before, waits=waits)
         checkpoint.looks = looks
         self._stand_on(checkpoint, live)
+        if self.files is None:
+            return []
+        return self.files.go(checkpoint.trail, live.pid, moves=files)
 
     def take_up(self, attempt: Attempt) -> Checkpoint | None:
         """Let an attempt to go on from an error be the live process; return its checkpoint if one is made.
@@ -458,10 +553,12 @@ class Lifecycle:
         step = Step("restart", attempt.code, ok=attempt.reply.ok, told="")
         live = self.moments.take(attempt)
         family.kill(before)
-        self.live, self.past = live, extended(self.past, step)
+        self._go_live(live)
+        self.past = extended(self.past, step)
         self.unkept_reason = ""
         try:
             kept = self.timeline.add(family.fork(live, "checkpoint"), step.shown(), self.past)
+            kept.trail = self.trail
         except ImageGoneError as error:
             raise CheckpointError(f"{attempt.id} is lost: {error}") from None
         except ImageError as error:
@@ -475,7 +572,8 @@ class Lifecycle:
         family, before = self.surely_ready()
         family.kill(before)
         self.moments.clear(family)
-        self.live = self.past = self.timeline.standing = None
+        self._go_live(None)
+        self.past = self.timeline.standing = None
         self.ready()
 
     def reset(self) -> list[str]:
@@ -492,7 +590,10 @@ class Lifecycle:
         self._begin_again()
         zygote = self.zygote_pid()
         ended = bounds.end_processes(zygote, kept) if zygote is not None else []
-        return [bounds.told(ended)] if ended else []
+        stay = ["Files that calls have changed stay as they are."] if self.trail is not None else []
+        if self.files is not None:
+            self.files.head = None
+        return [*([bounds.told(ended)] if ended else []), *stay]
 
     def adopt(self, program: Callable[[], Program]) -> None:
         """Begin again with another program, once that has started."""
@@ -500,6 +601,7 @@ class Lifecycle:
         self.close()
         self._program, self.family = program, family
         self.notes += family.notes
+        self._watch(family)
         self._bound(family)
 
     def close(self) -> None:
@@ -511,6 +613,9 @@ class Lifecycle:
             live.close()
         if family is not None:
             family.close()
+        if self.files is not None:
+            self.files.close()
+            self.files = None
 
 
 # A fault of the start repeats at once, so three are enough to tell; five minutes let a person repair it.

@@ -6,10 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import ImageGoneError
+import msgspec
+
+from gramercy.errors import ImageGoneError, ImageProtocolError
 from gramercy.images import previews
 from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
 from gramercy.images.connection import Evaluation, Wait, with_output
+from gramercy.images.deaths import broken
 from gramercy.images.lifecycle import Lifecycle
 from gramercy.images.moments import ask, evaluate_in_frame, go_on
 from gramercy.images.runner import Runner, on_a_thread
@@ -186,12 +189,14 @@ class LiveImage:
         with self._lock:
             family, live = self._lifecycle.surely_ready()
             copy = family.fork(live, "preview")
-            copy.hold()
             try:
                 previews.confine(copy, family.zygote, ANSWER_SECONDS)
-                copy.send("eval", code=code, package=package)
-                self._runner.wait = Wait(copy, family.mirror)
-                return _previewed(self._runner.wait, self._seconds(timeout))
+                # From here on the listener refuses what changes files, too; confining opens the null device.
+                with self._lifecycle.hear_attempts(copy.pid) as tried:
+                    copy.send("eval", code=code, package=package)
+                    self._runner.wait = Wait(copy, family.mirror)
+                    reply = _previewed(self._runner.wait, self._seconds(timeout))
+                return msgspec.structs.replace(reply, files=tried)
             finally:
                 self._runner.wait = None
                 family.kill(copy)
@@ -202,8 +207,11 @@ class LiveImage:
             family, live = self._lifecycle.surely_ready()
             live.send(question, **details)
             self._runner.wait = Wait(live)
+            fault = ImageFault("IMAGE-DIED", "The image ended while it was asked.")
             try:
                 answer = self._runner.wait.for_reply(Answer, ANSWER_SECONDS)
+            except ImageProtocolError as error:
+                answer, fault = None, broken(error)
             except ImageGoneError:
                 answer = None
             finally:
@@ -212,8 +220,8 @@ class LiveImage:
                 return answer
             family.kill(live)
             restored = self._lifecycle.restore(family)
-            message = " ".join(["The image ended while it was asked.", *restored.notes])
-            return Answer(ok=False, error=ImageFault("IMAGE-DIED", message))
+            message = " ".join([fault.message, *restored.notes])
+            return Answer(ok=False, error=ImageFault(fault.type, message))
 
     def run_tests(
         self,
@@ -261,12 +269,17 @@ class LiveImage:
             self._lifecycle.surely_ready()
             return self._lifecycle.timeline.infos(is_present=self._lifecycle.unkept == 0)
 
-    def rollback(self, checkpoint: str) -> CheckpointInfo:
+    def rollback(self, checkpoint: str, *, files: bool = True) -> CheckpointInfo:
         """Go back to a state, by its id or by a name that only it has."""
         with self._lock:
-            return go_back(self._lifecycle, checkpoint)
+            return go_back(self._lifecycle, checkpoint, files=files)
 
-    def undo(self, by: UndoWay = "state") -> CheckpointInfo:
+    def changed_at(self) -> float | None:
+        """Return when the last call was over that may have changed something."""
+        past = self._lifecycle.past
+        return past.at if past is not None and past.depth else None
+
+    def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
         """Take back the last call that may have changed something."""
         if by == "definitions":
             reply = self._runner.run(Evaluation("undo_definitions", "undo by definitions", self.timeout))
@@ -275,8 +288,8 @@ class LiveImage:
         with self._lock:
             self._lifecycle.surely_ready()
             if by == "state":
-                return undo_exactly(self._lifecycle)
-            replay = prepare_replay(self._lifecycle)
+                return undo_exactly(self._lifecycle, files=files)
+            replay = prepare_replay(self._lifecycle, files=files)
         replies = self._repeated_all(replay.steps)
         with self._lock:
             return told_of_replay(self._lifecycle, replay, replies)
@@ -415,6 +428,8 @@ def _restarting(restart: int | str, arguments: Sequence[str], seconds: float) ->
 def _previewed(wait: Wait, seconds: float) -> Reply:
     try:
         reply = wait.for_reply(Reply, seconds)
+    except ImageProtocolError as error:
+        return Reply(ok=False, error=broken(error))
     except ImageGoneError:
         reply = None
     if reply is not None:

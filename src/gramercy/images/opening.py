@@ -127,6 +127,7 @@ def equipped(program: Program, environment: Environment) -> Program:
         environment={**_variables(environment.variables), **program.grants.environment},
         network=environment.network,
         files=environment.files,
+        kept=tuple(path for path in environment.kept if path.exists()),
     )
     saved = program.saved
 

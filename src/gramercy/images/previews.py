@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from gramercy.errors import ImageError, ImageGoneError
 from gramercy.images.confine.seccomp import build_preview_filter
 from gramercy.images.python.landlock import TRUNCATE_SINCE, landlock_version
+from gramercy.images.wire import Done
 
 if TYPE_CHECKING:
     from gramercy.images.connection import Connection
 
 # Shared memory that is copied for a preview, in all: copying 64 MB takes about 20 ms.
 MOST_SHARED = 64 * 1024 * 1024
-# What the image itself gives as a reason; a sentence has fewer characters.
-LONGEST_REASON = 300
 # null, zero, full, random and urandom: they keep nothing.
 MEMORY_DEVICES = frozenset(os.makedev(1, minor) for minor in (3, 5, 7, 8, 9))
 RIGHTS = {"r": 1, "w": 2, "x": 4}
@@ -63,10 +62,9 @@ def confine(copy: Connection, zygote: Connection, seconds: float) -> None:
         areas = _to_copy(copy.pid, known)
         program = _program(before.inner_pid)
         numbers = [number for area in areas for number in area.numbers]
-        told = copy.request(dict, seconds, "confine", filter=program.hex(), areas=numbers or None)
-        if not told.get("confined"):
-            reason = str(told.get("reason") or told.get("error"))[:LONGEST_REASON]
-            raise _impossible(f"the copy cannot be confined ({reason})")
+        told = copy.request(Done, seconds, "confine", filter=program.hex(), areas=numbers or None)
+        if not told.confined:
+            raise _impossible(f"the copy cannot be confined ({told.reason or 'it does not say why'})")
         lacking = _lacking(copy.pid, before, known)
     except ImageGoneError:
         raise _impossible("the copy ended when it was to give up its rights") from None

@@ -26,6 +26,7 @@ HELD = (".vscode", ".cursor", ".claude")
 _AGENT = "an agent reads for programs to run"
 _EDITOR = "an editor reads for programs to run"
 _HOOKS = "names programs that run at a commit"
+_PROGRAMS = "editors, shells and install_packages run programs from"
 # Read when a person opens a folder, enters a directory or commits, without being told to run anything: held
 # where they are there, else looked for. Not .github, .env or build files: what they do is asked for by name,
 # or shows in a review before it runs.
@@ -35,6 +36,7 @@ LOOKED_AT = MappingProxyType(
         **dict.fromkeys((".cursor", ".claude", ".mcp.json", ".gemini", ".codex", ".windsurf"), _AGENT),
         **dict.fromkeys((".continue", ".opencode", "opencode.json", ".kiro", ".roo", ".amazonq"), _AGENT),
         **dict.fromkeys((".envrc", "mise.toml", ".mise.toml"), "a shell reads when it enters the directory"),
+        **dict.fromkeys((".venv", "venv"), _PROGRAMS),
         **dict.fromkeys((".husky", ".pre-commit-config.yaml", "lefthook.yml"), _HOOKS),
     }
 )
@@ -155,7 +157,8 @@ def protected_paths(project: Path) -> list[Path]:
     kept = [project / name for name in names if name in found and (name != COMMON or found[name].is_dir())]
     modules = [project / name / GIT for name in _submodules(project)]
     kept += [path for path in modules if path.exists() and path.resolve() == path]
-    return kept + [Path(each.path) for each in found.values() if each.is_dir() and _is_environment(each.path)]
+    kept += [Path(each.path) for each in found.values() if each.is_dir() and _is_environment(each.path)]
+    return list(dict.fromkeys(kept))
 
 
 def _is_environment(place: str) -> bool:

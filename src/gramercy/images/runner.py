@@ -12,7 +12,7 @@ from collections import deque
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
-from time import monotonic, time
+from time import monotonic, perf_counter, time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -21,6 +21,7 @@ from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
 from gramercy.images.base import HistoryEntry, ImageFault, Reply
 from gramercy.images.connection import Wait, with_output
+from gramercy.images.files.ledger import NOTHING, Call
 from gramercy.images.lifecycle import MEETING_SECONDS
 from gramercy.images.output import Printed
 from gramercy.images.pictures import without_pictures
@@ -39,7 +40,7 @@ T = TypeVar("T")
 MOMENT = 0.001
 # The same for a call that follows a change at once: its process forks first, which takes 1 to 2 ms.
 FORK_MOMENT = 0.004
-# How long after a reply its checkpoint is accepted: the client has read it by then, and the copy connected.
+# How long after a reply its checkpoint is accepted: the client has read it by then, and the copy has come.
 SETTLE_SECONDS = 0.005
 # The history is shown to people and models: what is longer is not read.
 MOST_HISTORY = 50
@@ -133,12 +134,19 @@ class Runner:
                     lifecycle.notes += family.sentry.begin()
                 evaluation.tag = lifecycle.new_tag(family)
                 evaluation.keep = lifecycle.moment_tag or lifecycle.new_moment_tag(family)
+                files = lifecycle.files
+                if files is not None and files.is_stirred:
+                    files.begin(live.pid)
+                elif files is not None:
+                    files.call = Call(perf_counter(), live.pid)
                 live.post(evaluation.fields())
             except ImageGoneError:
                 # The process ended after its last reply, so this request has not run.
+                lifecycle.lost_tag(evaluation)
                 lifecycle.ended_between_calls()
                 continue
             except ImageProtocolError as error:
+                lifecycle.lost_tag(evaluation)
                 return Reply(ok=False, error=ImageFault("INVALID-CODE", str(error)))
             except ImageError as error:
                 return Reply(ok=False, error=ImageFault("IMAGE-NOT-STARTED", str(error)))
@@ -157,12 +165,12 @@ class Runner:
             if reply is None:
                 reply = wait.for_reply(Reply, evaluation.seconds)
         except ImageProtocolError as error:
-            self.wait = None
-            return Reply(ok=False, error=ImageFault("INVALID-REPLY", str(error)))
+            return self._remember(evaluation, self._restored(family, evaluation, deaths.broken(error)))
         except ImageGoneError:
-            return self._remember(evaluation, self._restored(family, evaluation, has_died=True))
+            return self._remember(evaluation, self._restored(family, evaluation))
         if reply is None:
-            return self._remember(evaluation, self._restored(family, evaluation, has_died=False))
+            killed = deaths.killed(evaluation.seconds)
+            return self._remember(evaluation, self._restored(family, evaluation, killed))
         return self._finished(evaluation, reply)
 
     def _soon(self, wait: Wait, seconds: float) -> Reply | None:
@@ -184,11 +192,18 @@ class Runner:
         lifecycle = self.lifecycle
         self.wait = None
         lifecycle.look_around()
-        if reply.unchanged and reply.error is None and not lifecycle.notes:
+        account, files = NOTHING, lifecycle.files
+        if files is not None and files.is_stirred:
+            account = files.finish()
+        elif files is not None:
+            files.call = None
+        if reply.unchanged and reply.error is None and not lifecycle.notes and account is NOTHING:
             # The short way for what only looks: nothing to keep and nothing to add.
             lifecycle.looked(evaluation)
             return self._remember(evaluation, reply)
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"files": account.files} if account.files or reply.files else {}
+        if account.notes:
+            lifecycle.notes = [*lifecycle.notes, *account.notes]
         if lifecycle.notes:
             more["notes"], lifecycle.notes = [*lifecycle.notes, *reply.notes], []
             more["lost"], lifecycle.lost = lifecycle.lost, 0
@@ -197,7 +212,7 @@ class Runner:
         else:
             unkept = lifecycle.changed(evaluation, reply)
             if unkept is not None:
-                # What is said of the newest state must count those that have not connected yet.
+                # What is said of the newest state must count those that have not come yet.
                 lifecycle.settle()
                 more["unkept"] = unkept
                 more["notes"] = [*more.get("notes", reply.notes), self._untaken(unkept)]
@@ -248,6 +263,10 @@ class Runner:
                 return Reply(ok=False, error=ImageFault("CANCELLED", "The call was taken back."))
             reply = work(evaluation)
             self.lifecycle.look_around()
+            account = self.lifecycle.heard()
+            if account.files or account.notes:
+                notes = [*reply.notes, *account.notes]
+                reply = msgspec.structs.replace(reply, files=account.files, notes=notes)
             return self._remember(evaluation, reply)
 
     def _remember(self, evaluation: Evaluation, reply: Reply) -> Reply:
@@ -256,22 +275,22 @@ class Runner:
             self.history.append(HistoryEntry(evaluation.code[:LONGEST_CODE], kept, time()))
         return reply
 
-    def _restored(self, family: Family, evaluation: Evaluation, *, has_died: bool) -> Reply:
-        """Kill the process unless it has died, restore the newest checkpoint, and say what happened."""
+    def _restored(self, family: Family, evaluation: Evaluation, fault: ImageFault | None = None) -> Reply:
+        """Kill the process, restore the newest checkpoint, and say what happened; without a fault it died."""
         lifecycle = self.lifecycle
         self.wait = None
         fate = deaths.Fate()
         if lifecycle.live is not None:
-            if has_died:
+            if fault is None:
                 fate = family.fate(lifecycle.live)
             family.kill(lifecycle.live)
         lifecycle.look_around()
-        if lifecycle.moment_tag is not None:
-            # It may have left a copy before it died, of which no reply tells.
-            lifecycle.moments.give_up(lifecycle.moment_tag)
-            lifecycle.moment_tag = None
+        # It may have left a copy before it died, of which no reply tells.
+        family.forget(evaluation.keep)
+        lifecycle.lost_tag(evaluation)
         printed = evaluation.wait.printed() if evaluation.wait is not None else Printed()
         log = family.log.news(clean=False)
+        account = lifecycle.heard()
         restored = lifecycle.restore(family)
         notes, lost = [*lifecycle.notes, *restored.notes], lifecycle.lost + restored.lost
         lifecycle.notes, lifecycle.lost = [], 0
@@ -280,10 +299,9 @@ class Runner:
         excess = lifecycle.take_excess()
         if excess:
             fault = deaths.exceeded(excess)
-        else:
-            fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
-        fault = deaths.with_memory_hint(fault, family.program)
-        reply = Reply(ok=False, error=fault, elapsed_ms=evaluation.elapsed_ms(), notes=notes, lost=lost)
+        fault = deaths.with_memory_hint(fault or deaths.died(log, fate), family.program)
+        elapsed, notes = evaluation.elapsed_ms(), [*notes, *account.notes]
+        reply = Reply(ok=False, error=fault, elapsed_ms=elapsed, notes=notes, lost=lost, files=account.files)
         return with_output(reply, printed)
 
     def _settle_later(self) -> None:
@@ -306,7 +324,7 @@ class Runner:
                     continue
             finally:
                 self.lock.release()
-            family.wait_for_child(TURN_SECONDS)
+            family.wait_for_child(awaited.tag, TURN_SECONDS)
 
 
 # One entry for each thread of `on_a_thread` at work: append and pop are atomic, += on a number is not.
@@ -385,7 +403,14 @@ class Background:
 
     def _run(self) -> None:
         while True:
-            self._jobs.get()()
+            job = self._jobs.get()
+            # One thread serves every image of this process: what one job fails at must not end it.
+            try:
+                job()
+            except Exception:
+                import logging
+
+                logging.getLogger("gramercy").warning("a job after a reply failed", exc_info=True)
 
 
 background = Background()

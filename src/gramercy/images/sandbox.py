@@ -76,7 +76,8 @@ class Grants(msgspec.Struct, frozen=True):
 
     `private` is the directory of the image's own socket, with a directory for temporary files. `memory_mb`
     limits the private writable memory of each process. `aliases` are (real path, name) of what is readable
-    under a name that outside goes through symbolic links.
+    under a name that outside goes through symbolic links. `kept` may only be read, although it is in the
+    project.
     """
 
     readable: tuple[Path, ...] = ()
@@ -88,6 +89,7 @@ class Grants(msgspec.Struct, frozen=True):
     memory_mb: int | None = None
     network: Network = Network.NONE
     files: Files = Files.WRITE
+    kept: tuple[Path, ...] = ()
 
     @property
     def temporary(self) -> Path | None:
@@ -220,14 +222,16 @@ def _landlock_project(grants: Grants) -> list[str]:
         return []
     if grants.files is Files.READ:
         return ["--read", str(project)]
-    kept = protected_paths(project)
-    if not kept:
-        return ["--write", str(project)]
-    words = ["--read", str(project)]
-    for entry in sorted(project.iterdir()):
-        if entry.name != GIT and entry not in kept and not entry.is_symlink():
-            words += ["--write", str(entry)]
-    return words
+    return ["--read", str(project), *_landlock_below(project, {*protected_paths(project), *grants.kept})]
+
+
+def _landlock_below(place: Path, kept: set[Path]) -> list[str]:
+    """Grant a place, or what is in it but for what is kept: no right can be taken away below one given."""
+    if place in kept or place.is_symlink() or place.name == GIT:
+        return []
+    if not any(path.is_relative_to(place) for path in kept):
+        return ["--write", str(place)]
+    return [word for entry in sorted(place.iterdir()) for word in _landlock_below(entry, kept)]
 
 
 def bubblewrap_options(
@@ -297,7 +301,7 @@ def _paths(grants: Grants) -> list[str]:
         binds.append((grants.temporary, "--bind"))
     if grants.project is not None:
         binds.append((grants.project, "--ro-bind" if grants.files is Files.READ else "--bind"))
-        binds += [(path, "--ro-bind") for path in protected_paths(grants.project)]
+        binds += [(path, "--ro-bind") for path in (*protected_paths(grants.project), *grants.kept)]
     words = []
     for path, option in sorted(binds, key=lambda bind: len(bind[0].parts)):
         words += [option, str(sources.get(path, path)), str(path)]

@@ -11,22 +11,25 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
+from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
 from gramercy.errors import CheckpointError, ImageError
 from gramercy.images.base import CheckpointInfo
 from gramercy.images.checkpoints import LARGEST_PAST, MOST_DIFFERENCES, Past, Step, depth, differences
+from gramercy.images.wire import Done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from gramercy.images.base import Reply
     from gramercy.images.checkpoints import Checkpoint
     from gramercy.images.connection import Connection
+    from gramercy.images.files.changes import FileOutcome
     from gramercy.images.lifecycle import Lifecycle
     from gramercy.images.moments import Attempt
     from gramercy.images.processes import Family, Program
@@ -57,7 +60,7 @@ def _instead(lifecycle: Lifecycle) -> str:
     return f"Nothing was named. The newest state that is kept is {standing.shown()}, {calls} ago."
 
 
-def go_back(lifecycle: Lifecycle, word: str) -> CheckpointInfo:
+def go_back(lifecycle: Lifecycle, word: str, *, files: bool = True) -> CheckpointInfo:
     """Go to a state by its id or name; keep the one that is left, or say that it is lost."""
     lifecycle.surely_ready()
     attempt = lifecycle.moments.attempt(word)
@@ -65,8 +68,8 @@ def go_back(lifecycle: Lifecycle, word: str) -> CheckpointInfo:
         return _take_up(lifecycle, attempt)
     checkpoint = lifecycle.timeline.get(word)
     notes = _left_behind(lifecycle, checkpoint)
-    lifecycle.go_to(checkpoint)
-    return lifecycle.timeline.info(checkpoint, notes=notes)
+    outcomes = lifecycle.go_to(checkpoint, files=files)
+    return lifecycle.timeline.info(checkpoint, notes=notes, files=outcomes)
 
 
 def _take_up(lifecycle: Lifecycle, attempt: Attempt) -> CheckpointInfo:
@@ -103,29 +106,29 @@ def _left_behind_or_raise(lifecycle: Lifecycle, goal: Checkpoint | None) -> list
     return [f"The state that was left is kept as {lifecycle.keep_now(goal).shown()}."]
 
 
-def undo_exactly(lifecycle: Lifecycle) -> CheckpointInfo:
+def undo_exactly(lifecycle: Lifecycle, *, files: bool = True) -> CheckpointInfo:
     """Go to the state before the last call, or to an earlier one if nothing is lost by that; else raise."""
     checkpoint = lifecycle.target()
     count = depth(lifecycle.past) - depth(checkpoint.past)
     if count == 1:
-        return _taken_back(lifecycle, checkpoint)
+        return _taken_back(lifecycle, checkpoint, files=files)
     reason = lifecycle.unkept_reason
     try:
         notes = _left_behind_or_raise(lifecycle, checkpoint)
     except ImageError as error:
         raise CheckpointError(_choices(checkpoint, count, reason or str(error))) from None
-    lifecycle.go_to(checkpoint)
+    outcomes = lifecycle.go_to(checkpoint, files=files)
     why = f" ({reason})" if reason else ""
     notes.insert(0, f"That takes back the last {_calls(count)}: no state was kept in between{why}.")
-    return lifecycle.timeline.info(checkpoint, taken_back=count, notes=notes)
+    return lifecycle.timeline.info(checkpoint, taken_back=count, notes=notes, files=outcomes)
 
 
-def _taken_back(lifecycle: Lifecycle, checkpoint: Checkpoint) -> CheckpointInfo:
+def _taken_back(lifecycle: Lifecycle, checkpoint: Checkpoint, *, files: bool) -> CheckpointInfo:
     left = lifecycle.timeline.standing
     # Looks that came after a return to this checkpoint were not there yet when the call began.
     looks = left.looks_before if left is not None and left.parent == checkpoint.id else None
-    lifecycle.go_to(checkpoint, looks)
-    return lifecycle.timeline.info(checkpoint, taken_back=1)
+    outcomes = lifecycle.go_to(checkpoint, looks, files=files)
+    return lifecycle.timeline.info(checkpoint, taken_back=1, files=outcomes)
 
 
 def _choices(checkpoint: Checkpoint, count: int, reason: str) -> str:
@@ -138,14 +141,15 @@ def _choices(checkpoint: Checkpoint, count: int, reason: str) -> str:
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """The steps to run again from a checkpoint, and the notes about the state that was left for it."""
+    """The steps to run again from a checkpoint, the notes about the state that was left for it, and files."""
 
     start: Checkpoint
     steps: list[Step]
     notes: list[str]
+    files: list[FileOutcome]
 
 
-def prepare_replay(lifecycle: Lifecycle) -> Replay:
+def prepare_replay(lifecycle: Lifecycle, *, files: bool = True) -> Replay:
     """Go to the newest checkpoint before the last call; return what is to be run again from there."""
     checkpoint = lifecycle.target()
     steps = lifecycle.steps_from(checkpoint)
@@ -154,8 +158,8 @@ def prepare_replay(lifecycle: Lifecycle) -> Replay:
         continue
     notes = _left_behind(lifecycle, checkpoint)
     # What runs again may want the ports and locks of the process that is left.
-    lifecycle.go_to(checkpoint, waits=True)
-    return Replay(checkpoint, steps, notes)
+    outcomes = lifecycle.go_to(checkpoint, waits=True, files=files)
+    return Replay(checkpoint, steps, notes, outcomes)
 
 
 def told_of_replay(lifecycle: Lifecycle, replay: Replay, replies: list[Reply | None]) -> CheckpointInfo:
@@ -169,7 +173,7 @@ def told_of_replay(lifecycle: Lifecycle, replay: Replay, replies: list[Reply | N
     notes += told[:MOST_DIFFERENCES]
     if len(told) > MOST_DIFFERENCES:
         notes.append(f"and {len(told) - MOST_DIFFERENCES} more differences")
-    return _standing(lifecycle, [*notes, *replay.notes], taken_back=1)
+    return _standing(lifecycle, [*notes, *replay.notes], taken_back=1, files=replay.files)
 
 
 def told_of_definitions(lifecycle: Lifecycle, reply: Reply) -> CheckpointInfo:
@@ -180,14 +184,16 @@ def told_of_definitions(lifecycle: Lifecycle, reply: Reply) -> CheckpointInfo:
     return _standing(lifecycle, [*notes, *reply.notes])
 
 
-def _standing(lifecycle: Lifecycle, notes: list[str], taken_back: int = 0) -> CheckpointInfo:
+def _standing(
+    lifecycle: Lifecycle, notes: list[str], taken_back: int = 0, files: list[FileOutcome] | None = None
+) -> CheckpointInfo:
     """Describe the current checkpoint, which need not be the present state."""
     lifecycle.surely_ready()
     standing = lifecycle.timeline.standing
     if standing is None:
         raise CheckpointError("no state is kept")
     return lifecycle.timeline.info(
-        standing, is_present=lifecycle.unkept == 0, taken_back=taken_back, notes=notes
+        standing, is_present=lifecycle.unkept == 0, taken_back=taken_back, notes=notes, files=files
     )
 
 
@@ -221,8 +227,9 @@ def save_image(path: Path, family: Family, live: Connection, past: Past | None) 
     path = path.expanduser()
     if path.is_dir() or not path.parent.is_dir():
         raise ImageError(f"{path} cannot be written: it is to be a file in a directory that exists")
+    project = family.program.grants.project
     if family.program.saved is None:
-        count = write_recording(path, family.program.language, past)
+        count = write_recording(path, family.program.language, past, project)
         return f"saved to {path}: {_steps(count)}, to be run again to restore the state"
     return f"saved to {path}: {_save_core(path, family, live):,} bytes"
 
@@ -231,31 +238,61 @@ def _save_core(path: Path, family: Family, live: Connection) -> int:
     """Let the image write a core into its private directory, and copy it to where it may not write."""
     made = family.directory.path / "tmp" / f"{secrets.token_hex(8)}.core"
     try:
-        answer = live.request(dict[str, Any], SAVE_SECONDS, "save", path=str(made))
-        if not answer.get("ok"):
-            reason = (answer.get("error") or {}).get("message", "it does not say why")
-            raise ImageError(f"the image cannot be saved: {reason}")
-        return _copy(made, path)
+        answer = live.request(Done, SAVE_SECONDS, "save", path=str(made))
+        if not answer.ok:
+            raise ImageError(f"the image cannot be saved: {answer.reason or 'it does not say why'}")
+        return _copy(made, path, family.program.grants.project)
     except OSError as error:
         raise ImageError(f"{path} cannot be written: {error.strerror}") from None
     finally:
         made.unlink(missing_ok=True)
 
 
-def _copy(made: Path, path: Path) -> int:
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        # O_NOFOLLOW: evaluated code may have put a link there.
-        with (
-            os.fdopen(os.open(made, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as source,
-            partial.open("wb") as target,
-        ):
+def _copy(made: Path, path: Path, project: Path | None) -> int:
+    # Evaluated code may have put a link there, or a FIFO that keeps a reader waiting.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(made, flags), "rb") as source:
+        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            raise ImageError("the image cannot be saved: what it wrote is not a file")
+        with _whole_file(path, project) as target:
             shutil.copyfileobj(source, target, 1 << 20)
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    return path.stat().st_size
+            return target.tell()
+
+
+@contextlib.contextmanager
+def _whole_file(path: Path, project: Path | None) -> Iterator[BinaryIO]:
+    """Give a new file that takes its name when the block ends well, in place of whatever has it.
+
+    Evaluated code can write the project: a name that it could guess may be a link, and so may a directory.
+    """
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _check_inside(folder, path.parent, project)
+        temporary = f".gramercy-{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+            os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+    finally:
+        os.close(folder)
+
+
+def _check_inside(folder: int, named: Path, project: Path | None) -> None:
+    """Refuse a directory that by its name is in the project, and in truth is not."""
+    if project is None or not Path(os.path.abspath(named)).is_relative_to(project):  # noqa: PTH100 - no links
+        return
+    # Of what is open: the name may lead elsewhere by now.
+    if not Path(f"/proc/self/fd/{folder}").readlink().is_relative_to(project):
+        raise ImageError(
+            f"{named} leads out of the project by a link, which evaluated code may have made: name the "
+            "directory itself"
+        )
 
 
 def restore_image(path: Path, image: Restorable) -> str:
@@ -299,7 +336,7 @@ class Recording(msgspec.Struct, frozen=True):
     steps: list[Step]
 
 
-def write_recording(path: Path, language: str, past: Past | None) -> int:
+def write_recording(path: Path, language: str, past: Past | None, project: Path | None = None) -> int:
     """Write the steps to a file, atomically; return their number."""
     if past is not None and past.size > LARGEST_PAST:
         raise ImageError(
@@ -307,12 +344,10 @@ def write_recording(path: Path, language: str, past: Past | None) -> int:
             f"{LARGEST_PAST:,} that are run again: reset the image and load the code from files"
         )
     steps = past.steps() if past else []
-    partial = path.with_name(f"{path.name}.partial")
     try:
-        partial.write_bytes(msgspec.json.encode(Recording(FORMAT, language, steps)))
-        partial.replace(path)
+        with _whole_file(path, project) as file:
+            file.write(msgspec.json.encode(Recording(FORMAT, language, steps)))
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise ImageError(f"{path} cannot be written: {error.strerror}") from None
     return len(steps)
 

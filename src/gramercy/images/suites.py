@@ -19,6 +19,8 @@ from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
 from gramercy.images.base import ImageFault
 from gramercy.images.connection import WATCH_SECONDS, Wait
+from gramercy.images.files.telling import changes_text
+from gramercy.images.wire import SuiteFrame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,12 +29,15 @@ if TYPE_CHECKING:
     from gramercy.images.lifecycle import Lifecycle
     from gramercy.images.processes import Family
     from gramercy.images.runner import Runner
+    from gramercy.images.wire import SuiteEvent
 
 # Outcomes that count as failures; the others are passed, skipped, and what is expected to fail.
 BAD = ("failed", "error")
 # Failures whose texts are kept: an answer has room for fewer. Names are kept of more, to run them again.
 MOST_TEXTS = 50
 MOST_NAMES = 5_000
+# Outcomes that have a name of their own: pytest has seven, its plugins add some.
+MOST_OUTCOMES = 30
 NO_COPY = (
     "The image cannot be copied ({reason}), so the tests ran in a fresh process, from the files: what was "
     "defined in the image only was not tested."
@@ -58,32 +63,6 @@ class CaseFailure(msgspec.Struct, frozen=True):
     outcome: str
     text: str = ""
     output: str = ""
-
-
-class SuiteEvent(msgspec.Struct, frozen=True):
-    """What a running suite tells: `found`, `begin`, `result`, `end`, `stopped`."""
-
-    kind: str
-    name: str = ""
-    outcome: str = ""
-    text: str = ""
-    output: str = ""
-    total: int = 0
-    checks: int = 0
-
-
-class _Frame(msgspec.Struct, frozen=True):
-    """An event, or the reply at the end."""
-
-    ok: bool
-    id: int | None = None
-    event: SuiteEvent | None = None
-    error: ImageFault | None = None
-    framework: str = ""
-    trouble: str = ""
-    stdout: str = ""
-    stderr: str = ""
-    notes: list[str] = []
 
 
 class SuiteRun(msgspec.Struct, eq=False):
@@ -134,7 +113,9 @@ class SuiteRun(msgspec.Struct, eq=False):
             self._note_result(event)
 
     def _note_result(self, event: SuiteEvent) -> None:
-        self.counts[event.outcome] = self.counts.get(event.outcome, 0) + 1
+        known = event.outcome in self.counts or len(self.counts) < MOST_OUTCOMES
+        outcome = event.outcome if known else "other"
+        self.counts[outcome] = self.counts.get(outcome, 0) + 1
         self.checks += event.checks
         if event.outcome not in BAD:
             return
@@ -143,7 +124,7 @@ class SuiteRun(msgspec.Struct, eq=False):
         if len(self.failed) < MOST_NAMES and event.name not in self.failed[-1:]:
             self.failed.append(event.name)
 
-    def conclude(self, frame: _Frame) -> None:
+    def conclude(self, frame: SuiteFrame) -> None:
         """Take the reply at the end in."""
         self.framework = frame.framework or self.framework
         self.trouble, self.fault = frame.trouble, frame.error
@@ -159,16 +140,14 @@ class _SuiteWait(Wait):
     told_at: float = 0.0
 
     def _within(self, kind: type[Any], seconds: float) -> Any:
-        del kind  # always a _Frame
+        del kind  # always a SuiteFrame
         deadline = monotonic() + seconds
         while (left := deadline - monotonic()) > 0:
-            frame = self.connection.receive(min(left, WATCH_SECONDS))
-            if frame is not None:
-                message = _read(frame)
-                if message.event is not None:
-                    self.run.note(message.event)
-                elif message.id == self.connection.last_id:
-                    return message
+            told = self.connection.receive_of_suite(min(left, WATCH_SECONDS))
+            if told is not None:
+                if told.event is None:
+                    return told
+                self.run.note(told.event)
             self._tell_in_time()
         return None
 
@@ -181,18 +160,6 @@ class _SuiteWait(Wait):
             self.observe(self.run)
         except Exception:  # noqa: BLE001 - a watcher's fault must not fail the tests
             self.observe = None
-
-
-_decoder = msgspec.json.Decoder(_Frame)
-
-
-def _read(frame: bytes) -> _Frame:
-    try:
-        return _decoder.decode(frame)
-    except msgspec.MsgspecError as error:
-        raise ImageProtocolError(
-            f"the image sent something about its tests that is not known: {error}"
-        ) from None
 
 
 class SuiteCall:
@@ -226,12 +193,16 @@ class SuiteCall:
         with self._runner.lock:
             family = self._lifecycle.started()
             copy = self._copy(family, run)
-            copy.hold()
+            self._lifecycle.hear(copy, "tests wrote it")
             try:
                 self._run_in(copy, family, run)
             finally:
                 self._runner.wait = None
                 _end(copy, family)
+                account = self._lifecycle.heard()
+            run.notes += account.notes
+            if account.files:
+                run.notes.append(f"[files] {changes_text(account.files)}")
         return run
 
     def _copy(self, family: Family, run: SuiteRun) -> Connection:
@@ -262,7 +233,7 @@ class SuiteCall:
         if self._is_cancelled:
             wait.cut_short()
         try:
-            frame = wait.for_reply(_Frame, self._seconds)
+            frame = wait.for_reply(SuiteFrame, self._seconds)
         except ImageGoneError:
             run.fault = deaths.died(family.log.tail(), family.fate(copy))
         except ImageProtocolError as error:
@@ -272,7 +243,7 @@ class SuiteCall:
         run.seconds = monotonic() - wait.started
         run.log = family.log.news()
 
-    def _conclude(self, run: SuiteRun, frame: _Frame | None, wait: Wait) -> None:
+    def _conclude(self, run: SuiteRun, frame: SuiteFrame | None, wait: Wait) -> None:
         if frame is None:
             run.fault = deaths.killed(self._seconds)
             return

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
@@ -223,7 +223,7 @@ class MemoryImage:
         with self._open():
             reply = self._reply(step)
             if not reply.unchanged:
-                self._past = (*self._past, step)
+                self._past = (*self._past, replace(step, at=time()))
                 try:
                     self._standing = self._keep(step.shown())
                 except CheckpointError as error:
@@ -322,8 +322,9 @@ class MemoryImage:
         with self._open():
             return [self._info(state) for state in self._states.values()]
 
-    def rollback(self, checkpoint: str) -> CheckpointInfo:
+    def rollback(self, checkpoint: str, *, files: bool = True) -> CheckpointInfo:
         """Go back to a state, by its id or by a name that only it has."""
+        del files  # evaluated code runs in this process: what it writes is not watched
         with self._open():
             state = self._found(checkpoint)
             lost = self._unkept
@@ -331,8 +332,13 @@ class MemoryImage:
             notes = [f"The state that was left could not be kept: calls lost: {lost}."] if lost else []
             return self._info(state, notes=notes)
 
-    def undo(self, by: UndoWay = "state") -> CheckpointInfo:
+    def changed_at(self) -> float | None:
+        """Return when the last call was over that may have changed something."""
+        return self._past[-1].at if self._past else None
+
+    def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
         """Take back the last call that may have changed something, by `state` or by `replay`."""
+        del files
         with self._open():
             if by == "definitions":
                 raise CheckpointError(
@@ -450,6 +456,7 @@ class _Step:
 
     op: str
     code: str
+    at: float = 0.0
 
     def shown(self) -> str:
         return " ".join(self.code.split())[:60]

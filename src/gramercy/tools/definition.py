@@ -15,7 +15,7 @@ from gramercy.errors import GramercyError, InvalidToolError
 from gramercy.gram.suggestion import suggest
 from gramercy.tools.arguments import check_definition
 from gramercy.tools.safety import Safety
-from gramercy.tools.tool import Edits, Handler, Tool
+from gramercy.tools.tool import Edits, Handler, Likeness, Tool
 from gramercy.tools.values import copy_plain, is_duration, is_unicode
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ GRAM_SYMBOL = re.compile(r"[a-zA-Z_][0-9a-zA-Z_.\-@]*")
 DEEPEST_SCHEMA = 100
 OPTIONS = (
     *("deadline", "inline", "idempotent", "target_state", "effect", "async_handler", "edits", "aliases"),
+    "judged_as",
     *("title", "read_only", "destructive", "open_world", "output_schema"),
 )
 PARAMETER_TYPES = ("string", "boolean", "number", "integer", "object", "array")
@@ -327,6 +328,9 @@ def check_options(options: Mapping[str, Any], problems: Problems) -> None:
     wanted = options.get("output_schema")
     if wanted is not None and not (isinstance(wanted, dict) and wanted.get("type") == "object"):
         problems.append("output_schema must be a JSON Schema of an object, or None")
+    judged = options.get("judged_as", ())
+    if type(judged) is not tuple or not all(type(like) is Likeness for like in judged):
+        problems.append(f"judged_as is {judged!r:.50}: expected a tuple of Likeness")
     edits = options.get("edits")
     names = edits if isinstance(edits, tuple) else ()
     if edits is not None and type(edits) is not Edits and [type(name) for name in names] != [str, str]:

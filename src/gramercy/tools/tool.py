@@ -47,6 +47,23 @@ class Edits:
     arguments: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """Another tool that does the same as far as rules are concerned.
+
+    `arguments` are the names that arguments have there, each with the name that it has here.
+    """
+
+    name: str
+    categories: tuple[str, ...] = ()
+    arguments: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def taken(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call, under the names that they have there as well."""
+        theirs = {name: arguments[own] for name, own in self.arguments.items() if own in arguments}
+        return {**arguments, **theirs}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Tool:
     """A named operation with a schema, a safety level and the function that does it.
@@ -60,6 +77,7 @@ class Tool:
     where no arguments hold these texts, it is an `Edits` that works them out.
     `aliases` takes the arguments of a call that do not fit and returns them under the names and words that
     the tool knows, with a note for the answer; `{ms}` in the note stands for the time of the call.
+    `judged_as` names tools whose rules hold for this one too: it can do what they can.
 
     What clients are told besides: a `title` for people; `read_only`, `destructive`, `idempotent` and
     `open_world`, derived from the safety level where they are not given (`open_world` may be a function that
@@ -81,6 +99,7 @@ class Tool:
     async_handler: Callable[[dict[str, Any]], Awaitable[Any]] | None = None
     edits: tuple[str, str] | Edits | None = None
     aliases: Callable[[dict[str, Any]], tuple[dict[str, Any], str]] | None = None
+    judged_as: tuple[Likeness, ...] = ()
     title: str = ""
     read_only: bool | None = None
     destructive: bool | None = None

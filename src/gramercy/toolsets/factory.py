@@ -230,7 +230,7 @@ class Running:
                 **properties,
                 "timeout": {"type": "number", "description": told, "exclusiveMinimum": 0, "maximum": longest},
             }
-        # Files that evaluated code removes are not brought back by any undo.
+        # Files that evaluated code removes are brought back by an undo, but not those beyond its limits.
         hints = {"destructive": workshop.writes_files, "open_world": workshop.open_world}
         return workshop.make(
             name, description, properties, self.blocking, run_async=self.begun, **{**hints, **options}

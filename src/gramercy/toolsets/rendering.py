@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from gramercy.images.files.telling import changes_text
 from gramercy.images.pictures import SVG, settled
 from gramercy.tools.content import ImageBlock, ToolOutput
 
@@ -139,6 +140,7 @@ def evaluation_text(reply: Reply, *, can_read_on: bool = False, room: int | None
         or reply.log
         or reply.notes
         or reply.displays
+        or reply.files
     ):
         # Most evaluations only have a value, and it is short.
         text = whole_values(reply)
@@ -153,7 +155,8 @@ def told(
     """Write what there is to tell of a reply, its sections, its values and its notes, within limits."""
     sections = sections_of(reply)
     sizes = {section.name: len(section.text) for section in sections}
-    sizes["notes"] = sum(len(note) + 2 for note in reply.notes)
+    files = [f"[files] {changes_text(reply.files)}"] if reply.files else []
+    sizes["notes"] = sum(len(note) + 2 for note in [*files, *reply.notes])
     tables, pictures = displays_text(reply) if reply.displays else ("", "")
     if shows_values:
         cuts = sum(length is not None for length in reply.lengths)
@@ -164,7 +167,7 @@ def told(
         texts.append(values_text(reply, limits["values"] - len(tables), can_read_on=can_read_on) + tables)
     if pictures:
         texts.append(pictures)
-    notes = "\n\n".join(reply.notes)
+    notes = "\n\n".join([*files, *reply.notes])
     kept = max(limits["notes"], LONGEST_NOTE)
     return "\n\n".join([*texts, *filter(None, [notes if len(notes) <= kept else f"{notes[:kept]}…"])])
 
@@ -349,12 +352,15 @@ def preview_text(reply: Reply, *, is_answer: bool = False) -> str:
     As an answer to a model its length is bounded; nothing of a preview is kept, so it cannot be read on.
     """
     room = ROOM - 2 * MOST_CHANGES if is_answer else None
+    tried, reply = reply.files, msgspec.structs.replace(reply, files=[])
     sections = ["[preview] nothing was changed", evaluation_text(reply, room=room)]
     changes = change_lines(reply.changed)
     effects = [f"- {effect.kind} {effect.target}: {effect.outcome}" for effect in reply.effects]
     for heading, lines in (("[would change]", changes), ("[attempted effects]", effects)):
         if lines:
             sections.append("\n".join([heading, *(_fitting(lines, MOST_CHANGES) if is_answer else lines)]))
+    if tried:
+        sections.append(f"[files it tried to change, as seen from outside] {changes_text(tried)}")
     return "\n\n".join(sections)
 
 

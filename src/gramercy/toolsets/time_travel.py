@@ -6,15 +6,18 @@ from time import localtime, strftime
 from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
+from gramercy.images.files.telling import changes_text, outcomes_text
 from gramercy.tools.content import ToolOutput
+from gramercy.tools.tool import Likeness
 from gramercy.toolsets.evaluation import output_tool
-from gramercy.toolsets.factory import PACKAGE, array_of, text, whole
+from gramercy.toolsets.factory import PACKAGE, array_of, flag, text, whole
 from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, preview_text, with_pictures
 
 if TYPE_CHECKING:
     from gramercy.images.base import Answer, CheckpointInfo, Image
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
+    from gramercy.toolsets.workspace import Workspace
 
 # Parts of an object whose ids are told: about what a model looks at before it takes the next one.
 MOST_PARTS = 40
@@ -30,7 +33,14 @@ UNDONE = {
     "replay": "The last call is taken back as told below. The newest kept state is",
     "definitions": "Definitions are put back as listed. The newest kept state is",
 }
-NOT_UNDONE = "Files, connections and other processes that evaluated code has touched stay as they are."
+# A preview runs the same code with rights that it gives up itself: what is said of evaluations holds for it.
+EVALUATIONS = (
+    Likeness("eval_form", ("execution",), {"form": "code"}),
+    Likeness("evaluate-lisp", ("session",)),
+    Likeness("evaluate-python", ("session",)),
+)
+NOT_UNDONE = "Files that evaluated code changed go back too, unless others changed them; other effects stay."
+FILES = flag("False leaves files as they are", default=True)
 # For programs; all that the text says.
 CHECKPOINTS = array_of(
     "checkpoints",
@@ -43,9 +53,12 @@ CHECKPOINTS = array_of(
 )
 
 
-def time_travel_tools(workshop: Workshop) -> list[Tool]:
-    """Make the tools: six that look at states and objects or go to them, one that reads on in output."""
-    return [_preview(workshop), *_looking(workshop), output_tool(workshop), *_going(workshop)]
+def time_travel_tools(workshop: Workshop, workspace: Workspace | None = None) -> list[Tool]:
+    """Make the tools: six that look at states and objects or go to them, one that reads on in output.
+
+    What tools write in the workspace is taken back as well.
+    """
+    return [_preview(workshop), *_looking(workshop), output_tool(workshop), *_going(workshop, workspace)]
 
 
 def _preview(workshop: Workshop) -> Tool:
@@ -53,8 +66,8 @@ def _preview(workshop: Workshop) -> Tool:
         "preview_form",
         "Show what evaluating code would do, without doing it: output, values or error, the definitions "
         "it would change, and the files or connections it would touch. It runs in a throw-away copy of "
-        "the image that can write nothing and reach nobody. Use it before an evaluation that you are not "
-        "sure of.",
+        "the image that gives up its rights first: that holds back mistakes, not malice, once hostile code "
+        "was evaluated. Use it before an evaluation that you are not sure of.",
         {"code": text("The code, as for an evaluation"), "package": PACKAGE},
         _previewed,
         required=["code"],
@@ -66,6 +79,7 @@ def _preview(workshop: Workshop) -> Tool:
         destructive=False,
         idempotent=True,
         aliases=_form,
+        judged_as=EVALUATIONS,
     )
 
 
@@ -151,14 +165,16 @@ def _inspected(answer: Answer) -> Any:
     return f"{answered(answer, LONGEST_ANSWER - len(listed))}{listed}"
 
 
-def _going(workshop: Workshop) -> list[Tool]:
+def _going(workshop: Workshop, workspace: Workspace | None) -> list[Tool]:
     return [
         workshop.make(
             "rollback_image",
             "Go back to a state of the image that was kept. Later states stay listed, so one can also go "
             f"forward again. {NOT_UNDONE}",
-            {"checkpoint": text("Id or name of the state, as an answer has told it", minLength=1)},
-            lambda image, a: f"The image is back at {_told(image.rollback(a['checkpoint']))}",
+            {"checkpoint": text("Id or name of the state", minLength=1), "files": FILES},
+            lambda image, a: (
+                f"The image is back at {_told(image.rollback(a['checkpoint'], files=a.get('files', True)))}"
+            ),
             required=["checkpoint"],
             level="cautious",
             categories=["time-travel"],
@@ -169,14 +185,14 @@ def _going(workshop: Workshop) -> list[Tool]:
         ),
         workshop.make(
             "undo_last",
-            "Take back the last evaluation that may have changed something: the image is exactly as before "
-            "it. Where that state was not kept, an earlier one is taken if nothing is lost by that, or "
-            f"nothing happens; the answer says so. {NOT_UNDONE}",
-            {"by": text(WAYS, enum=list(UNDONE), default="state")},
-            lambda image, a: f"{UNDONE[a.get('by', 'state')]} {_told(image.undo(a.get('by', 'state')))}",
+            "Take back the last change: an evaluation, after which the image is exactly as before it, or a "
+            "file that a tool wrote, whichever is newer. Where that state was not kept, an earlier one is "
+            f"taken if nothing is lost by that, or nothing happens; the answer says so. {NOT_UNDONE}",
+            {"by": text(WAYS, enum=list(UNDONE), default="state"), "files": FILES},
+            lambda image, a: _undone(image, workspace, a),
             level="cautious",
             categories=["time-travel"],
-            title="Undo the last evaluation",
+            title="Undo the last change",
             # It takes back what the caller asks for, or nothing; a replay runs earlier calls again.
             destructive=False,
             open_world=workshop.open_world,
@@ -184,8 +200,19 @@ def _going(workshop: Workshop) -> list[Tool]:
     ]
 
 
+def _undone(image: Image, workspace: Workspace | None, arguments: dict[str, Any]) -> str:
+    """Take back the newer of the last change in the image and the last write of a tool."""
+    way, files = arguments.get("by", "state"), arguments.get("files", True)
+    written = workspace.changed_at if workspace is not None and files and way == "state" else None
+    if workspace is None or written is None or written < (image.changed_at() or 0):
+        return f"{UNDONE[way]} {_told(image.undo(way, files=files))}"
+    told = outcomes_text(workspace.take_back())
+    return f"The last change was a file that a tool wrote; the image stays as it is.\n[files] {told}"
+
+
 def _told(info: CheckpointInfo) -> str:
-    return "\n".join([_line(info), *info.notes])
+    files = [f"[files] {outcomes_text(info.files)}"] if info.files else []
+    return "\n".join([_line(info), *files, *info.notes])
 
 
 def _line(info: CheckpointInfo) -> str:
@@ -193,4 +220,5 @@ def _line(info: CheckpointInfo) -> str:
     parent = f" from {info.parent}" if info.parent else ""
     memory = f", {info.private_bytes / 1e6:.1f} MB" if info.private_bytes is not None else ""
     here = " (now)" if info.is_current else ""
-    return f"{info.id}{here}{parent} at {at}{memory}: {info.label or 'no label'}"
+    files = f" [files: {changes_text(info.changed)}]" if info.changed else ""
+    return f"{info.id}{here}{parent} at {at}{memory}: {info.label or 'no label'}{files}"

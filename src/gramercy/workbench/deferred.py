@@ -184,13 +184,17 @@ class DeferredImage:
         """List the states that can be gone back to."""
         return self._image().checkpoints()
 
-    def rollback(self, checkpoint: str) -> CheckpointInfo:
+    def rollback(self, checkpoint: str, *, files: bool = True) -> CheckpointInfo:
         """Go back to a state."""
-        return self._image().rollback(checkpoint)
+        return self._image().rollback(checkpoint, files=files)
 
-    def undo(self, by: UndoWay = "state") -> CheckpointInfo:
+    def changed_at(self) -> float | None:
+        """Return when the last call was over that may have changed something; to ask it starts no image."""
+        return self._opened.changed_at() if self._opened is not None else None
+
+    def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
         """Take back the last call that may have changed something."""
-        return self._image().undo(by)
+        return self._image().undo(by, files=files)
 
     def moments(self) -> list[MomentInfo]:
         """List the errors whose stack is kept."""

@@ -128,14 +128,17 @@ def open_server(service: Service) -> Server:
     """Put a server together; without files and without images it has one image of the default language."""
     names = read_image_names(service.images or _default_images(service))
     site = Site(service.project, sandbox=service.sandbox, asks_client=service.uses_roots)
-    open_image = _opener(service, site)
+    policy = _policy(service.policy)
+    tools: list[Tool] = []
+    open_image = _opener(service, site, policy, tools)
     images = tuple(DeferredImage(name, language, open_image) for name, language in names.items())
     studio = _studio(images, service, open_image)
     registry = Registry(_image_tools(images, service, studio, site) if images else ())
     if service.sources:
         _add_sources(registry, service.sources)
     foreign = _add_foreign(registry, service) if service.foreign else None
-    server = Server(_engine(registry, images, service, site), site, images, studio)
+    tools += registry.library().values()
+    server = Server(_engine(registry, images, service, site, policy), site, images, studio)
     server.foreign = foreign
     return server
 
@@ -148,21 +151,34 @@ def _default_images(service: Service) -> tuple[str, ...]:
     return (default_language(service.project or "."),)
 
 
-def _opener(service: Service, site: Site) -> Callable[[str, str], LiveImage]:
+def _opener(
+    service: Service, site: Site, policy: Policy | None, tools: list[Tool]
+) -> Callable[[str, str], LiveImage]:
     def open_named(name: str, language: str) -> LiveImage:
         from gramercy.images.opening import open_image
 
+        environment = _walled(service, site.path(), policy, tools) if service.sandbox else service.environment
         return open_image(
             language,
             name=name,
             project=site.path(),
             sandbox=service.sandbox,
             timeout=service.timeout,
-            environment=service.environment,
+            environment=environment,
             tell=_start_teller(),
         )
 
     return open_named
+
+
+def _walled(service: Service, project: Path, policy: Policy | None, tools: list[Tool]) -> Environment | None:
+    """Return the environment with what evaluated code may only read."""
+    named = (service.policy, service.foreign_pins, *service.sources)
+    if not any(named):
+        return service.environment
+    from gramercy.workbench.keeping import walled
+
+    return walled(service.environment, project, named, policy, tools)
 
 
 def _start_teller() -> Callable[[str], None]:
@@ -243,7 +259,7 @@ def _image_tools(
         *core_tools(shop, workspace),
         *project_tools(shop, workspace),
         *session_tools(shop, images[0].language)[1:],
-        *time_travel_tools(shop),
+        *time_travel_tools(shop, workspace),
     ]
     spoken = LANGUAGES if studio is not None else (image.language for image in images)
     # The one tool that is named after a language.
@@ -283,8 +299,11 @@ def _add_sources(registry: Registry, sources: tuple[str, ...]) -> None:
 
 
 def _add_foreign(registry: Registry, service: Service) -> ForeignServers:
+    from gramercy.images.trust import check_file
     from gramercy.workbench.foreign import ForeignServers, name_server
 
+    if service.foreign_pins and Path(service.foreign_pins).is_file():
+        check_file(service.foreign_pins)
     named = [
         name_server(word, variables=service.foreign_env, timeout=service.timeout) for word in service.foreign
     ]
@@ -293,14 +312,16 @@ def _add_foreign(registry: Registry, service: Service) -> ForeignServers:
     return foreign
 
 
-def _engine(registry: Registry, images: tuple[Image, ...], service: Service, site: Site) -> Engine:
+def _engine(
+    registry: Registry, images: tuple[Image, ...], service: Service, site: Site, policy: Policy | None
+) -> Engine:
     from gramercy.execution.executor import Executor
     from gramercy.mcp.engine import Engine
 
     executor = Executor(
         registry,
         service.approver,
-        policy=_policy(service.policy),
+        policy=policy,
         max_safety_level=service.max_safety,
         journal=_journal(images, service),
     )

@@ -87,7 +87,8 @@
     (and (/= process *process-id*) (format nil "signal ~a to process ~a" signal process))))
 
 (defun refuse-programs ()
-  "Record attempts to start other programs, and refuse them."
+  "Record attempts to start other programs, and refuse them; a fork is refused by the system."
+  (define-effect ("FORK" "SB-POSIX") "process" () "fork")
   (wrap 'sb-ext:run-program
         (lambda (original program arguments &rest options)
           (declare (ignore original options))

@@ -216,7 +216,7 @@
   (let ((text (coerce (request-text request :code) 'simple-string)))
     (make-evaluation :source (setf *latest-source* (make-source :text text :with-notes with-notes))
                      :value-limit (min (request-count request :value-limit +default-value-limit+)
-                                       (ash +largest-frame+ -2))
+                                       (ash +largest-reply+ -1))
                      :pure (pure-text-p text)
                      :started (microseconds))))
 
@@ -229,7 +229,7 @@
   (let* ((evaluation (make-request-evaluation request with-notes))
          (*package* (start-package (request-optional-text request :package)))
          (start *package*))
-    (with-user-streams ((min (request-count request :limit +default-limit+) (ash +largest-frame+ -3))
+    (with-user-streams ((min (request-count request :limit +default-limit+) (ash +largest-reply+ -1))
                         (getf request :id))
       (prepare-for-user-code)
       (setf *standing-evaluation* evaluation)

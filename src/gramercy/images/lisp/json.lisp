@@ -5,7 +5,10 @@
 (in-package #:gramercy.image)
 
 (defconstant +largest-frame+ (* 64 1024 1024)
-  "Longest payload, in octets, that either side accepts.")
+  "Longest request, in octets, that this side accepts.")
+
+(defconstant +largest-reply+ (* 16 1024 1024)
+  "Longest reply, in octets, that the parent accepts: it ends a process that announces more.")
 
 (defconstant +header-length+ 4
   "Octets of the length that stands before each payload.")
@@ -14,7 +17,7 @@
   "Octets kept between replies; a larger buffer is given back after use.")
 
 (define-condition frame-too-large (error) ()
-  (:report "The reply is longer than 64 MB, the longest frame of the protocol.")
+  (:report "The reply is longer than 16 MB, the longest one of the protocol.")
   (:documentation "Signalled while a reply is being written that no parent would accept."))
 
 (declaim (type octets *outbox*) (type index *outbox-end*))
@@ -33,11 +36,11 @@
   "Make room for NEEDED more octets, or refuse."
   (declare (type index needed))
   (let ((wanted (+ *outbox-end* needed)))
-    (when (> wanted (+ +header-length+ +largest-frame+))
+    (when (> wanted (+ +header-length+ +largest-reply+))
       (error 'frame-too-large))
     (when (> wanted (length *outbox*))
       ;; Never beyond the limit, or the next check would come too late.
-      (let ((size (min (max wanted (* 2 (length *outbox*))) (+ +header-length+ +largest-frame+))))
+      (let ((size (min (max wanted (* 2 (length *outbox*))) (+ +header-length+ +largest-reply+))))
         (setf *outbox* (replace (make-array size :element-type '(unsigned-byte 8))
                                 *outbox* :end2 *outbox-end*))))))
 

@@ -53,14 +53,6 @@
   "Forget the mapping: a core that is started later has none at that address."
   (setf *mirror* nil *mirror-in-use* nil))
 
-(defun leave-mirror-in-copies ()
-  "Let a copy that user code forks leave the mirror to this process. Our own copies take it up at their next request."
-  (wrap 'sb-posix:fork
-        (lambda (original &rest arguments)
-          (let ((process (apply original arguments)))
-            (when (eql process 0) (setf *mirror-in-use* nil))
-            process))))
-
 ;;; Writing
 
 (declaim (inline write-count))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gramercy.images.trust import accept_file
 from gramercy.mcp.foreign import ForeignError, Listing, PinFile, Review, Standing, review_tools
 from gramercy.mcp.foreign.invisibles import reveal, reveal_name
 from gramercy.ui.cli.main import DENIED
@@ -128,11 +129,13 @@ def _settle(file: PinFile, asked: list[Review], gone: list[Review], *, yes: bool
         # What was shown is what is accepted, whatever the server says next.
         if review.offered and (yes or click.confirm("accept it?")):
             file.accept(review.server, [review.offered])
+            accept_file(file.path)
             click.echo(f"accepted {review.server} {reveal_name(review.tool)}", err=True)
         else:
             refused += 1
     for review in gone:
         file.forget(review.server, [review.tool])
+        accept_file(file.path)
         click.echo(f"forgot {review.server} {reveal_name(review.tool)}, which is no longer there", err=True)
     return refused
 

@@ -1,0 +1,624 @@
+"""The grammar of what an image says, and the only code that parses its bytes: docs/reference/wire.md.
+
+Evaluated code runs in the process that speaks here, so all of this is untrusted input. Each kind of frame has
+a type of its own, apart from those that are published, and a longest length; what is published is made here,
+bounded in number and length. Nothing that the keeper itself tells can be carried by a frame, and what the
+image remarks is published as its own words.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import Meta
+
+from gramercy.errors import ImageProtocolError
+from gramercy.images.base import (
+    Answer,
+    Cause,
+    Change,
+    Display,
+    Effect,
+    Form,
+    ImageFault,
+    ImageState,
+    Notice,
+    Reply,
+    Restart,
+)
+from gramercy.images.deaths import Fate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+W = TypeVar("W")
+
+HEADER = 4
+# Requests carry whole files of code; the programs inside the image have the same limit.
+LARGEST_REQUEST = 64 * 1024 * 1024
+# Of a reply, an answer or an event: the values of one evaluation have at most 8 MB of characters and its
+# pictures 4 MB. The programs inside the image know the limit, and answer with an error instead.
+LARGEST_REPLY = 16 * 1024 * 1024
+# A hello has names and numbers, and a few sentences about the start.
+LARGEST_HELLO = 4096
+# A fork, a fate, a confinement, a save: a flag, a number, a sentence.
+LARGEST_NOTICE = 16 * 1024
+# Commas and brackets outside of strings: two bytes of them can become a hundred bytes of objects here. The
+# reply to 100,000 forms in one evaluation has this many.
+MOST_NODES = 500_000
+# Frames that answer no request, in one wait: a copy that evaluated code has forked may send some.
+MOST_STRAYS = 100
+# Events of a run of tests have no request's number. Two for each test: no suite has half a million.
+EVENT = 0
+MOST_EVENTS = 1_000_000
+
+# What is published of one reply. The programs inside the image cut earlier, each with its own reason: these
+# hold for a process that does not.
+MOST_FORMS = 100_000
+MOST_VALUES = 10_000
+LONGEST_TEXT = 1_000_000
+LONGEST_PRINTED = 256 * 1024
+LONGEST_MESSAGE = 20_000
+LONGEST_LINE = 500
+MOST_ROWS = 1_000
+MOST_NOTES = 20
+MOST_PICTURES = 64
+LARGEST_PICTURE = 2 * 1024 * 1024
+# Levels of the data of an answer: the programs inside the image use four.
+DEEPEST = 12
+SAYS = "The image says: "
+# The types of faults that the keeper makes: in a frame they would be forged.
+KEEPERS = frozenset(
+    {
+        "CANCELLED",
+        "IMAGE-DIED",
+        "IMAGE-NOT-STARTED",
+        "INVALID-CODE",
+        "INVALID-REPLY",
+        "MOMENT-GONE",
+        "NO-MOMENT",
+        "ATTEMPT-DIED",
+        "PREVIEW-DIED",
+        "TIMEOUT",
+    }
+)
+
+# Numbers that a double holds exactly: what is longer is no count of anything here.
+Number = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+Scalar = Number | float | str | bool | None
+
+
+class Frames:
+    """The frames in a stream of bytes. Holds what has come of one frame, and what one read brought beyond."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def __len__(self) -> int:
+        """Return how many bytes are held."""
+        return len(self._buffer)
+
+    def hold(self, chunk: bytes) -> None:
+        """Take in what was read before a frame is asked for."""
+        self._buffer += chunk
+
+    def feed(self, chunk: bytes, longest: int) -> bytes | None:
+        """Take in what was read; return the first frame if it is whole, without its header."""
+        # Nearly always one read brings one frame, which then skips the buffer.
+        if not self._buffer:
+            size = int.from_bytes(chunk[:HEADER])
+            if size == len(chunk) - HEADER <= longest:
+                return chunk[HEADER:]
+        self._buffer += chunk
+        return self.take(longest)
+
+    def take(self, longest: int) -> bytes | None:
+        """Return the first frame if it is whole; raise as soon as a longer one is announced."""
+        buffer = self._buffer
+        if len(buffer) < HEADER:
+            return None
+        size = int.from_bytes(buffer[:HEADER])
+        if size > longest:
+            raise ImageProtocolError(
+                f"the image announced a frame of {size:,} bytes: {longest:,} are allowed"
+            )
+        end = HEADER + size
+        if len(buffer) < end:
+            return None
+        with memoryview(buffer) as view:
+            frame = bytes(view[HEADER:end])
+        del buffer[:end]
+        return frame
+
+
+def line(text: str, longest: int = LONGEST_LINE) -> str:
+    """Return a text as one line: what is not printed, and what changes the direction, is out."""
+    if len(text) > longest:
+        text = f"{text[: longest - 1]}…"
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+
+
+def said(reason: str) -> str:
+    """Return words of the image for a sentence of ours, in which they must not pass for ours."""
+    return f'the image says "{line(reason).replace(chr(34), chr(39))}"'
+
+
+def remarks(notes: list[str]) -> list[str]:
+    """Return what the image remarks, as its words."""
+    return [SAYS + line(note) for note in notes[:MOST_NOTES]]
+
+
+def _lines(texts: list[str], most: int = MOST_ROWS, longest: int = LONGEST_LINE) -> list[str]:
+    return [line(text, longest) for text in texts[:most]] if texts else []
+
+
+def _optional(text: str | None, longest: int = LONGEST_LINE) -> str | None:
+    return None if text is None else line(text, longest)
+
+
+# What a frame may carry. Fields that are not named here are passed over.
+
+
+class _Wire(msgspec.Struct, frozen=True, gc=False):
+    """What all frames have in common."""
+
+
+class _Form(_Wire, frozen=True, gc=False):
+    values: list[str] = []
+
+
+class _Notice(_Wire, frozen=True, gc=False):
+    kind: str
+    type: str = ""
+    message: str = ""
+    form: str | None = None
+    line: Number | None = None
+    file: str | None = None
+
+
+class _Cause(_Wire, frozen=True, gc=False):
+    type: str
+    message: str
+    backtrace: list[str] = []
+    relation: str = "cause"
+
+
+class _Restart(_Wire, frozen=True, gc=False):
+    number: Number
+    name: str
+    report: str = ""
+    parameters: list[str] = []
+    asks: bool = False
+
+
+class _Fault(_Wire, frozen=True, gc=False):
+    type: str
+    message: str
+    restarts: list[str] = []
+    backtrace: list[str] = []
+    suggestions: list[str] = []
+    interrupted: bool = False
+    form_index: Number | None = None
+    causes: list[_Cause] = []
+    file: str | None = None
+    line: Number | None = None
+    column: Number | None = None
+    text: str | None = None
+    choices: list[_Restart] = []
+    moment: bool = False
+    no_moment: str | None = None
+
+
+class _Change(_Wire, frozen=True, gc=False):
+    kind: str
+    name: str
+    change: str = "defined"
+
+
+class _Effect(_Wire, frozen=True, gc=False):
+    kind: str
+    target: str
+    outcome: str = "refused"
+
+
+class _Display(_Wire, frozen=True, gc=False):
+    kind: str
+    mime: str = ""
+    data: bytes = b""
+    text: str = ""
+    note: str = ""
+
+
+class _State(_Wire, frozen=True, gc=False):
+    threads: Number = 1
+    heap_bytes: Number = 0
+    pid: Number = 0
+
+
+class _Reply(_Wire, frozen=True, gc=False):
+    ok: bool
+    forms: list[_Form] = []
+    stdout: str = ""
+    stderr: str = ""
+    warnings: list[_Notice] = []
+    error: _Fault | None = None
+    package: str = ""
+    changed: list[_Change] = []
+    elapsed_ms: float = 0.0
+    truncated: dict[str, Number] = {}
+    state: _State = _State()
+    objects: list[Number | None] = []
+    lengths: list[Number | None] = []
+    effects: list[_Effect] = []
+    displays: list[_Display] = []
+    profile: dict[str, Scalar | list[dict[str, Scalar]]] = {}
+    unkept: str | None = None
+    unchanged: bool = False
+    look: bool = False
+    statement: bool = False
+    reloaded: list[str] = []
+    name: str | None = None
+    version: str | None = None
+    notes: list[str] = []
+    id: Number | None = None
+
+
+class _Answer(_Wire, frozen=True, gc=False):
+    ok: bool
+    text: str = ""
+    data: dict[str, Any] = {}
+    error: _Fault | None = None
+    id: Number | None = None
+
+
+class _Head(_Wire, frozen=True, gc=False):
+    """The number of the request that a frame answers, read before anything else of it."""
+
+    id: Number | None = None
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """The first frame of every process; `notes` are its words about how it started."""
+
+    hello: Number
+    role: str
+    language: str
+    version: str
+    capabilities: list[str] = []
+    # Of Python: sys.prefix, the environment in force.
+    prefix: str = ""
+    notes: list[str] = []
+
+
+class _Forked(_Wire, frozen=True, gc=False):
+    ok: bool
+    pid: Number = 0
+    error: _Fault | None = None
+
+
+class _Fate(_Wire, frozen=True, gc=False):
+    kind: str = "unknown"
+    code: Number = 0
+    signal: Number = 0
+
+
+class _Told(_Wire, frozen=True, gc=False):
+    status: _Fate = _Fate()
+
+
+class _Done(_Wire, frozen=True, gc=False):
+    ok: bool = False
+    confined: bool = False
+    reason: str = ""
+    error: _Fault | None = None
+
+
+class _Event(_Wire, frozen=True, gc=False):
+    kind: str
+    name: str = ""
+    outcome: str = ""
+    text: str = ""
+    output: str = ""
+    total: Number = 0
+    checks: Number = 0
+
+
+class _Suite(_Wire, frozen=True, gc=False):
+    ok: bool
+    id: Number | None = None
+    event: _Event | None = None
+    error: _Fault | None = None
+    framework: str = ""
+    trouble: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    notes: list[str] = []
+
+
+# What is published where `base` has no type for it.
+
+
+class Forked(msgspec.Struct, frozen=True):
+    """The answer to a request to fork; `reason` says why there is no copy."""
+
+    ok: bool
+    pid: int = 0
+    reason: str = ""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The answer to `confine`, `save` or `watch_files`; `reason` says why it was not done."""
+
+    ok: bool
+    confined: bool = False
+    reason: str = ""
+
+
+class SuiteEvent(msgspec.Struct, frozen=True):
+    """What a running suite tells: `found`, `begin`, `result`, `end`, `stopped`."""
+
+    kind: str
+    name: str = ""
+    outcome: str = ""
+    text: str = ""
+    output: str = ""
+    total: int = 0
+    checks: int = 0
+
+
+class SuiteFrame(msgspec.Struct, frozen=True):
+    """An event of a run of tests, or the reply at its end."""
+
+    event: SuiteEvent | None = None
+    error: ImageFault | None = None
+    framework: str = ""
+    trouble: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    notes: list[str] = []
+
+
+def _form(form: _Form) -> Form:
+    values = form.values
+    if len(values) == 1 and len(values[0]) <= LONGEST_TEXT:
+        return Form(values)
+    return Form([value[:LONGEST_TEXT] for value in values[:MOST_VALUES]])
+
+
+def _notice(notice: _Notice) -> Notice:
+    return Notice(
+        line(notice.kind),
+        line(notice.type),
+        notice.message[:LONGEST_MESSAGE],
+        None if notice.form is None else notice.form[:LONGEST_MESSAGE],
+        notice.line,
+        _optional(notice.file),
+    )
+
+
+def _fault(fault: _Fault) -> ImageFault:
+    kind = line(fault.type)
+    return ImageFault(
+        f"{kind} (as the image says)" if kind in KEEPERS else kind,
+        fault.message[:LONGEST_MESSAGE],
+        _lines(fault.restarts),
+        [frame[:LONGEST_MESSAGE] for frame in fault.backtrace[:MOST_ROWS]],
+        _lines(fault.suggestions, MOST_NOTES),
+        fault.interrupted,
+        fault.form_index,
+        [_cause(cause) for cause in fault.causes[:MOST_NOTES]],
+        _optional(fault.file),
+        fault.line,
+        fault.column,
+        None if fault.text is None else fault.text[:LONGEST_MESSAGE],
+        [_restart(choice) for choice in fault.choices[:MOST_ROWS]],
+        has_moment=fault.moment,
+        no_moment=None if fault.no_moment is None else said(fault.no_moment),
+    )
+
+
+def _cause(cause: _Cause) -> Cause:
+    frames = [frame[:LONGEST_MESSAGE] for frame in cause.backtrace[:MOST_ROWS]]
+    return Cause(line(cause.type), cause.message[:LONGEST_MESSAGE], frames, line(cause.relation))
+
+
+def _restart(choice: _Restart) -> Restart:
+    parameters = _lines(choice.parameters, MOST_NOTES)
+    return Restart(choice.number, line(choice.name), choice.report[:LONGEST_MESSAGE], parameters, choice.asks)
+
+
+def _display(display: _Display) -> Display:
+    kind, mime, note = display.kind, line(display.mime), line(display.note)
+    if kind == "table":
+        return Display("table", mime, b"", display.text[:LONGEST_MESSAGE], note)
+    if kind != "picture":
+        raise ImageProtocolError("the image shows something that is neither a picture nor a table")
+    return Display("picture", mime, display.data[:LARGEST_PICTURE], line(display.text), note)
+
+
+def _figures(row: dict[str, Scalar]) -> dict[str, Scalar]:
+    """Return a row of a profile: words as lines."""
+    return {line(key): line(each) if type(each) is str else each for key, each in row.items()}
+
+
+def _profile(told: dict[str, Any]) -> dict[str, Any]:
+    rows = {key: value for key, value in told.items() if type(value) is list}
+    return _figures({key: value for key, value in told.items() if key not in rows}) | {
+        line(key): [_figures(row) for row in value[:MOST_ROWS]] for key, value in rows.items()
+    }
+
+
+def _reply(told: _Reply) -> Reply:
+    """Publish a reply: what the keeper itself tells of a call is added later, and is in no frame."""
+    state = told.state
+    return Reply(
+        told.ok,
+        [_form(form) for form in told.forms[-MOST_FORMS:]],
+        told.stdout[:LONGEST_PRINTED],
+        told.stderr[:LONGEST_PRINTED],
+        [_notice(each) for each in told.warnings[:MOST_ROWS]] if told.warnings else [],
+        None if told.error is None else _fault(told.error),
+        line(told.package),
+        [Change(line(each.kind), line(each.name), line(each.change)) for each in told.changed[:MOST_ROWS]]
+        if told.changed
+        else [],
+        told.elapsed_ms,
+        {line(key): count for key, count in list(told.truncated.items())[:MOST_NOTES]}
+        if told.truncated
+        else {},
+        ImageState(state.threads, state.heap_bytes, state.pid),
+        told.objects[:MOST_VALUES],
+        told.lengths[:MOST_VALUES],
+        [Effect(line(each.kind), line(each.target), line(each.outcome)) for each in told.effects[:MOST_ROWS]]
+        if told.effects
+        else [],
+        [_display(each) for each in told.displays[:MOST_PICTURES]] if told.displays else [],
+        _profile(told.profile) if told.profile else {},
+        None if told.unkept is None else said(told.unkept),
+        unchanged=told.unchanged,
+        look=told.look,
+        statement=told.statement,
+        reloaded=_lines(told.reloaded),
+        system=_optional(told.name),
+        version=_optional(told.version),
+        notes=remarks(told.notes) if told.notes else [],
+        id=told.id,
+    )
+
+
+def _answer(told: _Answer) -> Answer:
+    if not _is_shallow(told.data, DEEPEST):
+        raise ImageProtocolError(f"the image answered with data of more than {DEEPEST} levels")
+    fault = None if told.error is None else _fault(told.error)
+    return Answer(told.ok, told.text[:LONGEST_TEXT], told.data, fault, told.id)
+
+
+def _is_shallow(value: Any, levels: int) -> bool:
+    if type(value) is dict:
+        value = value.values()
+    elif type(value) is not list:
+        return True
+    return levels > 0 and all(_is_shallow(each, levels - 1) for each in value)
+
+
+def _hello(told: Hello) -> Hello:
+    return Hello(
+        told.hello,
+        line(told.role),
+        line(told.language),
+        line(told.version),
+        _lines(told.capabilities, MOST_NOTES, 40),
+        line(told.prefix, LARGEST_HELLO),
+        remarks(told.notes),
+    )
+
+
+def _forked(told: _Forked) -> Forked:
+    return Forked(told.ok, told.pid, _why(told.error))
+
+
+def _why(fault: _Fault | None) -> str:
+    return "" if fault is None else said(fault.message)
+
+
+def _done(told: _Done) -> Done:
+    return Done(told.ok, told.confined, _why(told.error) or (said(told.reason) if told.reason else ""))
+
+
+def _fate(told: _Told) -> Fate:
+    return Fate(line(told.status.kind), told.status.code, told.status.signal)
+
+
+def _suite(told: _Suite) -> SuiteFrame:
+    event = told.event
+    if event is not None:
+        return SuiteFrame(
+            SuiteEvent(
+                line(event.kind),
+                line(event.name),
+                line(event.outcome, 40),
+                event.text[:LONGEST_MESSAGE],
+                event.output[:LONGEST_MESSAGE],
+                event.total,
+                event.checks,
+            )
+        )
+    fault = None if told.error is None else _fault(told.error)
+    printed = told.stdout[:LONGEST_PRINTED], told.stderr[:LONGEST_PRINTED]
+    return SuiteFrame(None, fault, line(told.framework), line(told.trouble), *printed, remarks(told.notes))
+
+
+class Kind(Generic[T]):
+    """One kind of frame: how long it may be, what it may carry, what is published of it."""
+
+    __slots__ = ("_decoder", "_publish", "longest", "name")
+
+    def __init__(self, name: str, longest: int, carried: type[W], publish: Callable[[W], T]) -> None:
+        self.name = name
+        self.longest = longest
+        self._decoder = msgspec.json.Decoder(carried)
+        self._publish: Callable[[Any], T] = publish
+
+    def read(self, frame: bytes) -> T:
+        """Return what is published of a frame, or raise ImageProtocolError; nothing else is ever raised."""
+        if len(frame) > LARGEST_NOTICE:
+            _check_nodes(frame)
+        try:
+            return self._publish(self._decoder.decode(frame))
+        except (ValueError, RecursionError) as error:
+            raise _malformed(self.name, error) from None
+
+
+def _malformed(name: str, error: Exception) -> ImageProtocolError:
+    return ImageProtocolError(f"the image sent something that is not {name}: {line(str(error), 200)}")
+
+
+_KINDS: dict[type, Kind[Any]] = {
+    Reply: Kind("a reply", LARGEST_REPLY, _Reply, _reply),
+    Answer: Kind("an answer", LARGEST_REPLY, _Answer, _answer),
+    Hello: Kind("a hello", LARGEST_HELLO, Hello, _hello),
+    Forked: Kind("an answer to a fork", LARGEST_NOTICE, _Forked, _forked),
+    Fate: Kind("the fate of a process", LARGEST_NOTICE, _Told, _fate),
+    Done: Kind("an answer", LARGEST_NOTICE, _Done, _done),
+    SuiteFrame: Kind("an event of a test", LARGEST_REPLY, _Suite, _suite),
+}
+_head = msgspec.json.Decoder(_Head)
+
+
+def kind_of(published: type[T]) -> Kind[T]:
+    """Return the kind of frame of which this type is published."""
+    return cast("Kind[T]", _KINDS[published])
+
+
+def number_of(frame: bytes) -> int | None:
+    """Return the number of the request that a frame answers, without making anything else of it."""
+    try:
+        return _head.decode(frame).id
+    except (ValueError, RecursionError) as error:
+        raise _malformed("a frame", error) from None
+
+
+_NODE = re.compile(rb'(?:[^",\[{]++|"(?:[^"\\]++|\\.)*+")*+[,\[{]', re.DOTALL)
+
+
+def _check_nodes(frame: bytes) -> None:
+    """Raise where a frame would become too many objects."""
+    # Commas in strings count here too, so this only tells that there are few.
+    if sum(map(frame.count, (b",", b"[", b"{"))) <= MOST_NODES:
+        return
+    place = 0
+    for _ in range(MOST_NODES):
+        found = _NODE.match(frame, place)
+        if found is None:
+            return
+        place = found.end()
+    raise ImageProtocolError(f"the image sent a frame of more than {MOST_NODES:,} parts")
