@@ -30,12 +30,13 @@ from gramercy.images.files.store import Store, files_directory
 from gramercy.images.files.telling import outcomes_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from gramercy.images.files.changes import Change
     from gramercy.images.files.listener import Stop
     from gramercy.images.files.store import Snapshot
     from gramercy.images.processes import Family
+    from gramercy.images.walls import Sentry
 
 # Written whenever a module is imported, and checked against its source: it tells nobody anything.
 UNTOLD = "/__pycache__/"
@@ -370,14 +371,28 @@ def watch(family: Family, ledger: Ledger | None) -> tuple[Ledger | None, list[st
         ledger = ledger or _opened(grants.project, notes)
     except FileStoreError as error:
         return None, [f"Files that calls change will not be known, and undo leaves them: {error}."]
-    heard = listen(family.zygote, ledger.heard, ledger.refuses)
+    heard = listen(family.zygote, _heard_by(ledger, family.sentry), ledger.refuses)
     if isinstance(heard, Listener):
         family.listener = heard
+        if family.sentry is not None:
+            family.sentry.listens = True
         ledger.compares = False
         return ledger, notes
     ledger.compares = ledger.is_stirred = True
     notes.append(f"Which files a call changes is found by comparison, which is not certain: {heard}.")
     return ledger, notes
+
+
+def _heard_by(ledger: Ledger, sentry: Sentry | None) -> Callable[[Stop | None], None]:
+    """Return what hears of a stop: the sentry over control files first, if there is one."""
+    if sentry is None:
+        return ledger.heard
+
+    def heard(stop: Stop | None) -> None:
+        sentry.stopped(stop.paths if stop is not None else ())
+        ledger.heard(stop)
+
+    return heard
 
 
 def _opened(project: Path, notes: list[str]) -> Ledger:
