@@ -1,4 +1,4 @@
-"""The listener hears of every call that is about to change a file, and reads the path as the caller means it."""
+"""The listener hears of calls that are about to change files, and reads paths as their callers mean them."""
 
 from __future__ import annotations
 
