@@ -45,6 +45,8 @@ SAVED_TOO = "another program saved it during the call"
 IN_BACKGROUND = "it was written in the background"
 # What a preview tried to write: as many as a person reads.
 MOST_ATTEMPTS = 50
+# Processes of one call that are remembered at a time: more live ones than a sandbox allows.
+MOST_PROCESSES = 2_000
 # The start of a process is known in ticks of 10 ms.
 TICK_SECONDS = 0.02
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -130,13 +132,20 @@ class Ledger:
                 return
             self.is_stirred = True
             if stop.opens:
-                self._writers.add(stop.pid)
+                self._note_writer(stop.pid)
             self._expect(stop, paths)
             collector = self._collector(kind)
             if stop.call in RENAMES and len(stop.paths) == 2:  # noqa: PLR2004 - old and new
                 collector.note_moved(*stop.paths)
             for path in paths:
                 collector.note(path)
+
+    def _note_writer(self, pid: int) -> None:
+        """Remember who may have a file open; of a call that starts very many processes, those that live."""
+        self._writers.add(pid)
+        if len(self._writers) > MOST_PROCESSES or len(self._kinds) > MOST_PROCESSES:
+            self._writers = {each for each in self._writers if os.path.exists(f"/proc/{each}")}
+            self._kinds.clear()
 
     def _expect(self, stop: Stop, paths: list[str]) -> None:
         """Count a save, so that those of others can be told from it."""

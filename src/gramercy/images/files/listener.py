@@ -332,7 +332,11 @@ class Listener(threading.Thread):
         except Exception:  # noqa: BLE001 - whatever it is, the caller waits, and the next ones
             with contextlib.suppress(Exception):
                 self._tell(None)
-        verdict = (-errno.EACCES, 0) if self._refuses(pid) else (0, CONTINUE)
+        verdict = (0, CONTINUE)
+        try:
+            verdict = (-errno.EACCES, 0) if self._refuses(pid) else verdict
+        except Exception:  # noqa: BLE001 - this thread must not end: without it no process could write any more
+            verdict = (-errno.EACCES, 0)
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._descriptor, SEND, VERDICT.pack(ident, 0, *verdict))
 

@@ -26,6 +26,9 @@ MOST_UNREAD = 4_000
 # Directories that are watched at a time; each takes about 1 KB of the kernel's memory.
 MOST_WATCHED = 1_000
 
+# Four times the paths that one call can have taken back; beyond that nothing is sure.
+MOST_COUNTED = 20_000
+
 
 class Others:
     """Counts the saves of an image and those that there were, by path and kind of event."""
@@ -51,6 +54,9 @@ class Others:
 
     def expect(self, path: str, *, is_rename: bool) -> None:
         """Count a save of the image that is about to happen."""
+        if len(self._expected) >= MOST_COUNTED:
+            self.is_sure = False
+            return
         folder = os.path.dirname(path)
         if folder not in self._watched:
             self._watch(folder)
