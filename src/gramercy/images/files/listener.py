@@ -2,14 +2,15 @@
 
 A filter in the zygote, inherited by all that it forks and runs, stops the few system calls that make, change
 or remove names or open for writing; reading is never stopped. A thread of this process reads which paths the
-call names, tells them, and lets the call go on. The caller can change its memory after that, so this is for
-undo, not a wall.
+call names, tells them, and lets the call go on. The caller can change its memory after that, so what is told
+is for undo. To refuse every call of a process, a preview, needs none of its memory: that is a wall.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import platform
@@ -125,7 +126,10 @@ def watching_filter(machine: str = "") -> tuple[int, list[int]] | None:
 
 
 def listen(
-    zygote: Connection, tell: Callable[[Stop | None], object], may_fork: Callable[[int], bool]
+    zygote: Connection,
+    tell: Callable[[Stop | None], object],
+    refuses: Callable[[int], bool],
+    may_fork: Callable[[int], bool],
 ) -> Listener | str:
     """Have the zygote install the filter, and hear its stops; return why where that is not possible."""
     program = watching_filter()
@@ -140,7 +144,7 @@ def listen(
     if not is_listener(descriptor):
         os.close(descriptor)
         return "the image sent another descriptor"
-    listener = Listener(descriptor, tell, may_fork)
+    listener = Listener(descriptor, tell, refuses, may_fork)
     listener.start()
     return listener
 
@@ -290,15 +294,21 @@ class Listener(threading.Thread):
     """Tells of every stop and lets the caller go on; ends when the last process with the filter has ended.
 
     `tell` gets a stop before its call goes on, on this thread; None means that some stop could not be read.
-    `may_fork` is asked before a process makes another: a bound that holds at once, whoever the user is.
+    The calls of a thread that `refuses` names fail. `may_fork` is asked before a process makes another: a
+    bound that holds at once, whoever the user is.
     """
 
     def __init__(
-        self, descriptor: int, tell: Callable[[Stop | None], object], may_fork: Callable[[int], bool]
+        self,
+        descriptor: int,
+        tell: Callable[[Stop | None], object],
+        refuses: Callable[[int], bool],
+        may_fork: Callable[[int], bool],
     ) -> None:
         super().__init__(name="gramercy-files", daemon=True)
         self._descriptor = descriptor
         self._tell = tell
+        self._refuses = refuses
         self._may_fork = may_fork
         self._memory, self._places = Memory(), Places()
         column = MACHINES[platform.machine()][1]
@@ -345,7 +355,7 @@ class Listener(threading.Thread):
         except Exception:  # noqa: BLE001 - whatever it is, the caller waits, and the next ones
             with contextlib.suppress(Exception):
                 self._tell(None)
-        self._answer(ident)
+        self._answer(ident, self._refused(pid))
 
     def _asked(self, pid: int) -> bool:
         """Tell whether a fork goes on; else it is never answered, and its caller is about to end."""
@@ -354,13 +364,21 @@ class Listener(threading.Thread):
         except Exception:  # noqa: BLE001 - the processes changed while they were counted; the caller waits
             return True
 
-    def _answer(self, ident: int) -> None:
-        """Let the caller go on."""
+    def _refused(self, pid: int) -> int:
+        """Return the error with which the call of a thread fails."""
+        try:
+            return -errno.EACCES if self._refuses(pid) else 0
+        except Exception:  # noqa: BLE001 - this thread must not end: without it no process could write any more
+            return -errno.EACCES
+
+    def _answer(self, ident: int, error: int = 0) -> None:
+        """Let the caller go on, or let its call fail."""
+        verdict = VERDICT.pack(ident, 0, error, 0 if error else CONTINUE)
         with contextlib.suppress(OSError):
-            fcntl.ioctl(self._descriptor, SEND, VERDICT.pack(ident, 0, 0, CONTINUE))
+            fcntl.ioctl(self._descriptor, SEND, verdict)
 
     def _read(self, pid: int, call: str, arguments: list[int]) -> Stop | None:
-        opens = call in ("open", "openat", "openat2", "creat")
+        flags = arguments[OPENS[call]] if call in OPENS else os.O_WRONLY if call == "creat" else 0
         if call == "openat2":
             flags = int.from_bytes(self._memory.octets(pid, arguments[2], 8), "little")
             if not flags & WRITING:
@@ -376,4 +394,4 @@ class Listener(threading.Thread):
                 continue
             found = self._places.real(pid, self._places.absolute(pid, at, name))
             paths += found if call in FOLLOWING else found[:1]
-        return Stop(pid, call, tuple(paths), opens)
+        return Stop(pid, call, tuple(paths), bool(flags & (os.O_WRONLY | os.O_RDWR)))
