@@ -39,7 +39,8 @@ from gramercy.images.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from io import FileIO
 
     from gramercy.images.base import Watcher
     from gramercy.images.handover import Arrival, Ends
@@ -139,7 +140,12 @@ class Connection:
         except OSError as error:
             raise ImageGoneError(f"the image cannot be reached ({error.strerror})") from None
 
-    def _send(self, frame: bytes, ends: dict[str, socket.socket]) -> int:
+    def lend(self, descriptor: int) -> str:
+        """Return the `tag` with which a request takes a file along."""
+        assert self._ends is not None, "a process that cannot be given anything"  # noqa: S101 - it was met
+        return self._ends.lend(descriptor)
+
+    def _send(self, frame: bytes, ends: Mapping[str, socket.socket | FileIO]) -> int:
         if not ends:
             return self._channel.send(frame, AT_ONCE)
         try:

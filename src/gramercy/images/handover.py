@@ -12,6 +12,7 @@ import os
 import select
 import socket
 import struct
+from io import FileIO
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,8 +45,8 @@ class Ends:
 
     def __init__(self) -> None:
         self._awaited: dict[str, socket.socket] = {}
-        # The other ends, until they are given away with the request that names their tag.
-        self.fresh: dict[str, socket.socket] = {}
+        # The other ends, and files, until they are given away with the request that names their tag.
+        self.fresh: dict[str, socket.socket | FileIO] = {}
 
     def new(self) -> str:
         """Make a pair and return the tag of the copy to come."""
@@ -61,15 +62,20 @@ class Ends:
         _name_senders(ours, wanted=True)
         return tag
 
-    def given(self, fields: dict[str, Any]) -> dict[str, socket.socket]:
-        """Return the ends that have to go with a request: those of the copies that it asks for."""
+    def lend(self, descriptor: int) -> str:
+        """Return the tag under which a file goes with a request."""
+        tag = f"f{next(_names)}"
+        self.fresh[tag] = FileIO(os.dup(descriptor))
+        return tag
+
+    def given(self, fields: dict[str, Any]) -> dict[str, socket.socket | FileIO]:
+        """Return what has to go with a request: the ends of the copies that it asks for, a file."""
         named = (fields.get(name) for name in ("tag", "then_fork", "keep_moment"))
         return {tag: self.fresh[tag] for tag in named if tag in self.fresh}
 
     def forget(self, tag: str) -> None:
         """Wait no longer for a copy: one that comes all the same finds nobody, and ends."""
-        for ends in (self._awaited, self.fresh):
-            end = ends.pop(tag, None)
+        for end in (self._awaited.pop(tag, None), self.fresh.pop(tag, None)):
             if end is not None:
                 end.close()
 

@@ -208,6 +208,9 @@ class Server:
             witness = Witness(lambda: self._session.gate.open)
             heard = witness.install()
             self._session.effects = witness.take
+            mirror = self._ends.take(request.get("tag"))
+            if mirror is not None and self._mirror is not None:
+                self._mirror.move(mirror)
             level = confine(self._connection.fd, request)
         except (NotConfinedError, OSError) as error:
             return {"ok": True, "confined": False, "reason": str(error)}
