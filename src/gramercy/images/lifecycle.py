@@ -348,8 +348,10 @@ class Lifecycle:
         # Without a checkpoint after it, a look is not known to have changed nothing: it counts as a change.
         self.past = extended(self.past, evaluation.as_step(reply, look=reply.look and is_kept))
         if reply.unkept is not None:
-            # Not used again: the process may have lost the end that belongs to it.
+            # Not used again, nor that of its moment: the process may have lost the ends that belong to them.
             self.lost_tag(evaluation)
+            if reply.error is None:
+                self._forget_moment()
             self.unkept_reason = reply.unkept
         elif evaluation.tag is None:
             size, seconds = f"{self._heap_bytes >> 20} MB", f"{self.thrift.seconds:g} s"
