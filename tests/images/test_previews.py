@@ -401,6 +401,19 @@ def test_threads_collections_and_own_signals_work_in_a_preview(image, words):
 
 
 @pytest.mark.contract("trust.preview.mirror")
+def test_a_preview_does_not_write_what_shows_the_output_of_the_live_process(image, words):
+    """The wire, 2: give a preview its own mirror."""
+    say = words.either('(format t "~a~%" {})', "print({})")
+    image.evaluate(say.format(4711))
+    mirror = image._lifecycle.started().mirror.fd
+    before = os.pread(mirror, 1 << 20, 0)
+    assert b"4711" in before
+    reply = image.preview(say.format(4712))
+    assert reply.stdout == "4712\n"
+    assert os.pread(mirror, 1 << 20, 0) == before
+
+
+@pytest.mark.contract("trust.preview.mirror")
 def test_what_a_preview_printed_before_it_died_is_told(image, words):
     """Live images: always return the partial output."""
     code = words.either(

@@ -189,13 +189,14 @@ class LiveImage:
         with self._lock:
             family, live = self._lifecycle.surely_ready()
             copy = family.fork(live, "preview")
-            copy.hold()
             try:
-                previews.confine(copy, family.zygote, ANSWER_SECONDS)
-                # From here on the listener refuses what changes files, too; confining opens the null device.
-                with self._lifecycle.hear_attempts(copy.pid) as tried:
+                # Confined first: that opens the null device, and the listener refuses what changes files.
+                with (
+                    previews.confined(copy, family, ANSWER_SECONDS) as mirror,
+                    self._lifecycle.hear_attempts(copy.pid) as tried,
+                ):
                     copy.send("eval", code=code, package=package)
-                    self._runner.wait = Wait(copy, family.mirror)
+                    self._runner.wait = Wait(copy, mirror)
                     reply = _previewed(self._runner.wait, self._seconds(timeout))
                 return msgspec.structs.replace(reply, files=tried)
             finally:

@@ -293,10 +293,7 @@ class Hello(msgspec.Struct, frozen=True):
     role: str
     language: str
     version: str
-    pid: Number
-    token: str = ""
     capabilities: list[str] = []
-    tag: str | None = None
     # Of Python: sys.prefix, the environment in force.
     prefix: str = ""
     notes: list[str] = []
@@ -519,10 +516,7 @@ def _hello(told: Hello) -> Hello:
         line(told.role),
         line(told.language),
         line(told.version),
-        told.pid,
-        told.token,
         _lines(told.capabilities, MOST_NOTES, 40),
-        told.tag,
         line(told.prefix, LARGEST_HELLO),
         remarks(told.notes),
     )

@@ -332,12 +332,16 @@ class Listener(threading.Thread):
         except Exception:  # noqa: BLE001 - whatever it is, the caller waits, and the next ones
             with contextlib.suppress(Exception):
                 self._tell(None)
-        verdict = (-errno.EACCES, 0) if self._refuses(pid) else (0, CONTINUE)
+        verdict = (0, CONTINUE)
+        try:
+            verdict = (-errno.EACCES, 0) if self._refuses(pid) else verdict
+        except Exception:  # noqa: BLE001 - this thread must not end: without it no process could write any more
+            verdict = (-errno.EACCES, 0)
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._descriptor, SEND, VERDICT.pack(ident, 0, *verdict))
 
     def _read(self, pid: int, call: str, arguments: list[int]) -> Stop | None:
-        opens = call in ("open", "openat", "openat2", "creat")
+        flags = arguments[OPENS[call]] if call in OPENS else os.O_WRONLY if call == "creat" else 0
         if call == "openat2":
             flags = int.from_bytes(self._memory.octets(pid, arguments[2], 8), "little")
             if not flags & WRITING:
@@ -353,4 +357,4 @@ class Listener(threading.Thread):
                 continue
             found = self._places.real(pid, self._places.absolute(pid, at, name))
             paths += found if call in FOLLOWING else found[:1]
-        return Stop(pid, call, tuple(paths), opens)
+        return Stop(pid, call, tuple(paths), bool(flags & (os.O_WRONLY | os.O_RDWR)))
