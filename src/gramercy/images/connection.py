@@ -49,6 +49,8 @@ T = TypeVar("T")
 # Nearly every reply fits into one read of this size.
 CHUNK = 1 << 16
 _HEADER = struct.Struct(">I")
+# As an int: to combine the two flags anew takes longer than all the rest of sending.
+_AT_ONCE = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 _WAITING_TIME = struct.Struct("ll")
 # The shortest SO_RCVTIMEO: zero would mean no timeout.
 _SHORTEST = 1e-6
@@ -129,7 +131,7 @@ class Connection:
             )
         frame = _HEADER.pack(len(payload)) + payload
         try:
-            sent = self._channel.send(frame, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+            sent = self._channel.send(frame, _AT_ONCE)
             if sent < len(frame):
                 self._send_rest(memoryview(frame)[sent:])
         except OSError as error:
@@ -145,7 +147,7 @@ class Connection:
             if left <= 0 or not poll.poll(left * 1000):
                 raise ImageGoneError(f"the image did not read the request within {SEND_SECONDS:g} s")
             with contextlib.suppress(BlockingIOError):
-                rest = rest[self._channel.send(rest, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT) :]
+                rest = rest[self._channel.send(rest, _AT_ONCE) :]
 
     def _receive_until(self, deadline: float, seconds: float, longest: int) -> bytes | None:
         """Return the next frame, or None at the deadline, which nothing that comes moves.
@@ -189,8 +191,9 @@ class Connection:
         deadline = monotonic() + seconds
         try:
             while (frame := self._receive_until(deadline, seconds, kind.longest)) is not None:
-                if number_of(frame) == self.last_id:
-                    return kind.read(frame)
+                reply = kind.reply_to(self.last_id, frame)
+                if reply is not None:
+                    return reply
                 self._pass_over()
                 if (seconds := deadline - monotonic()) <= 0:
                     break
@@ -328,6 +331,8 @@ TEXT_FIELDS = {"load_system": "system"}
 # Seconds between the first SIGINT and the second, and from the second to SIGKILL: long enough for a handler
 # to clean up, short enough that a person still waits.
 PATIENCE = 1.0
+# Seconds that a deadline may be late for the sake of speed.
+NEGLIGIBLE = 0.05
 # How often a watcher is told of new output: four times a second looks continuous to a person.
 WATCH_SECONDS = 0.25
 
@@ -403,8 +408,9 @@ class Wait(msgspec.Struct, eq=False):
         """
         bounds.watch.hurry()
         try:
-            # From the request on, whatever was waited before.
-            reply = self._within(kind, self.started + seconds - monotonic())
+            # From the request on. The kernel knows the whole time already: to set it anew is a system call.
+            left = self.started + seconds - monotonic()
+            reply = self._within(kind, seconds if seconds - left < NEGLIGIBLE else left)
             return self._after_interrupts(kind) if reply is None else reply
         finally:
             self.end()
