@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.facts import lacking_for_images
+from bench.image_files import CROWDED, fill, opens_inside, opens_outside, undo_of_a_file
 from bench.image_memory import OUTPUT_MB, Crowd, crowd, flood
 from bench.image_timing import (
     FILL,
@@ -97,6 +98,27 @@ def _measure_python(table: _Table, project: Path, effort: Effort) -> None:
     _add_round_trip(table, "python", project, effort)
     seconds = cold_start("python", project, effort, sandbox=True)
     table.add("Python: nothing to first answer, sandbox", seconds * 1e3, "ms")
+    with tempfile.TemporaryDirectory(prefix="bench-files-") as directory:
+        _add_files(table, Path(directory), effort)
+
+
+def _add_files(table: _Table, project: Path, effort: Effort) -> None:
+    """Measure what it costs that files go back with the state, in a small project and in a large one."""
+    for words in ("", f", in a project of {CROWDED:,} files"):
+        if words:
+            fill(project)
+        outside, inside = opens_outside(project, effort), opens_inside(project, effort)
+        for what, mine, other in (
+            ("reading", inside.reading, outside.reading),
+            ("writing", inside.writing, outside.writing),
+        ):
+            beside = f"outside {show(other * 1e6)} µs"
+            table.add(f"Python: open a file for {what}{words}", mine * 1e6, "µs", beside)
+        more = (inside.writing - outside.writing) * 1e6
+        table.targets.append(at_most(f"more for an open for writing{words}", more, 60, " µs"))
+    back = undo_of_a_file(project) * 1e3
+    table.add(f"Python: undo that brings a file back, of {CROWDED:,}", back, "ms")
+    table.targets.append(at_most("undo of one file", back, 20, " ms"))
 
 
 def _add_round_trip(table: _Table, language: str, project: Path, effort: Effort) -> None:

@@ -100,6 +100,7 @@ UNSHOWN = frozenset(
         "RemoteError",
         "SessionLostError",
         "SilentFrameError",
+        "UntrustedFileError",
     }
 )
 

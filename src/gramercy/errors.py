@@ -17,6 +17,7 @@ GramercyError
 │   ├── InvalidPolicyError      a rule is refused
 │   └── DeadlineExceededError   a handler, hook or approver took too long
 ├── SourceError                 a file or module with tools cannot be loaded
+│   ├── UntrustedFileError      a file that runs or rules here was changed while an image could have done it
 │   └── ForeignError            another MCP server, or the file of its pins, cannot be used
 │       ├── ServerGoneError     the connection to it has ended
 │       ├── SessionLostError    it has dropped our session; the request was not carried out
@@ -50,11 +51,13 @@ This module knows no other: it carries fields and builds texts, nothing else.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 
 class GramercyError(Exception):
@@ -227,6 +230,17 @@ class DeadlineExceededError(ExecutionError):
 
 class SourceError(GramercyError):
     """A file or module that should define tools cannot be loaded."""
+
+
+class UntrustedFileError(SourceError):
+    """A file that runs or rules on the host was changed while an image of its project could have done it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(
+            f"{path} was changed or made while evaluated code could have done that, so it is not used. A "
+            f"person can look at it and accept it with: gramercy trust {shlex.quote(str(path))}"
+        )
 
 
 class ForeignError(SourceError):

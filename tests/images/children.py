@@ -21,8 +21,10 @@ from typing import Any
 
 import pytest
 
+from gramercy.errors import ImageGoneError
 from gramercy.images.caches import find_core
 from gramercy.images.confine.seccomp import build_preview_filter
+from gramercy.images.handover import read_hello
 from gramercy.images.sbcl import sbcl_version
 
 PROGRAM = Path(__file__).parents[2] / "src/gramercy/images/python/__main__.py"
@@ -31,6 +33,15 @@ PATIENCE = 60.0
 AREA = 131072
 HEADER = 4096
 SIZE = HEADER + 2 * AREA
+
+
+def readable(files, seconds):
+    """Wait until one of the files can be read, which may have numbers that select has not; return these."""
+    poll = select.poll()
+    numbers = {each if isinstance(each, int) else each.fileno(): each for each in files}
+    for number in numbers:
+        poll.register(number, select.POLLIN)
+    return [numbers[number] for number, _ in poll.poll(seconds * 1000)]
 
 
 class Memory:
@@ -68,16 +79,17 @@ class Memory:
 
 
 class Member:
-    """One process of a family, by its connection."""
+    """One process of a family, by its connection, on which it has said hello; `tag` names that."""
 
-    def __init__(self, family, plug):
+    def __init__(self, family, plug, tag):
         self.family = family
+        self.tag = tag
         self.plug = plug
-        plug.settimeout(PATIENCE)
-        self.pid = struct.unpack("3i", plug.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        self.handle = os.pidfd_open(self.pid)
+        arrival = read_hello(plug)
+        self.pid, self.handle = arrival.pid, arrival.handle
         self.count = 0
-        self.hello = self.receive()
+        self.hello = json.loads(arrival.frame)
+        plug.settimeout(PATIENCE)
 
     def _exactly(self, size):
         parts = []
@@ -100,15 +112,23 @@ class Member:
         body = self._exactly(struct.unpack(">I", head)[0])
         return completed(json.loads(body.decode("utf-8", "strict"), parse_constant=_refuse))
 
-    def send_bytes(self, body):
-        self.plug.sendall(struct.pack(">I", len(body)) + body)
+    def send_bytes(self, body, ends=()):
+        frame = struct.pack(">I", len(body)) + body
+        sent = socket.send_fds(self.plug, [frame], [end.fileno() for end in ends]) if ends else 0
+        self.plug.sendall(frame[sent:])
 
     def send(self, op, **fields):
+        """Send a request, with a fresh end for each copy that it asks for."""
         self.count += 1
         request = {"op": op, "id": self.count, **fields}
-        self.send_bytes(
-            (json.dumps(request) if self.family.language == "python" else datum(request)).encode()
-        )
+        tags = [fields[name] for name in ("tag", "then_fork", "keep_moment") if fields.get(name) is not None]
+        ends = [self.family.new_end(tag) for tag in tags]
+        if tags:
+            request["ends"] = tags
+        encoded = json.dumps(request) if self.family.language == "python" else datum(request)
+        self.send_bytes(encoded.encode(), ends)
+        for end in ends:
+            end.close()
 
     def ask(self, op, seconds=PATIENCE, **fields):
         self.send(op, **fields)
@@ -155,7 +175,7 @@ class Member:
         """Wait until the condition holds, while an evaluation runs; tell whether it came to hold."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
-            if time.monotonic() > deadline or select.select([self.plug], [], [], 0.002)[0]:
+            if time.monotonic() > deadline or readable([self.plug], 0.002):
                 return condition()
         return True
 
@@ -166,7 +186,7 @@ class Member:
 
     def is_ended(self):
         """Wait for the end of the process; tell whether it came."""
-        return bool(select.select([self.handle], [], [], PATIENCE)[0])
+        return bool(readable([self.handle], PATIENCE))
 
     def has_hung_up(self):
         """Wait for a reply or EOF; tell whether EOF came."""
@@ -202,7 +222,7 @@ class Signpost:
         return f'(with-open-file (s {place}) (write-string "here" s))'
 
     def wait(self):
-        assert select.select([self.handle], [], [], PATIENCE)[0], "the code never came here"
+        assert readable([self.handle], PATIENCE), "the code never came here"
         assert os.read(self.handle, 10) == b"here"
         os.close(self.handle)
 
@@ -214,18 +234,18 @@ class Family:
         self.home = home
         self.posts = 0
         self.language = language
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(home / "socket"))
-        self.listener.listen(16)
-        self.listener.settimeout(PATIENCE)
+        self.awaited = {}
+        line = self.new_end("zygote")
         self.log = home / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 # Some end by signals that would leave a core, some close all descriptors up to the limit.
                 ["/bin/sh", "-c", 'ulimit -c 0; ulimit -S -n 1024; exec "$@"', "sh",
-                 *(command or program(language)), str(home / "socket"), "token", *options],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=keep,
+                 *(command or program(language)), "--connection", str(line.fileno()), *options],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                pass_fds=(*keep, line.fileno()),
             )  # fmt: skip
+        line.close()
         self.members = []
         try:
             self.zygote = self.accept()
@@ -233,10 +253,25 @@ class Family:
             self.close()
             raise
 
+    def new_end(self, tag):
+        """Return one end of a pair, for a process to come; it is waited for at the other."""
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self.awaited[ours] = tag
+        return theirs
+
     def accept(self):
-        member = Member(self, self.listener.accept()[0])
-        self.members.append(member)
-        return member
+        """Return the next process that says hello; ends on which none can come any more are dropped."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            ready = readable(self.awaited, left)
+            assert ready, "no process came"
+            tag = self.awaited.pop(ready[0])
+            with contextlib.suppress(ImageGoneError):
+                self.members.append(Member(self, ready[0], tag))
+                return self.members[-1]
+            ready[0].close()
 
     def live(self):
         return self.zygote.fork("live")
@@ -247,7 +282,8 @@ class Family:
             member.close()
         self.process.kill()
         self.process.wait(PATIENCE)
-        self.listener.close()
+        for end in self.awaited:
+            end.close()
 
 
 def completed(reply):

@@ -122,8 +122,8 @@ import sqlite3
 base = sqlite3.connect('plants.db')
 base.executescript('drop table if exists plant; create table plant (name); insert into plant values (1), (2)')
 def go(): return base.execute('select count(*) from plant').fetchone()[0]""", package="",
-        remark="what was written to the file is not taken back; a transaction that was open when the state was kept holds no lock in the copy, so commit first; "
-        "a preview finds every file that is open for writing empty"),
+        remark="what was written to the file goes back with the state; a transaction that was open when the state was kept holds no lock in the copy, so commit first; "
+        "a preview reads a file that is open for writing, and cannot write it"),
     _python("asyncio", """
 import asyncio
 async def one(): await asyncio.sleep(0.001); return 5

@@ -112,3 +112,17 @@ def test_a_build_does_not_need_the_working_directory(cache, tmp_path):
     (tmp_path / "lost").mkdir()
     code = f"import os; os.rmdir({str(tmp_path / 'lost')!r})\n{BUILD}"
     assert run(code, tmp_path / "lost").stdout.startswith(str(cache))
+
+
+@pytest.mark.contract("trust.approval.cache")
+def test_nobody_else_can_write_the_core(cache, tmp_path):
+    """Trust, 10: on the old code it had the mode 0666 under a umask of 0, and images run it."""
+    run(f"import os; os.umask(0); {BUILD}", tmp_path)
+    (core,) = cache.glob("*.core")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (cache, *cache.iterdir())}
+    assert modes.pop("gramercy") == 0o700
+    assert set(modes.values()) == {0o600}
+    built = core.stat().st_ino
+    core.chmod(0o666)
+    run(BUILD, tmp_path)
+    assert (core.stat().st_mode & 0o777, core.stat().st_ino != built) == (0o600, True)

@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from gramercy.images.files.changes import compared
-from gramercy.images.files.restoring import restore
+from gramercy.images.files.restoring import recover, restore
 from gramercy.images.files.store import Store
-
-
-def put(root, path, content="x", mode=0o644):
-    place = root / path
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(content if isinstance(content, bytes) else content.encode())
-    place.chmod(mode)
-
-
-def world(root):
-    """Return all that is below a directory: names, modes, contents and targets."""
-    found = {}
-    for place in sorted(root.rglob("*")):
-        name = str(place.relative_to(root))
-        mode = stat.S_IMODE(place.lstat().st_mode)
-        if place.is_symlink():
-            found[name] = f"link to {place.readlink()}"
-        elif place.is_dir():
-            found[name] = f"directory {mode:o}"
-        else:
-            found[name] = f"file {mode:o} {place.read_bytes()!r}"
-    return found
+from tests.images.file_worlds import by_comparison, changed, put, world
 
 
 def told(outcomes):
     return {outcome.path: (outcome.outcome, outcome.reason) for outcome in outcomes}
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def many(tmp_path):
+    """Return a directory for hundreds of restores: in memory, where to flush a file takes no time."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as made:
+        yield Path(made)
 
 
 @pytest.fixture
@@ -52,13 +47,6 @@ def store(tmp_path, project):
     made = Store(tmp_path / "state", project)
     yield made
     made.close()
-
-
-def by_comparison(store, work):
-    """Let something change the project, and return what it changed."""
-    before = store.snapshot()
-    work(store.root)
-    return compared(store, before, store.snapshot(before))
 
 
 def to_link(root):
@@ -123,3 +111,73 @@ def test_what_changed_goes_back_and_forward_again(store, project, work):
     assert world(project) == before
     restore(store, changes.turned())
     assert world(project) == after
+
+
+def person_edits(root):
+    """Save two files that the evaluation changed, one of them by rename, and one that it did not touch."""
+    put(root, "f0", "person")
+    put(root, "f1~", "person")
+    (root / "f1~").rename(root / "f1")
+    put(root, "mine", "person")
+
+
+def kept_in(root, name):
+    place = root / name
+    return place.is_file() and place.read_bytes() == b"person"
+
+
+@pytest.mark.contract("trust.store.killed-restore")
+@pytest.mark.parametrize("way", ["", "without-exchange"])
+@pytest.mark.parametrize("person", [None, person_edits])
+def test_a_restore_that_is_killed_at_any_place_is_finished_at_the_next_start(many, person, way):
+    """Issue: kill -9 in the middle of a restore, no half state; what a person saved after it is kept."""
+    program = [sys.executable, "-m", "tests.images.file_worlds", many / "bases", way]
+    subprocess.run(program, check=True, timeout=120, cwd=ROOT)
+    bases = sorted((many / "bases").iterdir())
+    *killed, whole = bases
+    assert len(killed) > 40
+    want = world(whole / "project")
+    for base in killed:
+        root = base / "project"
+        if person is not None:
+            person(root)
+        recover(base / "state", root)
+        if person is not None:
+            assert all(kept_in(root, name) for name in ("f0", "f1", "mine")), base.name
+            (root / "mine").unlink()
+            put(root, "f0", "old 0")
+            put(root, "f1", "old 1")
+        assert world(root) == want, base.name
+        assert not list((base / "state").iterdir())
+
+
+def saves(root, name, *, by_rename):
+    if by_rename:
+        put(root, "other~", "person")
+        (root / "other~").rename(root / name)
+    else:
+        put(root, name, "person")
+
+
+@pytest.mark.contract("trust.store.saves")
+@pytest.mark.parametrize("by_rename", [False, True])
+@pytest.mark.parametrize("name", ["f0", "f1", "f2", "f3", "r2", "link", "log"])
+def test_what_a_person_saves_in_the_middle_of_a_restore_is_never_lost(many, name, by_rename):
+    """At every place where another process can come between."""
+    place, reached = 0, 1
+    while reached >= place:
+        place, reached = place + 1, 0
+        root, store, changes, held = changed(many / str(place))
+
+        def at(_, root=root, place=place):
+            nonlocal reached
+            reached += 1
+            if reached == place:
+                saves(root, name, by_rename=by_rename)
+
+        outcomes = restore(store, changes, held_open=held, at=at)
+        store.close()
+        # A link is written through.
+        assert reached < place or kept_in(root, name) or kept_in(root, "f0"), (place, outcomes)
+        assert not [left for left in world(root) if ".gramercy-" in left or ".kept-" in left], place
+    assert place > 40

@@ -49,6 +49,19 @@ def processes_of(directory):
     return found
 
 
+def processes_in(project):
+    """Return the processes of the images of a project, which begin in its directory."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            is_there = (entry / "cwd").readlink() == project
+        except OSError:
+            continue
+        if is_there:
+            found.append((entry / "cmdline").read_bytes())
+    return found
+
+
 def wait_for(condition):
     """Wait until a condition holds, but not for ever."""
     deadline = time.monotonic() + PATIENCE
@@ -56,10 +69,10 @@ def wait_for(condition):
         threading.Event().wait(0.02)
 
 
-def left_after_a_while(directory):
-    """Return what is left when what is about to end has ended."""
-    wait_for(lambda: not processes_of(directory))
-    return processes_of(directory)
+def left_after_a_while(found, what):
+    """Return what is still found when what is about to end has ended."""
+    wait_for(lambda: not found(what))
+    return found(what)
 
 
 @pytest.mark.parametrize("confinement", CONFINEMENTS)
@@ -70,9 +83,9 @@ def test_nothing_is_left_when_an_image_is_closed(tmp_path, language, confinement
     assert image.evaluate("1").ok
     assert image._lifecycle.family is not None
     directory = image._lifecycle.family.directory.path
-    assert processes_of(directory)
+    assert processes_in(tmp_path)
     image.close()
-    assert left_after_a_while(directory) == []
+    assert left_after_a_while(processes_in, tmp_path) == []
     assert not directory.exists()
 
 
@@ -107,11 +120,11 @@ def test_nothing_is_left_when_the_parent_is_killed_while_the_image_is_busy(tmp_p
         assert parent.stdout is not None
         assert parent.stdin is not None
         directory = parent.stdout.readline().decode().strip()
-        running = processes_of(directory) if directory else []
+        running = processes_in(tmp_path) if directory else []
         parent.kill()
         parent.stdin.close()
     assert running
-    assert left_after_a_while(directory) == []
+    assert left_after_a_while(processes_in, tmp_path) == []
     # Nobody was left to remove it: the next image on the machine does.
     subprocess.run([sys.executable, "-c", TIDY], env=environment, check=True, timeout=20)
     assert not Path(directory).exists()
@@ -127,7 +140,7 @@ def test_programs_that_evaluated_code_started_end_with_the_image(tmp_path, confi
     wait_for(lambda: processes_of(seconds))
     assert processes_of(seconds)
     image.close()
-    assert left_after_a_while(seconds) == []
+    assert left_after_a_while(processes_of, seconds) == []
 
 
 @pytest.mark.parametrize("confinement", CONFINEMENTS)
@@ -140,7 +153,7 @@ def test_programs_that_left_the_session_end_with_the_image_too(tmp_path, confine
     wait_for(lambda: len(processes_of(seconds)) > 1)
     assert processes_of(seconds)
     image.close()
-    assert left_after_a_while(seconds) == []
+    assert left_after_a_while(processes_of, seconds) == []
 
 
 @pytest.mark.parametrize("confinement", CONFINEMENTS)
@@ -149,7 +162,7 @@ def test_a_program_that_does_not_start_is_told_with_its_last_words(confinement):
     program = Program("odd", ["/bin/sh", "-c", "echo it is broken; exit 5"], as_json, confinement=confinement)
     with pytest.raises(ImageStartError, match=r"the odd image does not start: .*status 5\n.*it is broken"):
         Family(program)
-    assert left_after_a_while("it is broken") == []
+    assert left_after_a_while(processes_of, "it is broken") == []
 
 
 def test_a_command_that_is_not_there_is_told(tmp_path):

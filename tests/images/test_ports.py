@@ -132,16 +132,15 @@ def is_closed(connection):
         return True
 
 
-def dialers(directory):
-    """Return the pids of the dialers of an image, as this machine numbers them."""
+def dialers(project):
+    """Return the pids of the dialers of the images of a project, as this machine numbers them."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = file.read_bytes().split(b"\0")
+            words, place = file.read_bytes().split(b"\0"), file.with_name("cwd").readlink()
         except OSError:
             continue
-        is_dialer = len(words) > 3 and words[3].endswith(b"dialer.py")
-        if is_dialer and any(word.startswith(str(directory).encode()) for word in words):
+        if len(words) > 3 and words[3].endswith(b"dialer.py") and place == project:
             found.append(int(file.parent.name))
     return found
 
@@ -335,13 +334,13 @@ def test_a_server_made_in_one_call_can_be_undone_and_made_again(images):
     assert fetch(port, 3) == b"xxx"
 
 
-def test_without_its_dialer_an_image_has_no_ports_and_goes_on(images):
+def test_without_its_dialer_an_image_has_no_ports_and_goes_on(images, tmp_path):
     """Evaluated code shares the sandbox with it, and may end it where Landlock cannot scope signals."""
     port = free_port()
     image = images("python", port)
     run(image, PYTHON_SERVER)
     assert fetch(port, 3) == b"xxx"
-    (dialer,) = dialers(image._lifecycle.family.directory.path)
+    (dialer,) = dialers(tmp_path)
     os.kill(dialer, signal.SIGSTOP)
     with socket.create_connection(("127.0.0.1", port), PATIENCE) as client:
         assert is_closed(client)
@@ -438,7 +437,7 @@ from gramercy.images.opening import ImageSettings
 from gramercy.images.sandbox import Confinement
 environment = Environment(publish=(PublishedPort(int(sys.argv[2]), 8000),))
 family = Family(ImageSettings(sys.argv[3], Path(sys.argv[1]), Confinement.BUBBLEWRAP, environment).program())
-print(family.directory.path, flush=True)
+print(family.zygote.pid, flush=True)
 sys.stdin.read()
 """
 
@@ -450,8 +449,7 @@ def test_no_dialer_is_left_when_the_keeper_is_killed(tmp_path, language):
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as keeper:
         assert keeper.stdout is not None
-        directory = keeper.stdout.readline().decode().strip()
-        assert directory
-        assert dialers(directory)
+        assert keeper.stdout.readline().strip()
+        assert dialers(tmp_path)
         keeper.send_signal(signal.SIGKILL)
-    assert wait_for(lambda: not dialers(directory)), dialers(directory)
+    assert wait_for(lambda: not dialers(tmp_path)), dialers(tmp_path)

@@ -354,6 +354,28 @@ def test_a_copy_that_keeps_its_descriptors_evaluates_nothing(image, words):
         image.preview("1")
 
 
+UNLOCKED = {
+    "sbcl": "(sb-ext:unlock-package :gramercy.image) (defun gramercy.image::give-up-rights ()"
+    " (gramercy.image::process-control gramercy.image::+no-new-privileges+ 1) 6)",
+    "python": f"{SERVER}vars(server['Witness'])['take'].__globals__['restrict_writes'] = lambda: None",
+}
+
+
+@pytest.mark.contract("trust.preview.looked-at")
+@pytest.mark.parametrize("attack", ["creat", "unlink", "rename", "truncate"])
+def test_files_are_refused_from_outside_where_landlock_was_left_out(image, words, file, attack):
+    """The kernel does not tell of Landlock: the listener refuses what a preview does to files."""
+    reply = image.evaluate(UNLOCKED[words.language])
+    assert reply.ok, reply.error
+    name, *arguments = CALLS[attack]
+    arguments = [a.format(path=file) if isinstance(a, str) else a for a in arguments]
+    reply = image.preview(words.call(name, *arguments))
+    assert reply.values == ["-1"]
+    assert any(change.path.startswith("files/file") for change in reply.files)
+    assert [each.name for each in file.parent.iterdir()] == ["file"]
+    assert file.read_text() == CONTENT
+
+
 # --- what goes on working
 
 
@@ -376,6 +398,19 @@ def test_threads_collections_and_own_signals_work_in_a_preview(image, words):
         "asyncio.run(work()) + total + len(seen) - 1",
     )
     assert previewed(image, code) == "6"
+
+
+@pytest.mark.contract("trust.preview.mirror")
+def test_a_preview_does_not_write_what_shows_the_output_of_the_live_process(image, words):
+    """The wire, 2: give a preview its own mirror."""
+    say = words.either('(format t "~a~%" {})', "print({})")
+    image.evaluate(say.format(4711))
+    mirror = image._lifecycle.started().mirror.fd
+    before = os.pread(mirror, 1 << 20, 0)
+    assert b"4711" in before
+    reply = image.preview(say.format(4712))
+    assert reply.stdout == "4712\n"
+    assert os.pread(mirror, 1 << 20, 0) == before
 
 
 @pytest.mark.contract("trust.preview.mirror")

@@ -33,7 +33,7 @@ class SlowCopies:
     def met(self, tag):
         return tag if self.now - self._promised[tag] >= self._seconds else None
 
-    def wait_for_child(self, _seconds):
+    def wait_for_child(self, _tag, _seconds):
         self.now += TURN
         if len(self._promised) < self._calls:
             self.promise()

@@ -61,7 +61,7 @@ def failed(live, code, tag="m1"):
     reply = live.eval(code, keep_moment=tag)
     assert reply["error"].get("moment") is True, reply["error"]
     keeper = live.family.accept()
-    assert (keeper.hello["role"], keeper.hello["tag"]) == ("moment", tag)
+    assert (keeper.hello["role"], keeper.tag) == ("moment", tag)
     return keeper
 
 
@@ -293,7 +293,7 @@ def test_an_error_in_a_frame_leaves_a_moment_of_its_own(world):
     reply = keeper.ask("eval_in_frame", code="[1][x]", frame=0, keep_moment="m2")
     assert reply["error"]["moment"] is True
     second = world.family.accept()
-    assert second.hello["tag"] == "m2"
+    assert second.tag == "m2"
     assert second.ask("frames")["data"]["frames"][0]["failed"] == "[1][x]"
     assert inside(second, "x") == "3"
     assert inside(keeper, "x") == "3"

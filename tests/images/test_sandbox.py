@@ -18,8 +18,9 @@ from gramercy.images.opening import ImageSettings
 from gramercy.images.project import check_project, protected_paths
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
 from gramercy.images.walls import Placeholders
-from gramercy.ui.doctor.attempts import Freely, attempts
+from gramercy.ui.doctor.attempts import Freely, attempts, groups
 from gramercy.ui.doctor.escapes import Arena, Trial, attempts_from, escapes_freely, run_escapes
+from gramercy.ui.doctor.scenes import SCENES, run_bare, run_scenes
 
 LANGUAGES = [
     pytest.param("sbcl", marks=pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")),
@@ -114,6 +115,41 @@ def test_no_attempt_gets_out_of_a_preview_but_those_that_are_known_to(images, la
     assert len(results) >= LEAST_ATTEMPTS
     _, possible = known(results)
     assert {name: detail for name, detail in got_out(results).items() if name not in possible} == {}
+
+
+def judged(results):
+    """Return what got out that must be held, and what could not be tried."""
+    holes = {each.attempt.id: each.detail for each in results if each.is_hole}
+    return holes, {each.attempt.id: each.detail for each in results if not each.escaped and not each.tried}
+
+
+@pytest.mark.parametrize("confinement", CONFINEMENTS)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_nothing_that_programs_run_can_be_left_in_a_bare_project(language, confinement):
+    """Trust 1 and 2: git, editors, agents and shells; what is listed as open is open."""
+    results = list(run_bare(language, confinement))
+    assert judged(results) == ({}, {})
+    known = {each.attempt.id for each in results if each.reason is not None}
+    assert known - {each.attempt.id for each in results if each.escaped} == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("confinement", CONFINEMENTS)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_scene_ends_with_an_escape(language, confinement):
+    """Trust 4, 5, 6, 9 and 10: forged words, held calls, endings, bounds, and a sandbox that is told."""
+    results = list(run_scenes(language, confinement))
+    assert judged(results) == ({}, {})
+
+
+def test_every_group_and_every_attempt_is_described():
+    """Trust: the tables are read by people too."""
+    assert {len(group.holds) > 20 and len(group.attacker) > 10 for group in groups().values()} == {True}
+    ids = [attempt.id for attempt in attempts()]
+    assert len(ids) == len(set(ids))
+    assert {each.stage for each in attempts()} - {"", "git", "git after", "git below"} == set(SCENES)
+    both = [each for each in attempts() if not (each.form("python") and each.form("sbcl"))]
+    assert both == []
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -361,7 +361,7 @@ def test_keeping_the_state_that_is_left_does_not_drop_the_one_that_is_gone_to(im
 def unmet(monkeypatch):
     """Let no checkpoint connect before something has to wait for it, as on a machine that is busy."""
     monkeypatch.setattr(Family, "met", lambda _family, _tag: None)
-    monkeypatch.setattr(Family, "wait_for_child", lambda _family, seconds: Event().wait(seconds))
+    monkeypatch.setattr(Family, "wait_for_child", lambda _family, _tag, seconds: Event().wait(seconds))
 
 
 @pytest.mark.usefixtures("unmet")

@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 
 import pytest
 
@@ -307,17 +309,86 @@ def test_a_save_by_rename_is_the_persons_and_what_comes_after_is_moved(images, p
     assert not (project / ".envrc").exists()
 
 
-@needs_bubblewrap
-def test_what_the_person_changes_between_calls_stays(images, project, monkeypatch):
-    """An edit between two calls is told where it is new, and never moved."""
+@pytest.fixture
+def without_listener(monkeypatch):
+    """Let no system call be heard of, as on an older kernel."""
+    monkeypatch.setattr("gramercy.images.files.ledger.listen", lambda *_: "the kernel has none")
     monkeypatch.setattr("gramercy.images.walls.PAUSE_SECONDS", 0.0)
+
+
+@needs_bubblewrap
+@pytest.mark.usefixtures("without_listener")
+@pytest.mark.contract("trust.walls.persons-files")
+def test_without_a_listener_what_changes_between_calls_is_told_and_stays(images, project):
+    """Who made it cannot be told: during a call it is moved, between two it is most often the person."""
     image = images(project)
     assert image.evaluate("1").ok
     (project / ".envrc").write_text("mine")
     reply = image.evaluate("2")
     assert (project / ".envrc").read_text() == "mine"
     assert [note for note in reply.notes if ".envrc" in note]
-    assert not image.evaluate("3").notes
+    assert not [note for note in image.evaluate("3").notes if ".envrc" in note]
+    reply = image.evaluate("open('.envrc', 'w').write('evil'); open('.mcp.json', 'w').write('evil')")
+    assert sorted(path.name for path in project.glob("*.untrusted")) == [
+        ".envrc.untrusted",
+        ".mcp.json.untrusted",
+    ]
+    assert len([note for note in reply.notes if "untrusted" in note]) == 2
+
+
+@needs_bubblewrap
+@pytest.mark.contract("trust.walls.persons-files")
+def test_with_a_listener_the_persons_files_stay_and_nothing_is_said(images, project):
+    """Evaluated code that makes no system call that writes cannot have made a file, also during its call."""
+    image = images(project)
+    assert image.evaluate("import os, time").ok
+    assert image._lifecycle.family.sentry.listens
+    (project / ".envrc").write_text("mine")
+    assert image.evaluate("2").notes == []
+    waiting = "while not os.path.exists('.mcp.json'): time.sleep(0.01)"
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(image.evaluate, waiting)
+        (project / ".mcp.json").write_text("mine")
+        assert call.result(20).notes == []
+    assert names(project) == sorted(
+        [".claude", ".cursor", ".envrc", ".git", ".mcp.json", ".vscode", "commondir"]
+    )
+    # What it does write after that is moved, and the person's other file is still left alone.
+    reply = image.evaluate("open('.mcp.json', 'w').write('evil')")
+    assert [note for note in reply.notes if ".mcp.json.untrusted" in note]
+    assert (project / ".envrc").read_text() == "mine"
+    image.close()
+    assert names(project) == [".envrc", ".mcp.json.untrusted"]
+
+
+@needs_bubblewrap
+@pytest.mark.contract("trust.walls.persons-files")
+def test_what_a_process_left_running_writes_between_calls_is_moved(images, project):
+    """Trust, control files: a background process does not wait for the next call."""
+    image = images(project)
+    writing = "while True:\n        time.sleep(0.01)\n        open('.mcp.json', 'w').close()"
+    code = f"import os, time\nif os.fork() == 0:\n    {writing}"
+    assert image.evaluate(code).ok
+    deadline = monotonic() + 10
+    while not list(project.glob(".mcp.json.untrusted*")) and monotonic() < deadline:
+        image.evaluate("1")
+    image.close()
+    assert list(project.glob(".mcp.json.untrusted*"))
+    assert not (project / ".mcp.json").exists()
+
+
+@needs_bubblewrap
+@pytest.mark.contract("trust.walls.nested-git")
+def test_a_repository_made_deeper_is_named_in_the_reply(images, project):
+    """Wire, git: no mount can name it, and it runs when the person goes there."""
+    (project / "sub").mkdir()
+    image = images(project)
+    marker = project.parent / "RAN"
+    reply = image.evaluate(PLANT.format(top=str(project / "sub"), marker=marker))
+    assert [note for note in reply.notes if "git repository in sub:" in note], reply.notes
+    reply = image.evaluate("os.makedirs('deep/er/.git'); open('deep/er/.git/config', 'w').write('x')")
+    assert [note for note in reply.notes if "git repository in deep/er:" in note], reply.notes
+    assert image.evaluate("open('sub/code.py', 'w').write('x')").notes == []
 
 
 @needs_bubblewrap

@@ -100,7 +100,7 @@ SAMPLES = [
     {"id": 0, "ok": True, "event": {"kind": "result", "name": "t", "outcome": "failed", "text": "x"}},
     {"id": 7, "ok": True, "framework": "pytest", "notes": ["n"], "stdout": "o"},
 ]
-NASTY = [
+NASTY: list[object] = [
     None,
     True,
     False,
@@ -159,6 +159,7 @@ RAW = [
 MOST_PUBLISHED = 2 * LARGEST_REPLY
 LONGEST_CASE = 1.0
 LONGEST_ERROR = 400
+MOST_SENT = 2_000_000
 
 
 def bent(dice: random.Random, value: object) -> object:
@@ -175,7 +176,9 @@ def bent(dice: random.Random, value: object) -> object:
             changed[key] = bent(dice, changed[key])
         return changed
     if type(value) is list and value and dice.random() < 0.7:  # mostly inside
-        more = 1 if len(value) > 3 else dice.choice((1, 1, 1, 30))  # long ones stay as they are
+        more = (
+            1 if len(value) > 3 or dice.random() < 0.9 else dice.choice((1, 1, 1, 30))
+        )  # long ones stay as they are
         return [bent(dice, value[0]), *value[1:]] * more
     return dice.choice(NASTY)
 
@@ -203,7 +206,7 @@ def stream(dice: random.Random, wanted: int) -> bytes:
     """Return one or several frames as they come."""
     parts = []
     for _ in range(dice.choice((1, 1, 1, 2, 3))):
-        text = body(dice, wanted)
+        text = body(dice, wanted)[:MOST_SENT]
         size = len(text)
         if dice.random() < 0.1:  # some lie about their length
             size = dice.choice(
@@ -265,7 +268,8 @@ def converse(dice: random.Random) -> str:
     seconds = 0.002
     peer = None
     try:
-        wanted = dice.randrange(len(KINDS))
+        # A hello is no reply to a request.
+        wanted = dice.choice([place for place, kind in enumerate(KINDS) if kind is not Hello])
         data = stream(dice, wanted)
         if dice.random() < 0.05:  # a few come slowly, from another thread
             peer = threading.Thread(target=_drip, args=(theirs, data, dice.random() * 0.001))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from itertools import product
+from pathlib import Path
 
 import pytest
 
+from gramercy.execution.shown import unshown
 from gramercy.mcp.approval import PERSON_SECONDS
 from tests.mcp import approval_desk as desk
 
@@ -149,3 +152,27 @@ def test_a_file_that_changes_while_the_person_looks_is_not_overwritten(meet, run
         assert "Asked again" in client.questions[1]["message"]
     else:
         assert "somebody was faster" in text_of(result)
+
+
+def test_a_file_that_no_form_can_show_takes_the_code_from_another_place(meet, run, era, file):
+    """Trust, 7: to accept the form as it comes writes nothing; the code at the end of what was shown does."""
+    content = "".join(f"line {number} of many\n" for number in range(50_000)) + "the tail"
+    seen = []
+
+    def reply(question):
+        path = Path(re.findall(r"Read all of it in (\S+)", question["message"])[0])
+        seen.append(path.read_text())
+        assert path.stat().st_mode & 0o777 == 0o600
+        code = re.findall(r"the code (\S+) in", seen[-1])[-1]
+        return {"action": "accept", "content": {"code": code} if len(seen) > 1 else {}}
+
+    client = meet(era, reply)
+
+    async def main():
+        await client.greet()
+        return await client.call("write_file", path=file.name, content=content)
+
+    result = run(main())
+    assert (result["isError"], file.read_text()) == (False, content)
+    assert len(client.questions) == 2
+    assert unshown(seen[-1], "", {"path": file.name, "content": content}, ()) is None

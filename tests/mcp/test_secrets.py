@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gramercy.errors import ServingError
 from gramercy.testing.clients import request_head
+from gramercy.ui.cli.serve import _read_token
 from tests.mcp.conversations import LEGACY, MODERN, HttpConversation, StdioConversation
 from tests.support import children_of, port_of, start_server, until, wire_to
 
@@ -85,6 +87,7 @@ class House:
         (self.project / "tools.py").write_text(TOOLS)
         self.outside.write_text(FILE)
         self.token.write_text(TOKEN)
+        self.token.chmod(0o600)
         (self.project / "link.txt").symlink_to(self.outside)
 
     def serve(self, *options, **environment):
@@ -248,3 +251,34 @@ def test_a_generated_token_is_told_once_to_the_person_and_to_nobody_else(house):
         assert server.errors().count(token) == 1
     finally:
         server.close()
+
+
+@pytest.mark.contract("trust.approval.token-file")
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o666, 0o602])
+def test_a_token_file_that_others_can_read_is_made_private_and_told(house, mode):
+    """Trust, 10: on the old code it was taken without a word."""
+    house.token.chmod(mode)
+    server = house.serve("--http", "127.0.0.1:0", "--token-file", str(house.token))
+    try:
+        port_of(server)
+        said = server.errors()
+    finally:
+        server.close()
+    assert f"can be read or written by others (mode {mode:04o}): now only you can" in said
+    assert house.token.stat().st_mode & 0o777 == 0o600
+    assert TOKEN not in said
+
+
+@pytest.mark.contract("trust.approval.token-file")
+def test_a_token_file_that_cannot_be_made_private_is_refused(tmp_path, monkeypatch):
+    """Trust, 10: with what to do."""
+
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o644)
+    monkeypatch.setattr("gramercy.ui.cli.serve.os.fchmod", refuse)
+    with pytest.raises(ServingError, match=r"can be read or written by others \(mode 0644\).*chmod 600"):
+        _read_token(file)

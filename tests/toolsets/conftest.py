@@ -53,7 +53,7 @@ class Desk:
         registry = Registry()
         register_core_tools(registry, self.image, project=self.workspace)
         register_project_tools(registry, self.image, self.workspace)
-        register_session_tools(registry, self.image, language=self.language)
+        register_session_tools(registry, self.image, language=self.language, workspace=self.workspace)
         self.executor = Executor(registry, self.approver)
 
     def call(self, name: str, /, **arguments: Any) -> ToolResult:

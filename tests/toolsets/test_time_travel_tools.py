@@ -165,3 +165,40 @@ def test_few_changes_of_a_preview_have_a_line_each():
     changed = [Change("function", "area", "redefined"), Change("variable", "beds")]
     told = preview_text(Reply(ok=True, changed=changed))
     assert told.endswith("[would change]\n- function area redefined\n- variable beds defined")
+
+
+@pytest.mark.contract("trust.store.undo-last")
+def test_the_newer_of_a_write_and_an_evaluation_is_taken_back(desk, project):
+    """undo_last takes back a write_file as well."""
+    (project / "f").write_text("old")
+    desk.evaluate("(defvar *x* 1)", "x = 1")
+    desk.text("write_file", path="f", content="new")
+    desk.evaluate("(setf *x* 2)", "x = 2")
+    # To look at something is no change.
+    assert desk.evaluate("*x*", "x") == "=> 2"
+    assert desk.text("undo_last").startswith("The image is back at")
+    assert (project / "f").read_text() == "new"
+    assert desk.text("undo_last").endswith("\n[files] back: f")
+    assert (project / "f").read_text() == "old"
+    assert desk.evaluate("*x*", "x") == "=> 1"
+    assert desk.text("undo_last").startswith("The image is back at")
+
+
+@pytest.mark.contract("trust.store.undo-last")
+def test_writes_of_every_tool_are_taken_back_path_by_path(python_desk, project):
+    """undo_last says path by path: back, gone, left alone (why)."""
+    desk = python_desk
+    desk.text("write_file", path="new/deep/a.py", content="def f():\n    return 1\n")
+    desk.text("edit_file", path="new/deep/a.py", old="1", new="2")
+    desk.text("edit_definition", path="new/deep/a.py", name="f", code="def f():\n    return 3\n")
+    assert desk.text("undo_last").endswith("\n[files] back: new/deep/a.py")
+    assert desk.text("undo_last").endswith("\n[files] back: new/deep/a.py")
+    assert (project / "new/deep/a.py").read_text() == "def f():\n    return 1\n"
+    (project / "new/mine").write_text("of a person")
+    told = desk.text("undo_last").partition("[files] ")[2]
+    assert told == "gone: new/deep, new/deep/a.py; left alone: new (other files are in it)"
+    desk.text("write_file", path="b", content="1")
+    (project / "b").write_text("of a person")
+    assert desk.text("undo_last").endswith("left alone: b (it was changed since)")
+    assert "nothing to undo" in desk.failure("undo_last")
+    assert (project / "b").read_text() == "of a person"

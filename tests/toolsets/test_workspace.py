@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from gramercy.errors import WorkspaceError
-from gramercy.toolsets import storage
+from gramercy.images.files import places
 from gramercy.toolsets import workspace as workspace_module
 from gramercy.toolsets.workspace import LARGEST_FILE, Workspace
 
@@ -104,7 +104,7 @@ def test_a_directory_swapped_for_a_symlink_after_the_check_does_not_lead_out(pro
     (project / "dir").mkdir()
     (project / "dir").rmdir()
     (project / "dir").symlink_to(outside)
-    with pytest.raises(OSError, match=r"Not a directory|symbolic links"), storage.directory(project, ["dir"]):
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"), places.directory(project, ["dir"]):
         pytest.fail("the symlink was followed")
 
 
@@ -477,6 +477,40 @@ def test_what_is_kept_for_undo_is_bounded(workspace, project, monkeypatch):
     assert (project / "f").read_text() == "abcdefgh"
     with pytest.raises(WorkspaceError, match="no write to take back"):
         workspace.undo_last_write()
+
+
+def kept_on_disk():
+    """Return all that the stores of running programs have on the disk."""
+    base = Path(os.environ["XDG_STATE_HOME"])
+    return b"".join(place.read_bytes() for place in base.rglob("pack"))
+
+
+@pytest.mark.contract("trust.store.outside")
+def test_what_a_write_replaced_is_kept_outside_and_not_in_memory(workspace, project, tmp_path, monkeypatch):
+    """The file tools use the store of the images, below the user's directory for state."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (project / "f").write_text("what was there before")
+    (project / ".env").write_text("TOKEN=before")
+    workspace.write("f", "new")
+    workspace.write(".env", "TOKEN=after")
+    assert b"what was there before" in kept_on_disk()
+    assert b"TOKEN" not in kept_on_disk()
+    assert {stat.S_IMODE(place.stat().st_mode) for place in tmp_path.glob("state/gramercy/files/*/*")} == {
+        0o700
+    }
+    assert workspace.undo_last_write() == ".env is as it was before"
+    assert (project / ".env").read_text() == "TOKEN=before"
+    workspace.undo_last_write()
+
+
+@pytest.mark.contract("trust.store.outside")
+def test_without_a_directory_for_state_writes_are_taken_back_all_the_same(workspace, project, monkeypatch):
+    """A state directory in the project could be changed by evaluated code."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
+    (project / "f").write_text("old")
+    workspace.write("f", "new")
+    assert workspace.undo_last_write() == "f is as it was before"
+    assert not (project / "state").exists()
 
 
 def test_unsaved_text_is_what_a_document_shows(workspace, project):

@@ -426,3 +426,38 @@ def test_the_entry_for_the_registry_is_that_of_this_version():
     known = {name for option in serve.params for name in option.opts}
     named = {argument["name"] for argument in package["packageArguments"] if argument["type"] == "named"}
     assert named <= known
+
+
+@pytest.mark.contract("trust.approval.installed")
+def test_a_policy_is_put_into_the_entry_with_its_whole_path(inside, home, client):
+    """Trust, 10: a client starts the server anywhere."""
+    rules = home.parent / "rules.toml"
+    rules.write_text('[[rules]]\naction = "allow"\ntools = ["write_file"]\n')
+    words = words_in(client, install(inside, client, "--project", "garden", "--policy", "rules.toml").stdout)
+    assert words[-2:] == ["--policy", str(rules)]
+
+
+@pytest.mark.contract("trust.approval.installed")
+def test_a_policy_that_is_shared_is_in_the_project(inside, home):
+    """A project's file names nothing of this machine."""
+    assert home.is_dir()
+    garden = home.parent / "garden"
+    (garden / "rules.toml").write_text("")
+    (home.parent / "rules.toml").write_text("")
+    shared = ("--scope", "project", "--uvx", "--project", "garden", "--policy")
+    done = install(inside, "cursor", *shared, "garden/rules.toml")
+    assert words_in("cursor", done.stdout)[-2:] == ["--policy", "${workspaceFolder}/rules.toml"]
+    assert "keep the policy in it too" in install(inside, "cursor", *shared, "rules.toml", status=2).stderr
+
+
+@pytest.mark.contract("trust.approval.installed")
+def test_a_policy_that_cannot_be_used_is_not_written(inside, home):
+    """What is written has been tried."""
+    (home.parent / "rules.toml").write_text("[[rules]]\naction = 7\n")
+    words = ("--write", "--project", "garden", "--image", "python", "--policy", "rules.toml")
+    done = install(inside, "codex", *words, tried=True, status=3)
+    assert "Nothing was written" in done.stderr
+    assert (
+        "--policy"
+        in install(inside, "codex", "--http", "http://127.0.0.1:1/mcp", *words[-2:], status=2).stderr
+    )

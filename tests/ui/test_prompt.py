@@ -287,7 +287,7 @@ def test_tab_completes_commands_and_their_files(prompt, language, tmp_path):
     screen.expect(PROMPT[language])
     screen.settle()
     screen.send(":hel\t\n")
-    screen.expect("take back the last evaluation")
+    screen.expect("take back the last change")
     screen.expect(PROMPT[language])
     screen.settle()
     screen.send(":restore my\t\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gramercy.execution.shown import read_back
+from gramercy.toolsets import hunks
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = str(ROOT / "examples" / "notes.py")
@@ -307,6 +308,61 @@ def test_a_reason_beside_an_approval_at_the_terminal_is_told(terminal, tmp_path)
     screen.send("a but only once\n")
     assert (screen.end(), (tmp_path / "out.txt").exists()) == (0, True)
     assert "[The person who approved it says: but only once]" in screen.screen
+
+
+EDITOR = """
+from pathlib import Path
+from gramercy import create_tool
+from gramercy.toolsets import hunks
+
+TEXT = {"type": "string"}
+edit = create_tool(
+    "edit",
+    "Edit a text.",
+    {"type": "object", "properties": {"original": TEXT, "modified": TEXT}},
+    lambda given: Path("out.txt").write_text(given["modified"]) and "edited",
+    safety_level="dangerous",
+    effect=lambda given: hunks.diff(given["original"], given["modified"], "a.txt"),
+    edits=("original", "modified"),
+)
+"""
+BEFORE = "".join(f"line {number}\n" for number in range(1, 501))
+EDITS = {
+    "a hundred hunks": BEFORE.replace("5\n", "5, changed\n").replace("8\n", "8, changed\n"),
+    "one long hunk": BEFORE.replace("line 7\n", "".join(f"new {number}\n" for number in range(500))),
+    "one long line": BEFORE.replace("line 7\n", "x" * 9_000 + "\n"),
+}
+
+
+PROMPT, PAGE = "[n p a r SPC A K v q ?] ", "leave it -- "
+KEYS = {
+    "a hundred hunks": [(PROMPT, "A"), (PAGE, "r"), (PROMPT, "A"), (PROMPT, "q")],
+    "one long hunk": [(PAGE, ""), (PAGE, "r"), (PROMPT, "A"), (PROMPT, "q")],
+    "one long line": [(PAGE, "r"), (PROMPT, "a"), (PROMPT, "q")],
+}
+
+
+def changes_on(screen):
+    """Return the lines that came and went on a screen, in order, each once."""
+    lines = [line for line in screen.split("\n") if line.startswith(("+", "-l", "↪"))]
+    return list(dict.fromkeys(read_back("\n".join(lines)).split("\n")))
+
+
+@pytest.mark.contract("trust.approval.terminal")
+@pytest.mark.parametrize("case", EDITS)
+def test_all_hunks_are_accepted_only_after_all_were_shown(terminal, tmp_path, case):
+    """Trust, 7: on the old code A accepted hunks that nobody had seen."""
+    (tmp_path / "editor.py").write_text(EDITOR)
+    given = json.dumps({"original": BEFORE, "modified": EDITS[case]})
+    screen = terminal("tools", "call", "edit", given, "--from", "editor.py")
+    for prompt, key in KEYS[case]:
+        assert not (tmp_path / "out.txt").exists()
+        screen.expect(prompt)
+        screen.send(f"{key}\n")
+    assert screen.end() == 0
+    assert (tmp_path / "out.txt").read_text() == EDITS[case]
+    lines = hunks.diff(BEFORE, EDITS[case], "a").split("\n")[2:]
+    assert changes_on(screen.screen) == [line for line in lines if line[:1] in {"+", "-"}]
 
 
 def test_rules_from_a_file_decide_about_a_call(tmp_path):

@@ -76,6 +76,24 @@ def test_what_a_rule_denies_for_writing_is_read_only_inside(project):
 
 
 @needs_bubblewrap
+@pytest.mark.contract("trust.approval.asked-inside")
+def test_what_a_rule_asks_about_is_not_written_unasked_from_inside(project):
+    """Trust, approval beside the point: the person wanted to be asked, and eval_form asked nobody."""
+    policy = project.parent / "policy.toml"
+    policy.write_text(RULES.replace("deny", "ask"))
+    server = open_server(Service(images=("python",), project=str(project), policy=str(policy)))
+    try:
+        image = server.images[0]
+        held = ("secret.txt", "vendor/lib.py", "vendor/new.py", "app/.env")
+        assert [name for name in held if writes(image, name)] == []
+        assert writes(image, "app/main.py")
+        told = [note for note in image.evaluate("2").notes if note.startswith("Rule ")]
+        assert [note.split(" asks about")[0] for note in told] in ([], ["Rule 3", "Rule 4"])
+    finally:
+        server.close(1)
+
+
+@needs_bubblewrap
 @pytest.mark.contract("trust.walls.own-files")
 def test_our_own_files_in_a_project_cannot_be_written_from_inside(project):
     """Trust, control files: a changed --from file ran on the host at the next start."""
@@ -112,10 +130,13 @@ def deny(path, **more):
         ([deny("vendor/**")], ["vendor"]),
         ([deny("**")], ["."]),
         ([deny("app/*")], ["app/.env", "app/main.py"]),
-        # Rules for other tools, for other arguments, and those that only ask hold nothing.
+        # What has to be asked about cannot be written unasked from inside.
+        ([{"action": "ask", "arguments": {"path": "secret.txt"}}], ["secret.txt"]),
+        ([{"action": "ask", "tools": ["write_file"], "arguments": {"path": "vendor/**"}}], ["vendor"]),
+        # Rules for other tools, for other arguments, and those that say nothing of paths hold nothing.
         ([deny("secret.txt", tools=["read_file"])], []),
         ([deny("secret.txt", categories=["files"])], ["secret.txt"]),
-        ([{"action": "ask", "arguments": {"path": "secret.txt"}}], []),
+        ([{"action": "ask", "tools": ["write_file"]}], []),
         ([{"action": "deny", "arguments": {"path": "secret.txt", "content": "x"}}], []),
         # The first rule that matches decides, inside as outside.
         ([{"action": "allow", "arguments": {"path": "app/main.py"}}, deny("app/**")], ["app/.env"]),

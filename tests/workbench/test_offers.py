@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gramercy import tool
+from gramercy import Approved, tool
 from gramercy.errors import GramercyError
 from gramercy.execution.executor import Executor
 from gramercy.execution.journal import State
@@ -375,6 +375,27 @@ def test_the_audit_tells_calls_states_and_approvals_on_a_line_each(audited):
     assert "User denied" in earth
     assert "press: executing → failed" in wrong
     assert "it broke" in wrong
+
+
+@pytest.mark.contract("trust.approval.audited")
+def test_the_audit_names_the_sandbox_of_each_call():
+    """Trust, 9: the sandbox in force is in each audit record."""
+    journal = AuditJournal(sandbox=lambda: "sandbox landlock")
+    executor = Executor(Registry([launch, press]), lambda *_: "approved", journal=journal)
+    called_by("ada", executor, "c0", "launch", target="moon")
+    called_by("bob", executor, "c1", "press", text="x")
+    lines = journal.text("ada").splitlines()
+    assert ["; sandbox landlock" in line for line in lines] == [True, True]
+
+
+@pytest.mark.contract("trust.approval.reason")
+def test_the_audit_has_what_the_person_said_who_approved(audited):
+    """Trust, 7: the reason is kept, for the one whose call it was."""
+    executor, journal = audited
+    executor = executor.with_approver(lambda *_: Approved("Ada", "once, for the demo"))
+    called_by("ada", executor, "c0", "launch", target="moon")
+    assert "; approved with the words: once, for the demo" in journal.text("ada")
+    assert "demo" not in journal.text("bob")
 
 
 def test_the_audit_hides_secrets_and_cuts_long_arguments(audited):

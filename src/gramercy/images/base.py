@@ -392,6 +392,9 @@ class Image(Protocol):
         well; `files=False` leaves all as they are.
         """
 
+    def changed_at(self) -> float | None:
+        """Return when the last call was over that may have changed something, in seconds since 1970."""
+
     def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
         """Take back the last call that may have changed something, with the files that it changed.
 

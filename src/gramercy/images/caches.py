@@ -40,6 +40,8 @@ QUIET_SECONDS = 1.0
 KEPT_SECONDS = 30 * 24 * 3600.0
 # Characters of the output of a failed build: the error is at its end.
 TAIL = 2000
+# The bit of a mode that lets everybody write.
+OTHERS_WRITE = 0o002
 # A core serves every project: it must not remember systems of the machine, such as a newer ASDF.
 BUILD_REGISTRY = "(:source-registry :ignore-inherited-configuration)"
 BUILDING = "building the SBCL core, once; this takes a few seconds"
@@ -70,8 +72,9 @@ def find_core(sbcl: str, version: str, tell: Tell | None = None) -> Path | None:
     tell = tell or on_standard_error
     core = cache_directory().resolve() / core_name(sbcl, version)
     try:
+        _keep_private(core)
         if not core.exists():
-            core.parent.mkdir(parents=True, exist_ok=True)
+            core.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _lock(core.with_suffix(".lock"), tell):
                 if not core.exists():
                     _build(sbcl, core, tell)
@@ -88,6 +91,16 @@ def find_core(sbcl: str, version: str, tell: Tell | None = None) -> Path | None:
     return core
 
 
+def _keep_private(core: Path) -> None:
+    """Let nobody else write the core, which images run; one that others could write is built anew."""
+    with suppress(FileNotFoundError):
+        if core.parent.stat().st_mode & OTHERS_WRITE:
+            core.parent.chmod(0o700)
+            core.unlink(missing_ok=True)
+        if core.lstat().st_mode & OTHERS_WRITE:
+            core.unlink()
+
+
 @cache
 def on_standard_error(text: str) -> None:
     """Write a line to standard error, once in each process."""
@@ -100,7 +113,7 @@ def on_standard_error(text: str) -> None:
 def _lock(path: Path, tell: Tell) -> Iterator[None]:
     """Let one process build while the others wait; the kernel unlocks for one that dies."""
     begun = told = monotonic()
-    with path.open("w") as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as file:
         while True:
             with suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -135,6 +148,7 @@ def _build(sbcl: str, core: Path, tell: Tell) -> None:
         if status != 0:
             # When the disk or a quota is full, SBCL leaves a truncated core.
             raise OSError(errno.ENOSPC, "it could not be written to its end; the disk may be full")
+        made.chmod(0o600)
         _write_through(made)
         made.replace(core)
 

@@ -67,13 +67,15 @@ def first_words(code: str) -> str:
 class Past(msgspec.Struct, frozen=True):
     """A linked list of steps, newest first; states that have steps in common share them.
 
-    `depth` counts the steps that are no looks, also those that were dropped beyond LARGEST_PAST.
+    `depth` counts the steps that are no looks, also those that were dropped beyond LARGEST_PAST; `at` is when
+    the last of them was over.
     """
 
     step: Step
     previous: Past | None = None
     size: int = 0
     depth: int = 1
+    at: float = 0.0
 
     def steps(self) -> list[Step]:
         """Return the steps, oldest first."""
@@ -89,9 +91,10 @@ def extended(past: Past | None, step: Step) -> Past:
     """Return a past with one more step; beyond LARGEST_PAST only size and depth are kept."""
     size = (past.size if past else 0) + len(step.code)
     count = depth(past) + (not step.look)
+    at = past.at if step.look and past is not None else time()
     if size > LARGEST_PAST:
-        return Past(Step(step.op, ""), None, size, count)
-    return Past(step, past, size, count)
+        return Past(Step(step.op, ""), None, size, count, at)
+    return Past(step, past, size, count, at)
 
 
 def depth(past: Past | None) -> int:

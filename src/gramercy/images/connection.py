@@ -39,9 +39,11 @@ from gramercy.images.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from io import FileIO
 
     from gramercy.images.base import Watcher
+    from gramercy.images.handover import Arrival, Ends
     from gramercy.images.output import OutputMirror
 
 T = TypeVar("T")
@@ -49,23 +51,29 @@ T = TypeVar("T")
 # Nearly every reply fits into one read of this size.
 CHUNK = 1 << 16
 _HEADER = struct.Struct(">I")
-# As an int: to combine the two flags anew takes longer than all the rest of sending.
-_AT_ONCE = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 _WAITING_TIME = struct.Struct("ll")
+# How often a wait for a reply looks whether the process has ended, where another one holds its socket open.
+WATCH_TURN = 1.0
 # The shortest SO_RCVTIMEO: zero would mean no timeout.
 _SHORTEST = 1e-6
+AT_ONCE = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 # For a request that a process does not read: 64 MB take a second, the rest is for a loaded machine.
 SEND_SECONDS = 10.0
 
 
 class Connection:
-    """A process of an image, by its socket. `pid` is its number in the pid namespace of this process."""
+    """A process of an image, by its socket. `pid` is its number in the pid namespace of this process.
+
+    `ends` has those that a request takes along; `arrival` is what the kernel says of the process.
+    """
 
     def __init__(
         self,
         channel: socket.socket,
         encode: Callable[[dict[str, Any]], bytes],
         numbers: Iterator[int] | None = None,
+        ends: Ends | None = None,
+        arrival: Arrival | None = None,
     ) -> None:
         self._channel = channel
         self._encode = encode
@@ -77,39 +85,31 @@ class Connection:
         # Frames that answer no request of this process, since the last request.
         self._strays = self._events = 0
         self.last_id = 0
-        # From the kernel: a process in a pid namespace knows only its inner pid, and evaluated code may lie.
-        self.pid = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        self._ends = ends
+        # From the kernel: evaluated code may lie. The pidfd is never that of another process.
+        self.pid = arrival.pid if arrival is not None else 0
+        self.inner_pid = arrival.inner_pid if arrival is not None else 0
+        self._handle = arrival.handle if arrival is not None else -1
         self.hello: Hello | None = None
         self.parent: Connection | None = None
-        self._handle = -1
-
-    def hold(self) -> None:
-        """Open a pidfd, so that a signal can never reach another process with a recycled pid."""
-        if self._handle < 0 and hasattr(os, "pidfd_open"):
-            with contextlib.suppress(OSError):
-                self._handle = os.pidfd_open(self.pid)
 
     def signal(self, number: int) -> None:
         """Send the process a signal; nothing happens when it has ended."""
-        with contextlib.suppress(OSError):
-            if self._handle >= 0:
-                signal.pidfd_send_signal(self._handle, number)
-            elif not self.has_ended():
-                os.kill(self.pid, number)
-
-    def wait_for_end(self, seconds: float) -> None:
-        """Wait until a process that is held has ended, and has left its ports and locks."""
         if self._handle >= 0:
-            poll = select.poll()
-            poll.register(self._handle, select.POLLIN)
-            poll.poll(seconds * 1000)
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self._handle, number)
 
-    def read_hello(self, seconds: float) -> Hello:
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait until the process has ended, and has left its ports and locks; tell whether it has."""
+        if self._handle < 0:
+            return False
+        poll = select.poll()
+        poll.register(self._handle, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def read_hello(self, frame: bytes) -> Hello:
         """Return the first frame."""
         with self._guarded():
-            frame = self._receive_until(monotonic() + seconds, seconds, kind_of(Hello).longest)
-            if frame is None:
-                raise ImageProtocolError("a process of the image connected but said nothing")
             self.hello = kind_of(Hello).read(frame)
         return self.hello
 
@@ -118,9 +118,12 @@ class Connection:
         self.post({"op": op, **fields})
 
     def post(self, fields: dict[str, Any]) -> None:
-        """Send a request that has all its fields but `id`."""
+        """Send a request that has all its fields but `id`, with the ends for the copies that it asks for."""
         fields["id"] = self.last_id = next(self._numbers)
         self._strays = self._events = 0
+        ends = self._ends.given(fields) if self._ends is not None and self._ends.fresh else {}
+        if ends:
+            fields["ends"] = list(ends)
         try:
             payload = self._encode(fields)
         except UnicodeEncodeError:
@@ -131,11 +134,28 @@ class Connection:
             )
         frame = _HEADER.pack(len(payload)) + payload
         try:
-            sent = self._channel.send(frame, _AT_ONCE)
+            sent = self._send(frame, ends)
             if sent < len(frame):
                 self._send_rest(memoryview(frame)[sent:])
         except OSError as error:
             raise ImageGoneError(f"the image cannot be reached ({error.strerror})") from None
+
+    def lend(self, descriptor: int) -> str:
+        """Return the `tag` with which a request takes a file along."""
+        assert self._ends is not None, "a process that cannot be given anything"  # noqa: S101 - it was met
+        return self._ends.lend(descriptor)
+
+    def _send(self, frame: bytes, ends: Mapping[str, socket.socket | FileIO]) -> int:
+        if not ends:
+            return self._channel.send(frame, AT_ONCE)
+        try:
+            numbers = [end.fileno() for end in ends.values()]
+            return socket.send_fds(self._channel, [frame], numbers, AT_ONCE)
+        finally:
+            # Also where it failed: that a copy never comes is seen at once.
+            for tag, end in ends.items():
+                del self._ends.fresh[tag]  # type: ignore[union-attr]  # there are ends
+                end.close()
 
     def _send_rest(self, rest: memoryview) -> None:
         """Send what the socket has no room for yet; a process that does not read it has ended for us."""
@@ -147,7 +167,7 @@ class Connection:
             if left <= 0 or not poll.poll(left * 1000):
                 raise ImageGoneError(f"the image did not read the request within {SEND_SECONDS:g} s")
             with contextlib.suppress(BlockingIOError):
-                rest = rest[self._channel.send(rest, _AT_ONCE) :]
+                rest = rest[self._channel.send(rest, AT_ONCE) :]
 
     def _receive_until(self, deadline: float, seconds: float, longest: int) -> bytes | None:
         """Return the next frame, or None at the deadline, which nothing that comes moves.
@@ -157,12 +177,18 @@ class Connection:
         frames = self._frames
         frame = frames.take(longest) if frames else None
         while frame is None:
-            if seconds != self._patience:
-                self._be_patient(seconds)
+            turn = min(seconds, WATCH_TURN)
+            if turn != self._patience:
+                self._be_patient(turn)
             try:
                 chunk = self._channel.recv(CHUNK)
             except BlockingIOError:
-                return None
+                seconds = max(0.0, deadline - monotonic())
+                if not seconds:
+                    return None
+                if not self.has_ended():
+                    continue
+                chunk = b""
             except OSError:
                 chunk = b""
             if not chunk:
@@ -263,11 +289,13 @@ class Connection:
         return answer, descriptors[0] if descriptors else None
 
     def has_ended(self) -> bool:
-        """Tell whether the other end has closed the socket (EOF), without waiting."""
+        """Tell, without waiting, whether the other end has closed the socket (EOF) or its process ended."""
+        # Another process may hold the socket too. Looked at first: what it has sent before is there by then.
+        has_ended = self.wait_for_end(0.0)
         try:
             return not self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return False
+            return has_ended
         except OSError:
             return True
 
@@ -295,11 +323,15 @@ _KEYWORDS = _Keywords()
 
 def as_plist(request: dict[str, Any]) -> bytes:
     """Write a request as one property list, in standard syntax and without read-time evaluation."""
-    if len(request) == _MEMBERS and "code" in request and "then_fork" in request and "keep_moment" in request:
+    ends = request.get("ends", ())
+    usual = len(request) == _MEMBERS + (1 if ends else 0)
+    if usual and "code" in request and "then_fork" in request and "keep_moment" in request:
         code, tag, keep = request["code"], request["then_fork"], request["keep_moment"]
         if '"' in code or "\\" in code:
             code = _escaped(code)
         tags = f':then-fork "{tag}" :keep-moment "{keep}"'
+        if ends:
+            tags = f"{tags} :ends {_datum(ends)}"
         return f'(:op "{request["op"]}" :code "{code}" {tags} :id {request["id"]})'.encode()
     words = [f"{_KEYWORDS[name]} {_datum(value)}" for name, value in request.items() if value is not None]
     return f"({' '.join(words)})".encode()

@@ -40,6 +40,11 @@ class Files(StrEnum):
     READ = "read"
     WRITE = "write"
 
+    @classmethod
+    def parse(cls, word: str) -> Files:
+        """Read a word; read-only is another one for read."""
+        return cls.READ if word == "read-only" else cls(word)
+
 
 class PublishedPort(msgspec.Struct, frozen=True):
     """A port inside the image that programs of this machine reach on their own loopback."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gramercy.images.files.ledger import Account, Ledger, Trail
     from gramercy.images.moments import Attempt
 
-# A checkpoint forks after the reply and connects within milliseconds; this is for a loaded machine.
+# A checkpoint forks after the reply and says hello within milliseconds; this is for a loaded machine.
 MEETING_SECONDS = 2.0
 # Forks that a call does not wait for: calls may come faster than the machine forks, and each is a process.
 MOST_PROMISED = 2
@@ -70,7 +70,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class Promised(msgspec.Struct):
-    """A checkpoint that the live process forks after its reply, until that has connected.
+    """A checkpoint that the live process forks after its reply, until that has said hello.
 
     `past` led to it; `looks` are later calls that were answered in the same state.
     """
@@ -209,13 +209,15 @@ class Lifecycle:
         family = self.started()
         self.settle()
         if self.live is None:
-            self.live = self._come_alive(family, family.zygote)
-            self.notes += self.live.hello.notes if self.live.hello else []
-            self._keep_start(family, self.live)
+            live = self._come_alive(family, family.zygote)
+            self._go_live(live)
+            self.notes += live.hello.notes if live.hello else []
+            self._keep_start(family, live)
+            return family, live
         return family, self.live
 
     def ready_to_run(self) -> tuple[Family, Connection]:
-        """Return the same for a call, which need not wait until the latest checkpoints have connected."""
+        """Return the same for a call, which need not wait until the latest checkpoints have come."""
         if self.live is None or self.family is None or len(self.promised) > MOST_PROMISED:
             return self.ready()
         return self.family, self.live
@@ -271,8 +273,25 @@ class Lifecycle:
             # The state itself is worth more than the variables with the last values.
             family.kill(live)
             live = family.fork(source, "live")
-        live.hold()
         return live
+
+    def _go_live(self, live: Connection | None) -> None:
+        """Let another process be the live one, without the ends that the last one had in reserve."""
+        self.live = live
+        if self.family is not None:
+            self.family.forget(self._spare_tag)
+        self._spare_tag = None
+        self._forget_moment()
+
+    def _forget_moment(self) -> None:
+        if self.family is not None:
+            self.family.forget(self.moment_tag)
+        self.moment_tag = None
+
+    def lost_tag(self, evaluation: Evaluation) -> None:
+        """Wait for no checkpoint of this call."""
+        if self.family is not None:
+            self.family.forget(evaluation.tag)
 
     def new_tag(self, family: Family) -> str | None:
         """Return a tag for the checkpoint after the next call; None where `thrift` forbids one."""
@@ -286,24 +305,25 @@ class Lifecycle:
 
     def new_moment_tag(self, family: Family) -> str | None:
         """Return a tag for the moment of the next error; None where the heap is too big to keep one."""
-        if self._heap_bytes >= self.thrift.heavy_bytes:
-            return None
-        self.moment_tag = family.new_tag()
+        self.moment_tag = self.tag_for_attempt(family)
         return self.moment_tag
+
+    def tag_for_attempt(self, family: Family) -> str | None:
+        """Return a tag for the moment of an attempt, which is another process than the live one."""
+        return None if self._heap_bytes >= self.thrift.heavy_bytes else family.new_tag()
 
     def with_moment(
         self, family: Family, evaluation: Evaluation, fault: ImageFault, parent: Connection
     ) -> ImageFault:
         """Return the fault of a call with the id of the moment that its process has left, or why not."""
-        if fault.has_moment and evaluation.keep is not None:
+        if evaluation.keep == self.moment_tag:
             self.moment_tag = None
+        if fault.has_moment and evaluation.keep is not None:
             moment = self.moments.add(family, evaluation, fault, parent)
             return msgspec.structs.replace(fault, moment=moment.id)
-        if evaluation.keep is not None and fault.no_moment is None:
-            # Where its process says nothing, it may have left a copy all the same.
-            self.moments.give_up(evaluation.keep)
-            self.moment_tag = None
-        elif evaluation.keep is None and fault.no_moment is None:
+        # Whatever its process says, it may have left a copy all the same.
+        family.forget(evaluation.keep)
+        if evaluation.keep is None and fault.no_moment is None:
             reason = f"the image has {self._heap_bytes >> 20} MB, and moments are kept below "
             fault = msgspec.structs.replace(
                 fault, no_moment=f"{reason}{self.thrift.heavy_bytes >> 20} MB of heap"
@@ -322,13 +342,14 @@ class Lifecycle:
     def changed(self, evaluation: Evaluation, reply: Reply) -> str | None:
         """Note a call that may have changed something; return why no state is kept after it, if none is."""
         self._heap_bytes = reply.state.heap_bytes
-        if self._heap_bytes >= self.thrift.heavy_bytes:
-            self.moment_tag = None
+        if self._heap_bytes >= self.thrift.heavy_bytes and reply.error is None:
+            self._forget_moment()
         is_kept = reply.unkept is None and evaluation.tag is not None
         # Without a checkpoint after it, a look is not known to have changed nothing: it counts as a change.
         self.past = extended(self.past, evaluation.as_step(reply, look=reply.look and is_kept))
         if reply.unkept is not None:
-            self._spare_tag = evaluation.tag
+            # Not used again: the process may have lost the end that belongs to it.
+            self.lost_tag(evaluation)
             self.unkept_reason = reply.unkept
         elif evaluation.tag is None:
             size, seconds = f"{self._heap_bytes >> 20} MB", f"{self.thrift.seconds:g} s"
@@ -351,9 +372,13 @@ class Lifecycle:
                 self._miss(promised)
 
     def collect(self) -> bool:
-        """Accept the checkpoints that have connected, without waiting; tell whether none is missing."""
+        """Accept the checkpoints that have said hello, without waiting; tell whether none is missing."""
         while self.promised and self.family is not None:
-            connection = self.family.met(self.promised[0].tag)
+            try:
+                connection = self.family.met(self.promised[0].tag)
+            except ImageError:
+                self.give_up()
+                continue
             if connection is None:
                 return False
             self._take(self.promised.popleft(), connection)
@@ -364,7 +389,7 @@ class Lifecycle:
         self._miss(self.promised.popleft())
 
     def is_ready_at_once(self) -> bool:
-        """Tell whether a call can begin without waiting for a process to start or to connect."""
+        """Tell whether a call can begin without waiting for a process to start or to come."""
         if self.live is None or (self.files is not None and self.files.compares):
             return False
         return not self.promised or self.collect() or len(self.promised) <= MOST_PROMISED
@@ -395,6 +420,8 @@ class Lifecycle:
 
     def _miss(self, promised: Promised) -> None:
         """Say with the next reply that there is no checkpoint, although one was to be."""
+        if self.family is not None:
+            self.family.forget(promised.tag)
         reason = "no copy of its process came in time"
         is_last = promised.past is self.past
         if is_last:
@@ -473,18 +500,21 @@ class Lifecycle:
         return steps
 
     def _stand_on(self, checkpoint: Checkpoint, live: Connection) -> None:
-        self.live = live
+        self._go_live(live)
         self.past = checkpoint.past
         self.unkept_reason = ""
         self._heap_bytes = 0
         self.timeline.standing = checkpoint
 
     def _begin_again(self) -> None:
-        self.live = self.past = None
+        self._go_live(None)
+        self.past = None
+        for promised in self.promised:
+            if self.family is not None:
+                self.family.forget(promised.tag)
         self.promised.clear()
         self.unkept_reason = ""
         self._heap_bytes = 0
-        self.moment_tag = None
         self.timeline.clear()
         self.moments.clear(self.family)
 
@@ -523,7 +553,8 @@ class Lifecycle:
         step = Step("restart", attempt.code, ok=attempt.reply.ok, told="")
         live = self.moments.take(attempt)
         family.kill(before)
-        self.live, self.past = live, extended(self.past, step)
+        self._go_live(live)
+        self.past = extended(self.past, step)
         self.unkept_reason = ""
         try:
             kept = self.timeline.add(family.fork(live, "checkpoint"), step.shown(), self.past)
@@ -541,7 +572,8 @@ class Lifecycle:
         family, before = self.surely_ready()
         family.kill(before)
         self.moments.clear(family)
-        self.live = self.past = self.timeline.standing = None
+        self._go_live(None)
+        self.past = self.timeline.standing = None
         self.ready()
 
     def reset(self) -> list[str]:

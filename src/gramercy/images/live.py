@@ -189,12 +189,14 @@ class LiveImage:
         with self._lock:
             family, live = self._lifecycle.surely_ready()
             copy = family.fork(live, "preview")
-            copy.hold()
             try:
-                with self._lifecycle.hear_attempts(copy.pid) as tried:
-                    previews.confine(copy, family.zygote, ANSWER_SECONDS)
+                # Confined first: that opens the null device, and the listener refuses what changes files.
+                with (
+                    previews.confined(copy, family, ANSWER_SECONDS) as mirror,
+                    self._lifecycle.hear_attempts(copy.pid) as tried,
+                ):
                     copy.send("eval", code=code, package=package)
-                    self._runner.wait = Wait(copy, family.mirror)
+                    self._runner.wait = Wait(copy, mirror)
                     reply = _previewed(self._runner.wait, self._seconds(timeout))
                 return msgspec.structs.replace(reply, files=tried)
             finally:
@@ -273,6 +275,11 @@ class LiveImage:
         """Go back to a state, by its id or by a name that only it has."""
         with self._lock:
             return go_back(self._lifecycle, checkpoint, files=files)
+
+    def changed_at(self) -> float | None:
+        """Return when the last call was over that may have changed something."""
+        past = self._lifecycle.past
+        return past.at if past is not None and past.depth else None
 
     def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
         """Take back the last call that may have changed something."""

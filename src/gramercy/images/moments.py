@@ -7,7 +7,7 @@ lifecycle that the caller has locked.
 
 from __future__ import annotations
 
-from collections import deque
+import contextlib
 from time import time
 from typing import TYPE_CHECKING
 
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 # Each is a process with one to ten MB of its own; who debugs looks at the last errors, not at all of them.
 MOST_MOMENTS = 4
 MOST_ATTEMPTS = 4
-# Copies that nothing asks for and that may still connect: most never were.
-MOST_STALE = 16
-# The copy is forked before the reply is written, so it has connected by then or is about to.
+# The copy is forked before the reply is written, so it has said hello by then or is about to.
 MEETING_SECONDS = 2.0
 # A look at a stack runs no code of the user's.
 ANSWER_SECONDS = 20.0
@@ -53,7 +51,7 @@ class Attempt(msgspec.Struct, eq=False):
 
 
 class Moment(msgspec.Struct, eq=False):
-    """One error whose stack is kept, in a process that connects by itself, under `tag`."""
+    """One error whose stack is kept, in a process that comes by itself, under `tag`."""
 
     id: str
     tag: str
@@ -88,7 +86,6 @@ class Moments:
     def __init__(self) -> None:
         self._moments: dict[str, Moment] = {}
         self._attempts: dict[str, Attempt] = {}
-        self._stale: deque[str] = deque(maxlen=MOST_STALE)
         self._count = 0
         # Why the last error left no moment, for a caller who asks for one.
         self.why_not = ""
@@ -105,18 +102,14 @@ class Moments:
         return moment
 
     def tidy(self, family: Family) -> None:
-        """Accept the processes that have connected; end those that nothing refers to any more."""
+        """Accept the processes that have come."""
         for moment in self._moments.values():
             if moment.connection is None:
-                moment.connection = family.met(moment.tag)
-        for tag in list(self._stale):
-            late = family.met(tag)
-            if late is not None:
-                late.close()
-                self._stale.remove(tag)
+                with contextlib.suppress(ImageError):  # `connected` tells who asks for it
+                    moment.connection = family.met(moment.tag)
 
     def settle(self, family: Family) -> None:
-        """Wait for the processes that have not connected yet; drop those that do not come, or have ended."""
+        """Wait for the processes that have not come yet; drop those that do not come, or have ended."""
         self.tidy(family)
         for moment in list(self._moments.values()):
             try:
@@ -127,17 +120,12 @@ class Moments:
             if attempt.connection.has_ended():
                 self.take(attempt).close()
 
-    def give_up(self, tag: str) -> None:
-        """End the process with this tag as soon as it connects: nothing will ask for it."""
-        self._stale.append(tag)
-
     def connected(self, family: Family, moment: Moment) -> Connection:
         """Return the connection of a moment; raise ImageGoneError where its process has ended."""
         if moment.connection is None:
             moment.connection = family.meet(moment.tag, MEETING_SECONDS, parent=moment.parent)
         if moment.connection.has_ended():
             raise ImageGoneError("its process has ended")
-        moment.connection.hold()
         return moment.connection
 
     def find(self, word: str | None) -> Moment:
@@ -181,11 +169,9 @@ class Moments:
         self._moments.pop(moment.id, None)
         for attempt in self.attempts_of(moment):
             self.take(attempt).close()
-        if moment.connection is None and family is not None:
-            moment.connection = family.met(moment.tag)
-        if moment.connection is None:
-            self.give_up(moment.tag)
-        else:
+        if family is not None:
+            family.forget(moment.tag)
+        if moment.connection is not None:
             moment.connection.close()
 
     def clear(self, family: Family | None) -> None:
@@ -257,16 +243,16 @@ def go_on(
         copy = family.fork(connection, "attempt")
     except ImageError as error:
         return Reply(ok=False, error=_gone(error))
-    copy.hold()
     lifecycle.hear(copy)
-    evaluation.keep = lifecycle.moment_tag or lifecycle.new_moment_tag(family)
+    evaluation.keep = lifecycle.tag_for_attempt(family)
     copy.send("invoke", restart=restart, arguments=list(arguments), keep_moment=evaluation.keep)
     reply = _answered(runner, family, evaluation, copy)
     if reply is None:
-        return _lost(runner, family, evaluation, moment, copy)
+        return _lost(family, evaluation, moment, copy)
     if reply.error is not None and reply.unchanged:
         # It did not go on: there is no such restart, or its arguments could not be had.
         family.kill(copy)
+        family.forget(evaluation.keep)
         return _explained(evaluation, reply)
     attempt = lifecycle.moments.add_attempt(moment, copy, str(restart), reply)
     if reply.error is not None:
@@ -274,6 +260,8 @@ def go_on(
         again = msgspec.structs.replace(moment.evaluation, keep=evaluation.keep)
         fault = lifecycle.with_moment(family, again, reply.error, copy)
         reply = msgspec.structs.replace(reply, error=fault)
+    else:
+        family.forget(evaluation.keep)
     told = f"{attempt.id} is the copy of {moment.id} that went on. The image is as it was."
     notes = [*reply.notes, told]
     return _explained(evaluation, msgspec.structs.replace(reply, notes=notes))
@@ -307,15 +295,13 @@ def _answered(runner: Runner, family: Family, evaluation: Evaluation, connection
         runner.wait = None
 
 
-def _lost(runner: Runner, family: Family, evaluation: Evaluation, moment: Moment, copy: Connection) -> Reply:
+def _lost(family: Family, evaluation: Evaluation, moment: Moment, copy: Connection) -> Reply:
     """Describe an attempt whose process died, or had to be killed."""
     wait = evaluation.wait
     has_died = copy.has_ended()
     fate = family.fate(copy) if has_died else deaths.Fate()
     family.kill(copy)
-    if evaluation.keep is not None:
-        runner.lifecycle.moments.give_up(evaluation.keep)
-        runner.lifecycle.moment_tag = None
+    family.forget(evaluation.keep)
     log = family.log.news(clean=False)
     fault = deaths.died(log, fate) if has_died else deaths.killed(evaluation.seconds)
     if has_died:

@@ -12,21 +12,27 @@ import os
 import platform
 import re
 import stat
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gramercy.errors import ImageError, ImageGoneError
 from gramercy.images.confine.seccomp import build_preview_filter
+from gramercy.images.output import OutputMirror
 from gramercy.images.python.landlock import TRUNCATE_SINCE, landlock_version
 from gramercy.images.wire import Done
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gramercy.images.connection import Connection
+    from gramercy.images.processes import Family
 
 # Shared memory that is copied for a preview, in all: copying 64 MB takes about 20 ms.
 MOST_SHARED = 64 * 1024 * 1024
 # null, zero, full, random and urandom: they keep nothing.
 MEMORY_DEVICES = frozenset(os.makedev(1, minor) for minor in (3, 5, 7, 8, 9))
+MIRROR = b"/memfd:gramercy-mirror"
 RIGHTS = {"r": 1, "w": 2, "x": 4}
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device"}
 _AREA = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
@@ -47,29 +53,47 @@ class Area(NamedTuple):
 
 
 class Filtered(NamedTuple):
-    """What the kernel tells of the rights of a thread, and the pid that its process sees itself."""
+    """What the kernel tells of the rights of a thread."""
 
     filters: int
     is_for_good: bool
-    inner_pid: int
 
 
-def confine(copy: Connection, zygote: Connection, seconds: float) -> None:
-    """Let a copy give up its rights, or raise ImageError that says why it has not."""
+@contextmanager
+def confined(copy: Connection, family: Family, seconds: float) -> Iterator[OutputMirror | None]:
+    """Let a copy give up its rights, or raise ImageError that says why it has not; give its output mirror."""
+    mirror = OutputMirror.make() if family.mirror is not None else None
     try:
-        before = _filtered(Path(f"/proc/{copy.pid}"))
-        known = _shared_lines(zygote.pid)
-        areas = _to_copy(copy.pid, known)
-        program = _program(before.inner_pid)
-        numbers = [number for area in areas for number in area.numbers]
-        told = copy.request(Done, seconds, "confine", filter=program.hex(), areas=numbers or None)
-        if not told.confined:
-            raise _impossible(f"the copy cannot be confined ({told.reason or 'it does not say why'})")
-        lacking = _lacking(copy.pid, before, known)
-    except ImageGoneError:
-        raise _impossible("the copy ended when it was to give up its rights") from None
-    except OSError as error:
-        raise _impossible(f"the copy cannot be looked at ({error.strerror})") from None
+        try:
+            _confine(copy, family, mirror, seconds)
+        except ImageGoneError:
+            raise _impossible("the copy ended when it was to give up its rights") from None
+        except OSError as error:
+            raise _impossible(f"the copy cannot be looked at ({error.strerror})") from None
+        yield mirror
+    finally:
+        if mirror is not None:
+            mirror.close()
+
+
+def _confine(copy: Connection, family: Family, mirror: OutputMirror | None, seconds: float) -> None:
+    before = _filtered(Path(f"/proc/{copy.pid}"))
+    known = _shared_lines(family.zygote.pid)
+    numbers = [number for area in _to_copy(copy.pid, known) for number in area.numbers]
+    told = copy.request(
+        Done,
+        seconds,
+        "confine",
+        filter=_program(copy.inner_pid).hex(),
+        areas=numbers or None,
+        tag=copy.lend(mirror.fd) if mirror is not None else None,
+    )
+    if not told.confined:
+        raise _impossible(f"the copy cannot be confined ({told.reason or 'it does not say why'})")
+    # It must not have the mirror of the live process any more, and may have its own.
+    known -= {line for line in known if _is_of(line, family.mirror)}
+    known |= {line for line in _shared_lines(copy.pid) if _is_of(line, mirror)}
+    lacking = _lacking(copy.pid, before, known)
     if lacking is not None:
         why = "evaluated code has changed how previews of this image are confined; undo or reset it"
         raise _impossible(f"the copy has not given up its rights: {lacking} ({why})")
@@ -90,10 +114,8 @@ def _program(process: int) -> bytes:
 def _filtered(thread: Path) -> Filtered:
     told = dict(line.split(":", 1) for line in (thread / "status").read_text().splitlines() if ":" in line)
     try:
-        return Filtered(
-            int(told["Seccomp_filters"]), told["NoNewPrivs"].strip() == "1", int(told["NSpid"].split()[-1])
-        )
-    except (KeyError, IndexError, ValueError):
+        return Filtered(int(told["Seccomp_filters"]), told["NoNewPrivs"].strip() == "1")
+    except (KeyError, ValueError):
         raise _impossible("this kernel does not tell of filters of system calls") from None
 
 
@@ -130,6 +152,13 @@ def _shared_lines(pid: int) -> frozenset[bytes]:
     """Return how the kernel lists the shared memory of a process."""
     lines = Path(f"/proc/{pid}/maps").read_bytes().splitlines()
     return frozenset(line for line in lines if line.split(None, 2)[1].endswith(b"s"))
+
+
+def _is_of(line: bytes, mirror: OutputMirror | None) -> bool:
+    """Tell whether a line about shared memory is about a mirror."""
+    if mirror is None or MIRROR not in line:
+        return False
+    return line.split(None, 5)[4] == b"%d" % os.fstat(mirror.fd).st_ino
 
 
 def _to_copy(pid: int, known: frozenset[bytes]) -> list[Area]:

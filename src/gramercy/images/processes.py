@@ -1,7 +1,7 @@
 """The processes of one image: a zygote that only forks, and its descendants, each with its own connection.
 
 Knows nothing of evaluations and checkpoints: it starts, forks, meets and ends processes. They share a private
-directory for the socket and for temporary files.
+directory for temporary files.
 """
 
 from __future__ import annotations
@@ -9,11 +9,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
-import select
 import shutil
 import signal
-import socket
 import tempfile
 from functools import cache
 from itertools import count
@@ -23,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError, ImageStartError
+from gramercy.errors import ImageError, ImageGoneError, ImageStartError
 from gramercy.images.connection import Connection
 from gramercy.images.deaths import Fate, with_start_hint
+from gramercy.images.handover import Ends
 from gramercy.images.output import Log, OutputMirror
 from gramercy.images.ports import DIALER, Relay
 from gramercy.images.sandbox import Confinement, Grants, inner_places
@@ -45,7 +43,7 @@ START_SECONDS = 30.0
 FORK_SECONDS = 10.0
 # How often a wait for a child checks whether its parent has died.
 TURN_SECONDS = 0.05
-# A child whose parent has ended has connected by now, or never will.
+# A child whose parent has ended has said hello by now, or never will: something else holds its end.
 ORPHAN_SECONDS = 0.1
 # From SIGKILL to the end: the kernel may have gigabytes to free.
 STOP_SECONDS = 2.0
@@ -54,19 +52,14 @@ END_OF_LOG_SECONDS = 0.5
 # A process closes its socket a moment before its parent can reap it.
 FATE_SECONDS = 0.5
 FATE_TURN_SECONDS = 0.002
-# Tags of 64 random bits; drawing many at once saves a system call for each evaluation.
-TAGS_AT_ONCE = 64
-TAG_BYTES = 8
-# Children that connect while this process is busy; one image has at most a few at a time.
-BACKLOG = 64
 
 
 class Program(msgspec.Struct, frozen=True):
-    """How to start the zygote of a language: the command gets the socket path and a token appended.
+    """How to start the zygote of a language: the command gets the descriptor of its connection appended.
 
     `saved` returns how to start from a saved core, for a language that has them. `memory_mb` is the limit as
     the user sets it; `notes` are for the user, with the first reply. `start_seconds` is how long a process
-    that the zygote forks may take to connect.
+    that the zygote forks may take to say hello.
     """
 
     language: str
@@ -82,7 +75,7 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class Family:
-    """Starts the zygote, lets processes fork, accepts the connections of their children, and ends them all.
+    """Starts the zygote, lets processes fork, meets their children, and ends them all.
 
     `heir_of` is a family about to be closed, whose published ports this one takes over. `notes` are for the
     user.
@@ -95,15 +88,8 @@ class Family:
         self.log = Log()
         self.mirror = OutputMirror.make()
         self.directory = PrivateDirectory()
-        self._token = secrets.token_hex(16)
-        self._tags: list[str] = []
         self._numbers = count(1)
-        self._waiting: dict[str, Connection] = {}
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(str(self.directory.path / "s"))
-        self._listener.listen(BACKLOG)
-        self._comings = select.poll()
-        self._comings.register(self._listener, select.POLLIN)
+        self._ends = Ends()
         self._spawned: Spawned | None = None
         # Ends by itself when the last process has; closing waits for that.
         self.listener: Thread | None = None
@@ -112,17 +98,20 @@ class Family:
         self.zygote = self._start(heir_of)
 
     def _start(self, heir_of: Family | None) -> Connection:
-        command = [*self.program.command, str(self.directory.path / "s"), self._token]
-        inherited: tuple[int, ...] = ()
-        if self.mirror is not None:
-            inherited = (self.mirror.fd,)
-            command += ["--mirror", str(self.mirror.fd)]
         try:
+            tag = self._ends.new()
+            line = self._ends.fresh.pop(tag)
+            command = [*self.program.command, "--connection", str(line.fileno())]
+            inherited: tuple[int, ...] = (line.fileno(),)
+            if self.mirror is not None:
+                inherited = (*inherited, self.mirror.fd)
+                command += ["--mirror", str(self.mirror.fd)]
             if self.program.publish:
                 self.relay = Relay(self.program.publish, heir_of.relay if heir_of is not None else None)
                 self.notes += self.relay.notes
-            self._spawn(command, inherited)
-            return self.meet(None, START_SECONDS)
+            with line:
+                self._spawn(command, inherited)
+            return self._first(tag)
         except (OSError, ImageError) as error:
             self.close()
             self.log.wait_for_end(END_OF_LOG_SECONDS)
@@ -149,27 +138,47 @@ class Family:
         if self.relay is not None:
             self.relay.start()
 
+    def _first(self, tag: str) -> Connection:
+        """Return the zygote, which says hello by itself."""
+        try:
+            return self.meet(tag, START_SECONDS)
+        except ImageGoneError:
+            # Its end closes a moment before it can be reaped.
+            deadline = monotonic() + FATE_SECONDS
+            while self.is_alive and monotonic() < deadline:
+                sleep(FATE_TURN_SECONDS)
+            self._check_alive()
+            raise
+
     def fork(
         self, source: Connection, role: str, seconds: float = FORK_SECONDS, *, plain: bool | None = None
     ) -> Connection:
         """Let a process fork and return the connection of its child; `plain`, without the init file."""
         tag, pid = self._forked(source, role, seconds, plain=plain)
         may_end = source is self.zygote and self.program.start_seconds > FORK_SECONDS and not plain
-        child = self._begun(tag, pid) if may_end else self.meet(tag, seconds)
+        try:
+            child = self._begun(tag, pid) if may_end else self.meet(tag, seconds)
+        finally:
+            self.forget(tag)
         child.parent = source
         return child
 
     def _forked(self, source: Connection, role: str, seconds: float, **more: Any) -> tuple[str, int]:
         tag = self.new_tag()
-        answer = source.request(Forked, seconds, "fork", role=role, tag=tag, **more)
+        try:
+            answer = source.request(Forked, seconds, "fork", role=role, tag=tag, **more)
+        except ImageError:
+            self.forget(tag)
+            raise
         if not answer.ok:
+            self.forget(tag)
             raise ImageError(answer.reason or "the image cannot be forked")
         return tag, answer.pid
 
     def _begun(self, tag: str, pid: int) -> Connection:
         """Return the live process that the zygote forked; without the init file where that ended it."""
         deadline = monotonic() + self.program.start_seconds
-        while monotonic() < deadline:
+        while monotonic() < deadline and tag in self._ends:
             with contextlib.suppress(ImageGoneError):
                 return self.meet(tag, FATE_SECONDS)
             if not self.is_alive or self._told_by(self.zygote, pid).kind in ("exited", "signaled"):
@@ -177,69 +186,64 @@ class Family:
         limit = f"{self.program.start_seconds:g} s"
         if "--init" not in self.program.command:
             raise ImageGoneError(f"its process ended when it began, or was not ready within {limit}")
-        tag, _ = self._forked(self.zygote, "live", FORK_SECONDS, plain=True)
-        child = self.meet(tag, FORK_SECONDS)
+        child = self.fork(self.zygote, "live", plain=True)
         if child.hello is not None:
             note = f"The init file is left out: it ended its process, or was not done within {limit}."
             child.hello = msgspec.structs.replace(child.hello, notes=[*child.hello.notes, note])
         return child
 
     def new_tag(self) -> str:
-        """Return a name for a child to come, which evaluated code cannot guess."""
-        if not self._tags:
-            dice = secrets.token_hex(TAG_BYTES * TAGS_AT_ONCE)
-            step = 2 * TAG_BYTES
-            self._tags = [dice[place : place + step] for place in range(0, len(dice), step)]
-        return self._tags.pop()
+        """Return a name for a child to come; the request that names it takes the child's end along."""
+        return self._ends.new()
 
-    def meet(self, tag: str | None, seconds: float, *, parent: Connection | None = None) -> Connection:
-        """Return the connection of the child with that tag (None: the zygote), waiting for it if needed.
+    def forget(self, tag: str | None) -> None:
+        """Wait no longer for the child with that tag."""
+        if tag is not None:
+            self._ends.forget(tag)
+
+    def meet(self, tag: str, seconds: float, *, parent: Connection | None = None) -> Connection:
+        """Return the connection of the child with that tag, waiting for it if needed.
 
         Waits only ORPHAN_SECONDS once the `parent` that was to fork it has ended.
         """
         deadline = monotonic() + seconds
         while True:
-            known = self._waiting.pop(tag or "", None)
+            known = self._arrived(tag)
             if known is not None:
                 return known
-            if not self.is_alive:
-                status = self._spawned.status() if self._spawned is not None else "unknown"
-                raise ImageGoneError(f"it ended with status {status}")
+            self._check_alive()
             if parent is not None and parent.has_ended():
                 deadline, parent = min(deadline, monotonic() + ORPHAN_SECONDS), None
-            self._accept(max(0.0, deadline - monotonic()))
+            left = deadline - monotonic()
+            if left <= 0:
+                raise ImageGoneError("a process of the image did not say hello in time")
+            # Short turns, so that a zygote that dies is noticed soon.
+            self._ends.wait(tag, min(left, TURN_SECONDS))
 
     def met(self, tag: str) -> Connection | None:
-        """Return the connection of the child with that tag if it has come already."""
-        while tag not in self._waiting and self._comings.poll(0):
-            self._accept(TURN_SECONDS)
-        return self._waiting.pop(tag, None)
+        """Return the connection of the child with that tag if it has come; raise where it never will."""
+        return self._arrived(tag)
 
-    def wait_for_child(self, seconds: float) -> None:
-        """Wait until a child connects, on any thread; accepting it is left to `met`."""
-        poll = select.poll()
-        with contextlib.suppress(OSError, ValueError):  # closed meanwhile
-            poll.register(self._listener, select.POLLIN)
-            poll.poll(seconds * 1000)
-
-    def _accept(self, seconds: float) -> None:
-        # Short turns, so that a zygote that dies without connecting is noticed soon.
-        self._listener.settimeout(min(seconds, TURN_SECONDS) or 0.001)
+    def _arrived(self, tag: str) -> Connection | None:
+        arrival = self._ends.take(tag)
+        if arrival is None:
+            return None
+        connection = Connection(arrival.channel, self.program.encode, self._numbers, self._ends, arrival)
         try:
-            channel, _ = self._listener.accept()
-        except TimeoutError:
-            if seconds <= 0:
-                raise ImageGoneError("a process of the image did not connect in time") from None
-            return
-        channel.settimeout(None)
-        connection = Connection(channel, self.program.encode, self._numbers)
-        with contextlib.suppress(ImageError):
-            hello = connection.read_hello(seconds or 1.0)
-            if not secrets.compare_digest(hello.token, self._token):
-                raise ImageProtocolError("a process without the token of the image connected")
-            self._waiting[hello.tag or ""] = connection
-            return
-        connection.close()
+            connection.read_hello(arrival.frame)
+        except ImageError:
+            connection.close()
+            raise
+        return connection
+
+    def wait_for_child(self, tag: str, seconds: float) -> None:
+        """Wait until a child says hello or cannot come, on any thread; meeting it is left to `met`."""
+        self._ends.wait(tag, seconds)
+
+    def _check_alive(self) -> None:
+        if not self.is_alive:
+            status = self._spawned.status() if self._spawned is not None else "unknown"
+            raise ImageGoneError(f"it ended with status {status}")
 
     def kill(self, connection: Connection, *, waits: bool = False) -> None:
         """Send a process SIGKILL and close its connection; or wait first until it has ended."""
@@ -250,13 +254,12 @@ class Family:
 
     def fate(self, connection: Connection) -> Fate:
         """Return how a process ended, from its parent or from the zygote, which reaps orphans (subreaper)."""
-        pid = connection.hello.pid if connection.hello else 0
         deadline = monotonic() + FATE_SECONDS
         parents = [self.zygote] if connection.parent is None else [connection.parent, self.zygote]
         # An orphan comes to the zygote a little later, when its parent has ended too.
         while monotonic() < deadline and self.is_alive:
             for parent in parents:
-                fate = self._told_by(parent, pid)
+                fate = self._told_by(parent, connection.inner_pid)
                 if fate.kind in ("exited", "signaled"):
                     return fate
             sleep(FATE_TURN_SECONDS)
@@ -280,19 +283,16 @@ class Family:
         return self._spawned is not None and self._spawned.status() is None
 
     def close(self) -> None:
-        """End every process and remove the socket."""
+        """End every process and remove what they shared."""
         if self.relay is not None:
             self.relay.close()
         if self._spawned is not None:
             self._spawned.end(STOP_SECONDS)
+        self._ends.close()
         if self.listener is not None:
             self.listener.join(STOP_SECONDS)
-        for connection in self._waiting.values():
-            connection.close()
-        self._waiting.clear()
         with contextlib.suppress(AttributeError):  # there is none when the start failed
             self.zygote.close()
-        self._listener.close()
         self.log.close_writer()
         self.directory.remove()
         if self.mirror is not None:
@@ -300,17 +300,15 @@ class Family:
 
 
 PREFIX = "gramercy-image-"
-# The path of a unix socket has room for 107 bytes (sun_path), the name in it included.
-LONGEST_DIRECTORY = 100
 LOCK = "lock"
 
 
 class PrivateDirectory:
-    """A directory for the socket and for temporary files, locked as long as this process lives."""
+    """A directory for temporary files, locked as long as this process lives."""
 
     def __init__(self) -> None:
         _tidy_up(os.getpid())
-        self.path = _make()
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
         (self.path / "tmp").mkdir(mode=0o700)
         # Locked before it gets its name: another process removes a directory whose lock is free.
         unnamed = self.path / f"{LOCK}.new"
@@ -324,14 +322,6 @@ class PrivateDirectory:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-
-def _make() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix=PREFIX))
-    if len(os.fsencode(directory)) > LONGEST_DIRECTORY:
-        directory.rmdir()
-        directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
-    return directory
 
 
 @cache

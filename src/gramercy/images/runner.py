@@ -40,7 +40,7 @@ T = TypeVar("T")
 MOMENT = 0.001
 # The same for a call that follows a change at once: its process forks first, which takes 1 to 2 ms.
 FORK_MOMENT = 0.004
-# How long after a reply its checkpoint is accepted: the client has read it by then, and the copy connected.
+# How long after a reply its checkpoint is accepted: the client has read it by then, and the copy has come.
 SETTLE_SECONDS = 0.005
 # The history is shown to people and models: what is longer is not read.
 MOST_HISTORY = 50
@@ -142,9 +142,11 @@ class Runner:
                 live.post(evaluation.fields())
             except ImageGoneError:
                 # The process ended after its last reply, so this request has not run.
+                lifecycle.lost_tag(evaluation)
                 lifecycle.ended_between_calls()
                 continue
             except ImageProtocolError as error:
+                lifecycle.lost_tag(evaluation)
                 return Reply(ok=False, error=ImageFault("INVALID-CODE", str(error)))
             except ImageError as error:
                 return Reply(ok=False, error=ImageFault("IMAGE-NOT-STARTED", str(error)))
@@ -210,7 +212,7 @@ class Runner:
         else:
             unkept = lifecycle.changed(evaluation, reply)
             if unkept is not None:
-                # What is said of the newest state must count those that have not connected yet.
+                # What is said of the newest state must count those that have not come yet.
                 lifecycle.settle()
                 more["unkept"] = unkept
                 more["notes"] = [*more.get("notes", reply.notes), self._untaken(unkept)]
@@ -283,10 +285,9 @@ class Runner:
                 fate = family.fate(lifecycle.live)
             family.kill(lifecycle.live)
         lifecycle.look_around()
-        if lifecycle.moment_tag is not None:
-            # It may have left a copy before it died, of which no reply tells.
-            lifecycle.moments.give_up(lifecycle.moment_tag)
-            lifecycle.moment_tag = None
+        # It may have left a copy before it died, of which no reply tells.
+        family.forget(evaluation.keep)
+        lifecycle.lost_tag(evaluation)
         printed = evaluation.wait.printed() if evaluation.wait is not None else Printed()
         log = family.log.news(clean=False)
         account = lifecycle.heard()
@@ -323,7 +324,7 @@ class Runner:
                     continue
             finally:
                 self.lock.release()
-            family.wait_for_child(TURN_SECONDS)
+            family.wait_for_child(awaited.tag, TURN_SECONDS)
 
 
 # One entry for each thread of `on_a_thread` at work: append and pop are atomic, += on a number is not.

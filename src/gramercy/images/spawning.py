@@ -18,6 +18,7 @@ import msgspec
 
 from gramercy.images.caches import on_standard_error
 from gramercy.images.confine.seccomp import build_filter
+from gramercy.images.environment import Files
 from gramercy.images.sandbox import (
     Confinement,
     Grants,
@@ -67,8 +68,8 @@ class Spawned:
         self._process: subprocess.Popen[bytes] | None = None
         self._watch: subprocess.Popen[bytes] | None = None
         self.walls: Walls | None = None
-        if grants.project and confinement is not Confinement.NONE:
-            self.walls = Walls(grants.project, holds=self._is_namespaced)
+        if grants.project and confinement is not Confinement.NONE and grants.files is Files.WRITE:
+            self.walls = Walls(grants.project, grants.kept, holds=self._is_namespaced)
         try:
             self._process = _start(command, confinement, grants, log, inherited)
             if not self._is_namespaced:

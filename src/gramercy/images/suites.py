@@ -193,7 +193,6 @@ class SuiteCall:
         with self._runner.lock:
             family = self._lifecycle.started()
             copy = self._copy(family, run)
-            copy.hold()
             self._lifecycle.hear(copy, "tests wrote it")
             try:
                 self._run_in(copy, family, run)

@@ -12,14 +12,18 @@ import contextlib
 import fcntl
 import os
 import secrets
+import threading
+from pathlib import Path
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING
 
+from gramercy.images.files.changes import shown
 from gramercy.images.project import COMMON, GIT, HELD, INSTRUCTIONS, LOOKED_AT, is_repository, protected_paths
+from gramercy.images.trust import Witness
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
+    from collections.abc import Collection, Iterable
+
 
 # Each try fails only if another image removes the directory at that moment.
 TRIES = 50
@@ -30,6 +34,12 @@ TICK_NS = 30_000_000
 # Calls that follow each other faster leave a person no time: what changes between them is one of theirs.
 PAUSE_SECONDS = 0.1
 UNTRUSTED = ".untrusted"
+DURING = "during this call, by evaluated code or by you"
+BETWEEN = "while no call ran, by you or by a process that evaluated code has left running"
+# Files by which a directory becomes a repository, or by which git is told what to run in one.
+OF_REPOSITORIES = (f"/{GIT}", "/HEAD", "/config", f"/{COMMON}")
+# Places that a reply names, and that are looked at for it.
+MOST_NAMED = 20
 
 
 class Placeholders:
@@ -97,8 +107,10 @@ Seen = tuple[int, int, int, int]
 class Sentry:
     """Looks after each call whether names at the top of a project were made or changed that run programs.
 
-    What is made during a call is moved aside; what is changed between two calls is only told, since it is
-    most often the person's. A call costs one fstat where nothing was made, renamed or removed.
+    What is made while evaluated code can have made it is moved aside. Without a listener that is during a
+    call; what changes between two calls is told, since it is most often the person's. With one it is told at
+    each system call that may write, before that goes on: without such a call a change is the person's. The
+    path of the call is not believed, which the image could change after it was read.
     """
 
     def __init__(self, project: Path) -> None:
@@ -113,44 +125,79 @@ class Sentry:
         self._loose: set[str] = {
             name for name, seen in self._seen.items() if seen is not None and name not in self._bound
         }
+        self._lock = threading.Lock()
+        self.listens = False
+        self.has_written = False
+        # Whether a system call that may write came since the last look, and in the time before it: such a
+        # call may take effect a little after it was let go.
+        self._is_stirred = self._was_stirred = False
+        self._nested: set[str] = set()
+
+    def stopped(self, paths: Iterable[str]) -> None:
+        """Hear of a system call that may write, before it goes on; what differs by now is the person's."""
+        for path in paths:
+            if path.endswith(OF_REPOSITORIES) or f"/{GIT}/" in path:
+                self._note_repository(path)
+        if self._is_stirred:
+            return
+        with self._lock:
+            if not self._was_stirred and self._descriptor >= 0:
+                for name in self._differing(self._to_check()):
+                    self._accept(name)
+            self._is_stirred = self.has_written = True
+
+    def _note_repository(self, path: str) -> None:
+        place = path.partition(f"/{GIT}/")[0] if f"/{GIT}/" in path else os.path.dirname(path)  # noqa: PTH120
+        if place.startswith(f"{self._top}/") and len(self._nested) < MOST_NAMED:
+            self._nested.add(place)
+
+    def _told_of_nested(self) -> list[str]:
+        """Tell of repositories below the top, which no mount can hold."""
+        places, self._nested = self._nested, set()
+        made = [place for place in places if _has_repository(Path(place)) or is_repository(Path(place))]
+        if not made:
+            return []
+        named = ", ".join(sorted(shown(place.removeprefix(f"{self._top}/")) for place in made))
+        what = f"Evaluated code made or changed a git repository in {named}: its config can name programs"
+        return [f"{what}, which run when you use git there. Look at it first."]
 
     def begin(self) -> list[str]:
-        """Take what has changed since the last call for the person's; tell what is new."""
-        if monotonic() - self._looked_at < PAUSE_SECONDS:
+        """Tell what has changed since the last call; move it aside if evaluated code wrote meanwhile."""
+        if self.listens:
+            if not (self._is_stirred or self._was_stirred):
+                return []
+        elif monotonic() - self._looked_at < PAUSE_SECONDS:
             return []
-        names = self._to_check()
-        if not names:
-            return []
-        told = []
-        for name in self._differing(names):
-            verb = "changed" if name in self._loose else "made"
-            told.append(
-                f"{name}, which {_reader(name)}, was {verb} while no call ran: by you, or by a process that "
-                "evaluated code has left running."
-            )
-            self._accept(name)
-        return [*self._without_repository(), *told]
+        with self._lock:
+            return self._told(BETWEEN, moves=self._is_stirred)
 
     def look(self) -> list[str]:
         """Move aside what was made or changed since `begin`, and tell it."""
-        names = self._to_check()
-        self._looked_at = monotonic()
-        if not names:
+        if self.listens and not (self._is_stirred or self._was_stirred):
             return []
-        told = []
-        for name in self._differing(names):
-            told.append(self._told_of_instructions(name) if name in INSTRUCTIONS else self._moved(name))
-            self._accept(name)
-        return [*self._without_repository(), *told]
+        with self._lock:
+            told = self._told(DURING, moves=self._is_stirred or not self.listens)
+            self._was_stirred, self._is_stirred = self._is_stirred, False
+            self._looked_at = monotonic()
+            return told
 
     def close(self) -> list[str]:
-        """Look a last time, as between two calls."""
-        self._looked_at, self._changed_ns = 0.0, 0
-        try:
-            return self.begin()
-        finally:
+        """Look a last time, as between two calls; for a repository in any case."""
+        with self._lock:
+            self._changed_ns = 0
+            is_theirs = self.listens and not (self._is_stirred or self._was_stirred)
+            told = self._without_repository() if is_theirs else self._told(BETWEEN, moves=self._is_stirred)
             os.close(self._descriptor)
             self._descriptor = -1
+            return told
+
+    def _told(self, when: str, *, moves: bool) -> list[str]:
+        told = self._told_of_nested() if self._nested else []
+        for name in self._differing(self._to_check()):
+            what = f"{name}, which {_reader(name)}, was {'changed' if name in self._loose else 'made'} {when}"
+            told.append(self._moved(name, what) if moves and name not in INSTRUCTIONS else f"{what}.")
+            self._accept(name)
+        return [*self._without_repository(), *told]
 
     def _to_check(self) -> Collection[str]:
         """Return the names that may differ: all, after a change of the directory, else the loose ones."""
@@ -196,13 +243,7 @@ class Sentry:
         else:
             self._loose.add(name)
 
-    def _told_of_instructions(self, name: str) -> str:
-        verb = "changed" if name in self._loose else "made"
-        return f"{name}, which {_reader(name)}, was {verb} during this call, by evaluated code or by you."
-
-    def _moved(self, name: str) -> str:
-        verb = "changed" if name in self._loose else "made"
-        what = f"{name}, which {_reader(name)}, was {verb} during this call, by evaluated code or by you"
+    def _moved(self, name: str, what: str) -> str:
         try:
             new = self._aside(name)
         except OSError as error:
@@ -240,14 +281,16 @@ def _reader(name: str) -> str:
 class Walls:
     """The placeholders and the sentry of one image, from its start until all its processes have ended."""
 
-    def __init__(self, project: Path, *, holds: bool) -> None:
+    def __init__(self, project: Path, kept: tuple[Path, ...] = (), *, holds: bool) -> None:
         # Without mounts a placeholder would hold nothing.
         self._placeholders = Placeholders(project) if holds else None
         self.sentry = Sentry(project)
+        self._witness = Witness(project, kept if holds else ())
 
     def leave(self) -> list[str]:
         """Look a last time, after the end of every process, and let the placeholders go."""
         told = self.sentry.close()
+        self._witness.close(could_write=self.sentry.has_written or not self.sentry.listens)
         if self._placeholders is not None:
             self._placeholders.close()
         return told

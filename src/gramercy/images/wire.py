@@ -293,10 +293,7 @@ class Hello(msgspec.Struct, frozen=True):
     role: str
     language: str
     version: str
-    pid: Number
-    token: str = ""
     capabilities: list[str] = []
-    tag: str | None = None
     # Of Python: sys.prefix, the environment in force.
     prefix: str = ""
     notes: list[str] = []
@@ -484,7 +481,7 @@ def _reply(told: _Reply) -> Reply:
     return msgspec.structs.replace(reply, **more) if more else reply
 
 
-def _more(told: _Reply) -> dict[str, Any]:
+def _more(told: _Reply) -> dict[str, Any]:  # noqa: C901 - a table, one row for each field
     """Publish what few replies have, by the names of the published fields."""
     more: dict[str, Any] = {}
     if told.error is not None:
@@ -536,10 +533,7 @@ def _hello(told: Hello) -> Hello:
         line(told.role),
         line(told.language),
         line(told.version),
-        told.pid,
-        told.token,
         _lines(told.capabilities, MOST_NOTES, 40),
-        told.tag,
         line(told.prefix, LARGEST_HELLO),
         remarks(told.notes),
     )

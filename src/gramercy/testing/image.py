@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
@@ -223,7 +223,7 @@ class MemoryImage:
         with self._open():
             reply = self._reply(step)
             if not reply.unchanged:
-                self._past = (*self._past, step)
+                self._past = (*self._past, replace(step, at=time()))
                 try:
                     self._standing = self._keep(step.shown())
                 except CheckpointError as error:
@@ -331,6 +331,10 @@ class MemoryImage:
             self._go_to(state)
             notes = [f"The state that was left could not be kept: calls lost: {lost}."] if lost else []
             return self._info(state, notes=notes)
+
+    def changed_at(self) -> float | None:
+        """Return when the last call was over that may have changed something."""
+        return self._past[-1].at if self._past else None
 
     def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
         """Take back the last call that may have changed something, by `state` or by `replay`."""
@@ -452,6 +456,7 @@ class _Step:
 
     op: str
     code: str
+    at: float = 0.0
 
     def shown(self) -> str:
         return " ".join(self.code.split())[:60]

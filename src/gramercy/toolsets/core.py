@@ -186,7 +186,17 @@ def register_core_tools(
     return registry.register_all(core_tools(Workshop(source_of(image)), workspace))
 
 
-def register_session_tools(registry: Registry, image: Image | ImageSource, *, language: str = "sbcl") -> int:
-    """Register the session and time-travel tools and return their number."""
+def register_session_tools(
+    registry: Registry,
+    image: Image | ImageSource,
+    *,
+    language: str = "sbcl",
+    workspace: Workspace | None = None,
+) -> int:
+    """Register the session and time-travel tools and return their number.
+
+    With the workspace of the file tools, undo_last takes back their writes too.
+    """
     workshop = Workshop(source_of(image))
-    return registry.register_all([*session_tools(workshop, language), *time_travel_tools(workshop)])
+    tools = [*session_tools(workshop, language), *time_travel_tools(workshop, workspace)]
+    return registry.register_all(tools)

@@ -8,8 +8,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gramercy.errors import WorkspaceError
+from gramercy.images.files import places
 from gramercy.tools.definition import create_tool
-from gramercy.toolsets import storage
 from gramercy.toolsets.factory import text, whole
 from gramercy.toolsets.ignoring import Rules
 from gramercy.toolsets.walking import Folder, Tally, walk
@@ -81,7 +81,7 @@ class Selection:
             if self._only is None:
                 yield from walk(self.root, self.parts, tally)
             else:
-                with storage.directory(self.root, self.parts) as descriptor:
+                with places.directory(self.root, self.parts) as descriptor:
                     yield Folder(descriptor, "".join(f"{part}/" for part in self.parts), [self._only])
         except OSError as error:
             # Only the directory to begin with: others are counted.

@@ -14,9 +14,10 @@ from gramercy.toolsets.factory import PACKAGE, array_of, flag, text, whole
 from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, preview_text, with_pictures
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Answer, CheckpointInfo, Image, UndoWay
+    from gramercy.images.base import Answer, CheckpointInfo, Image
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
+    from gramercy.toolsets.workspace import Workspace
 
 # Parts of an object whose ids are told: about what a model looks at before it takes the next one.
 MOST_PARTS = 40
@@ -52,9 +53,12 @@ CHECKPOINTS = array_of(
 )
 
 
-def time_travel_tools(workshop: Workshop) -> list[Tool]:
-    """Make the tools: six that look at states and objects or go to them, one that reads on in output."""
-    return [_preview(workshop), *_looking(workshop), output_tool(workshop), *_going(workshop)]
+def time_travel_tools(workshop: Workshop, workspace: Workspace | None = None) -> list[Tool]:
+    """Make the tools: six that look at states and objects or go to them, one that reads on in output.
+
+    What tools write in the workspace is taken back as well.
+    """
+    return [_preview(workshop), *_looking(workshop), output_tool(workshop), *_going(workshop, workspace)]
 
 
 def _preview(workshop: Workshop) -> Tool:
@@ -161,7 +165,7 @@ def _inspected(answer: Answer) -> Any:
     return f"{answered(answer, LONGEST_ANSWER - len(listed))}{listed}"
 
 
-def _going(workshop: Workshop) -> list[Tool]:
+def _going(workshop: Workshop, workspace: Workspace | None) -> list[Tool]:
     return [
         workshop.make(
             "rollback_image",
@@ -181,14 +185,14 @@ def _going(workshop: Workshop) -> list[Tool]:
         ),
         workshop.make(
             "undo_last",
-            "Take back the last evaluation that may have changed something: the image is exactly as before "
-            "it. Where that state was not kept, an earlier one is taken if nothing is lost by that, or "
-            f"nothing happens; the answer says so. {NOT_UNDONE}",
+            "Take back the last change: an evaluation, after which the image is exactly as before it, or a "
+            "file that a tool wrote, whichever is newer. Where that state was not kept, an earlier one is "
+            f"taken if nothing is lost by that, or nothing happens; the answer says so. {NOT_UNDONE}",
             {"by": text(WAYS, enum=list(UNDONE), default="state"), "files": FILES},
-            lambda image, a: _undone(image, a.get("by", "state"), files=a.get("files", True)),
+            lambda image, a: _undone(image, workspace, a),
             level="cautious",
             categories=["time-travel"],
-            title="Undo the last evaluation",
+            title="Undo the last change",
             # It takes back what the caller asks for, or nothing; a replay runs earlier calls again.
             destructive=False,
             open_world=workshop.open_world,
@@ -196,8 +200,14 @@ def _going(workshop: Workshop) -> list[Tool]:
     ]
 
 
-def _undone(image: Image, way: UndoWay, *, files: bool) -> str:
-    return f"{UNDONE[way]} {_told(image.undo(way, files=files))}"
+def _undone(image: Image, workspace: Workspace | None, arguments: dict[str, Any]) -> str:
+    """Take back the newer of the last change in the image and the last write of a tool."""
+    way, files = arguments.get("by", "state"), arguments.get("files", True)
+    written = workspace.changed_at if workspace is not None and files and way == "state" else None
+    if workspace is None or written is None or written < (image.changed_at() or 0):
+        return f"{UNDONE[way]} {_told(image.undo(way, files=files))}"
+    told = outcomes_text(workspace.take_back())
+    return f"The last change was a file that a tool wrote; the image stays as it is.\n[files] {told}"
 
 
 def _told(info: CheckpointInfo) -> str:

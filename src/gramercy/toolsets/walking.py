@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from gramercy.errors import WorkspaceError
+from gramercy.images.files import places
 from gramercy.toolsets import storage
 from gramercy.toolsets.ignoring import Rules
 
@@ -75,7 +76,7 @@ def walk(root: Path, parts: Sequence[str], tally: Tally) -> Iterator[Folder]:
     path = "".join(f"{part}/" for part in parts)
     levels: list[_Level] = []
     try:
-        with storage.directory(root, parts) as start:
+        with places.directory(root, parts) as start:
             levels.append(_look(os.dup(start), path, chain, tally, heeds_rules=not is_out))
         yield levels[0].folder
         while levels:
@@ -153,11 +154,11 @@ def _leaves_out(rules: list[tuple[Rules, str]], name: str, is_folder: bool) -> b
 def _rules_above(root: Path, parts: Sequence[str]) -> tuple[Chain | None, bool]:
     """Return the rules that hold in a directory before its own, and whether they leave it out itself."""
     chain = None
-    with contextlib.suppress(OSError), storage.directory(root, EXCLUDED) as folder:
+    with contextlib.suppress(OSError), places.directory(root, EXCLUDED) as folder:
         chain = _with_rules(folder, "exclude", 0, None)
     path = ""
     for depth, part in enumerate(parts):
-        with storage.directory(root, parts[:depth]) as folder:
+        with places.directory(root, parts[:depth]) as folder:
             chain = _with_rules(folder, RULES, len(path), chain)
         if _leaves_out(list(_links(chain, path)), part, True):  # noqa: FBT003 - as above
             return None, True

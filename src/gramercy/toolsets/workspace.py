@@ -1,7 +1,7 @@
 """Files of a project and the documents that are open in it.
 
-Paths cannot leave the project, writes are whole or not at all, and what the latest of them replaced is kept,
-in a bounded number of bytes, so that it can be brought back.
+Paths cannot leave the project, writes are whole or not at all, and what the latest of them replaced is kept
+outside of it, in a bounded number of bytes, so that it can be brought back.
 """
 
 from __future__ import annotations
@@ -9,15 +9,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import tempfile
 import threading
 from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING
 
-from gramercy.errors import FileTooLargeError, NotAFileError, WorkspaceError
+from gramercy.errors import FileStoreError, FileTooLargeError, NotAFileError, WorkspaceError
 from gramercy.gram.suggestion import suggest
+from gramercy.images.files import places
+from gramercy.images.files.changes import ChangeSet, FileOutcome, shown
+from gramercy.images.files.replacing import CHANGED
+from gramercy.images.files.restoring import recover, restore
+from gramercy.images.files.states import ABSENT, State, is_secret
+from gramercy.images.files.store import Store, files_directory
 from gramercy.toolsets import storage
 from gramercy.toolsets.documents import Document, Documents, Script, decode, format_of, unwritable
 
@@ -32,9 +40,9 @@ LARGEST_FILE = 20 * 1024 * 1024
 LONGEST_PATH = 2_000
 # Names shown of a directory that was taken for a file.
 MOST_LISTED = 20
-# What is kept for undo: more writes than a person would take back one by one, and a bound on memory.
+# What is kept for undo: more writes than a person would take back one by one, and a bound on the disk.
 MOST_WRITES = 100
-MOST_BYTES = 64 * 1024 * 1024
+MOST_BYTES = 256 * 1024 * 1024
 
 
 class Workspace:
@@ -46,7 +54,7 @@ class Workspace:
         else:
             self.root = _directory(root)
         self.documents = Documents()
-        self._past = Past()
+        self._past = Past(lambda: self.root)
         self._lock = threading.RLock()
 
     @cached_property
@@ -127,27 +135,36 @@ class Workspace:
             script = Script() if old is None else _script(old, path)
             data = encoded(script, text, path)
             before = None if old is None else digest_of(old.data)
-            self._replace(path, data, old, before if expected is None else expected)
-            self._past.add(Write(self.name_of(path), old, digest_of(data)))
-            self.documents.opened(self.name_of(path))
+            name = self.name_of(path)
+            missing = self._past.missing_above(name)
+            new = self._replace(path, data, old, before if expected is None else expected)
+            self._past.add(name, old, new, missing)
+            self.documents.opened(name)
             return len(data)
+
+    @property
+    def changed_at(self) -> float | None:
+        """When the last write was that can be taken back, in seconds since 1970."""
+        return self._past.changed_at
+
+    def take_back(self) -> list[FileOutcome]:
+        """Bring back what the last write replaced, and tell what became of each path."""
+        with self._lock:
+            self._refuse_unsaved(self._past.last().name)
+            return self._past.take_back()
 
     def undo_last_write(self) -> str:
         """Bring back what the last write replaced and say so; a file that was changed since is left alone."""
         with self._lock:
-            write = self._past.last()
-            if self.state(write.name) != write.digest:
-                raise WorkspaceError(
-                    f"{write.name} was changed after it was written here; it is left as it is"
-                )
-            if write.old is None:
-                self._remove(write.name)
-            else:
-                self._replace(write.name, write.old.data, write.old, write.digest)
-            self._past.forget_last()
-            return f"{write.name} is " + ("gone again" if write.old is None else "as it was before")
+            name = self._past.last().name
+            outcome = next(each for each in self.take_back() if each.path == shown(name))
+        if outcome.outcome == "left alone":
+            if outcome.reason == CHANGED:
+                raise WorkspaceError(f"{name} was changed after it was written here; it is left as it is")
+            raise WorkspaceError(f"{name} is left as it is: {outcome.reason}")
+        return f"{name} is " + ("gone again" if outcome.outcome == "gone" else "as it was before")
 
-    def _replace(self, path: str, data: bytes, old: Content | None, expected: str | None) -> None:
+    def _replace(self, path: str, data: bytes, old: Content | None, expected: str | None) -> Content:
         def check() -> None:
             now = self._content(path)
             if (None if now is None else digest_of(now.data)) != expected:
@@ -155,24 +172,16 @@ class Workspace:
 
         *folders, name = self._parts(path)
         try:
-            with storage.directory(self.root, folders, create=True) as folder:
-                storage.replace(folder, name, data, old, check)
+            with places.directory(self.root, folders, create=True) as folder:
+                return storage.replace(folder, name, data, old, check)
         except OSError as error:
             raise WorkspaceError(f"{path} cannot be written: {_reason(error)}; it is as it was") from None
-
-    def _remove(self, path: str) -> None:
-        *folders, name = self._parts(path)
-        try:
-            with storage.directory(self.root, folders) as folder:
-                storage.remove(folder, name)
-        except OSError as error:
-            raise WorkspaceError(f"{path} cannot be removed: {_reason(error)}") from None
 
     def _content(self, path: str) -> Content | None:
         """Return what a file holds, or None when there is none."""
         *folders, name = self._parts(path)
         try:
-            with storage.directory(self.root, folders) as folder:
+            with places.directory(self.root, folders) as folder:
                 return storage.read(folder, name, LARGEST_FILE)
         except FileNotFoundError:
             return None
@@ -261,29 +270,66 @@ def _instead(real: Path, path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write: the file as it was (None: there was none) and the digest of what was written."""
+    """One write: what the file, and the directories made for it, were before and are now, and when it was."""
 
     name: str
-    old: Content | None
-    digest: str
+    changes: ChangeSet
+    at: float
 
     @property
     def size(self) -> int:
-        """The bytes that are kept for it."""
-        return 0 if self.old is None else len(self.old.data)
+        """The bytes of what it replaced."""
+        return self.changes.pairs[self.name][0].size
 
 
 class Past:
-    """The latest writes, oldest first."""
+    """The latest writes, oldest first. What they replaced is in a store outside of the project."""
 
-    def __init__(self) -> None:
+    def __init__(self, find_root: Callable[[], Path]) -> None:
+        self._find_root = find_root
         self._writes: deque[Write] = deque()
 
-    def add(self, write: Write) -> None:
+    @cached_property
+    def store(self) -> Store:
+        """The store, made when a file is first written."""
+        root = self._find_root()
+        directory = files_directory(root)
+        try:
+            recover(directory, root)
+            return Store(directory, root)
+        except (FileStoreError, OSError):
+            # No such directory can be had, or it is in the project: then one that ends with this program.
+            return Store(Path(tempfile.mkdtemp(prefix="gramercy-")), root)
+
+    def missing_above(self, name: str) -> list[str]:
+        """Return the directories above a file that are not there yet."""
+        parts = name.split("/")
+        above = ["/".join(parts[:count]) for count in range(1, len(parts))]
+        return [folder for folder in above if not os.path.lexists(self._find_root() / folder)]
+
+    def add(self, name: str, old: Content | None, new: Content, made: list[str]) -> None:
         """Remember a write; the oldest make room for it."""
-        self._writes.append(write)
+        pairs = {name: (ABSENT if old is None else self._kept(name, old), self._kept(name, new))}
+        with contextlib.suppress(FileStoreError):
+            pairs |= {folder: (ABSENT, self.store.look(folder)) for folder in made}
+        changes = ChangeSet(pairs)
+        with contextlib.suppress(FileStoreError):
+            self.store.hold(changes)
+        self._writes.append(Write(name, changes, time()))
         while len(self._writes) > MOST_WRITES or sum(kept.size for kept in self._writes) > MOST_BYTES:
             self._writes.popleft()
+
+    def _kept(self, name: str, content: Content) -> State:
+        try:
+            digest = self.store.add(content.data, in_memory=is_secret(name.rpartition("/")[2]))
+        except FileStoreError as error:
+            return State("left_out", reason=str(error))
+        return State("file", content.mode, digest, size=len(content.data), owner=content.owner)
+
+    @property
+    def changed_at(self) -> float | None:
+        """When the latest write was."""
+        return self._writes[-1].at if self._writes else None
 
     def last(self) -> Write:
         """Return the latest write."""
@@ -291,9 +337,13 @@ class Past:
             raise WorkspaceError("there is no write to take back")
         return self._writes[-1]
 
-    def forget_last(self) -> None:
-        """Drop the latest write: it has been taken back."""
-        self._writes.pop()
+    def take_back(self) -> list[FileOutcome]:
+        """Take the latest write back; what is left alone now is not tried again."""
+        write = self._writes.pop()
+        try:
+            return restore(self.store, write.changes)
+        except (FileStoreError, OSError) as error:
+            return [FileOutcome(shown(write.name), "left alone", str(error))]
 
 
 def _directory(root: str | Path) -> Path:

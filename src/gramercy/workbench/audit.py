@@ -13,7 +13,7 @@ from gramercy.execution.journal import MemoryJournal, State, without_secrets
 from gramercy.tools.context import current_call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from gramercy.execution.journal import Entry
 
@@ -24,11 +24,13 @@ WORDS = {"awaiting": "awaiting approval", "ready": "approved", "in_doubt": "in d
 
 
 class AuditJournal(MemoryJournal):
-    """A journal in memory that also knows whose calls it holds."""
+    """A journal in memory that also knows whose calls it holds, and in which sandbox their code ran."""
 
-    def __init__(self, limit: int = 10_000) -> None:
+    def __init__(self, limit: int = 10_000, *, sandbox: Callable[[], str] | None = None) -> None:
         super().__init__(limit)
         self._limit = limit
+        # Asked when somebody reads: to look for a sandbox takes longer than a server has for its start.
+        self._sandbox = sandbox
         self._owners: OrderedDict[str, str] = OrderedDict()
 
     def move(self, key: int, state: State, *, call_id: str, tool: str, detail: str = "") -> None:
@@ -55,23 +57,26 @@ class AuditJournal(MemoryJournal):
         for entry in self.entries():
             calls.setdefault(entry.key, []).append(entry)
         latest = list(calls.values())[-MOST_CALLS:]
-        lines = [_line(moves, is_own=self._is_own(moves, principal)) for moves in latest]
+        where = f"; {self._sandbox()}" if self._sandbox is not None and latest else ""
+        lines = [_line(moves, where, is_own=self._is_own(moves, principal)) for moves in latest]
         return "\n".join(lines) or "No tool has been called yet."
 
     def _is_own(self, moves: list[Entry], principal: str) -> bool:
         return self._owners.get(moves[0].call_id) == principal
 
 
-def _line(moves: list[Entry], *, is_own: bool) -> str:
+def _line(moves: list[Entry], where: str, *, is_own: bool) -> str:
     first, last = moves[0], moves[-1]
     at = strftime("%Y-%m-%d %H:%M:%S", localtime(first.at))
     states = " → ".join(WORDS.get(move.state, move.state.value) for move in moves)
-    parts = [f"{at} {first.tool}: {states}"]
+    parts = [f"{at} {first.tool}: {states}{where}"]
     if is_own:
         given = [move.detail for move in moves if move.state in {State.REQUESTED, State.EXECUTING}]
         ending = last.detail if last.state in {State.DENIED, State.FAILED, State.IN_DOUBT} else ""
+        # After the digest of the seal stands what the person said who approved.
+        said = [move.detail.partition(" ")[2] for move in moves if move.state is State.READY]
         # What ran is what was approved last, which a person may have changed.
-        parts += _shown([*given[-1:], ending])
+        parts += _shown([*given[-1:], *(f"approved with the words: {text}" for text in said if text), ending])
     return "; ".join(parts)
 
 

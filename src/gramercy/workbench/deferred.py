@@ -188,6 +188,10 @@ class DeferredImage:
         """Go back to a state."""
         return self._image().rollback(checkpoint, files=files)
 
+    def changed_at(self) -> float | None:
+        """Return when the last call was over that may have changed something; to ask it starts no image."""
+        return self._opened.changed_at() if self._opened is not None else None
+
     def undo(self, by: UndoWay = "state", *, files: bool = True) -> CheckpointInfo:
         """Take back the last call that may have changed something."""
         return self._image().undo(by, files=files)

@@ -1,7 +1,8 @@
-"""What of a project evaluated code may only read: our own files there, and what a rule denies for writing.
+"""What of a project evaluated code may only read: our own files there, and what rules hold from writing.
 
-A rule about `write_file` would be beside the point if `eval_form` could write the same file. Mounts know
-paths and no patterns: what cannot be held is told.
+A rule that denies `write_file` a path, or asks about it, would be beside the point if `eval_form` could write
+the same file: code cannot ask in the middle of its work. Mounts know paths and no patterns: what cannot be
+held is told.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ MOST_ENTRIES = 5_000
 MOST_KEPT = 60
 # Tools that write a file by its path; the rules for the first that is served count.
 WRITERS = ("write_file", "edit_file", "edit_definition")
+# What may not be written unasked.
+HELD = (Action.DENY, Action.ASK)
+_WORDS = {Action.DENY: "denies", Action.ASK: "asks about"}
 _WILD = re.compile(r"[*?]")
 
 
@@ -64,22 +68,21 @@ def own_files(project: Path, named: Iterable[str | None]) -> tuple[Path, ...]:
 
 
 def kept_by_rules(policy: Policy, writer: Tool, project: Path) -> Kept:
-    """Return the paths of a project that a policy denies a tool to write."""
+    """Return the paths of a project that a policy does not let a tool write unasked."""
     paths: dict[Path, None] = {}
     notes = []
     for number, rule in enumerate(policy.rules, 1):
-        if rule.action is not Action.DENY or set(rule.arguments) != {"path"} or not rule.matches_tool(writer):
+        if rule.action not in HELD or set(rule.arguments) != {"path"} or not rule.matches_tool(writer):
             continue
         glob = rule.arguments["path"]
         found, lacking = _held(policy, writer, project, number, glob)
         paths |= dict.fromkeys(found)
         if lacking:
-            notes.append(
-                f"Rule {number} denies writing {glob}, but evaluated code is not kept from {lacking}."
-            )
+            what = f"Rule {number} {_WORDS[rule.action]} writing {glob}"
+            notes.append(f"{what}, but evaluated code is not kept from {lacking}.")
     held = tuple(paths)[:MOST_KEPT]
     if len(paths) > MOST_KEPT:
-        notes.append(f"Of {len(paths)} paths that rules deny, the first {MOST_KEPT} are read-only inside.")
+        notes.append(f"Of {len(paths)} paths that rules hold, the first {MOST_KEPT} are read-only inside.")
     return Kept(held, tuple(notes))
 
 
@@ -93,7 +96,7 @@ def _held(policy: Policy, writer: Tool, project: Path, number: int, glob: str) -
         return [place], ""
     if not _WILD.search(glob):
         place = _inside(project, glob)
-        if place is None or not _is_denied(policy, writer, glob):
+        if place is None or not _is_held(policy, writer, glob):
             return [], ""
         return ([place], "") if place.exists() else ([], "making it: it is not there")
     found, is_cut = [], False
@@ -108,7 +111,7 @@ def _held(policy: Policy, writer: Tool, project: Path, number: int, glob: str) -
 
 
 def _rule_matches(policy: Policy, writer: Tool, number: int, name: str) -> bool:
-    """Tell whether it is this rule that denies a path."""
+    """Tell whether it is this rule that decides about a path."""
     return policy.why(writer, {"path": name}).rule is policy.rules[number - 1]
 
 
@@ -123,11 +126,11 @@ def _directory_of(glob: str) -> str | None:
 def _has_exceptions(policy: Policy, writer: Tool, number: int) -> bool:
     """Tell whether an earlier rule lets the tool write something, which may be below the directory."""
     earlier = policy.rules[: number - 1]
-    return any(rule.action is not Action.DENY and rule.matches_tool(writer) for rule in earlier)
+    return any(rule.action not in HELD and rule.matches_tool(writer) for rule in earlier)
 
 
-def _is_denied(policy: Policy, writer: Tool, name: str) -> bool:
-    return policy.why(writer, {"path": name}).action is Action.DENY
+def _is_held(policy: Policy, writer: Tool, name: str) -> bool:
+    return policy.why(writer, {"path": name}).action in HELD
 
 
 def _inside(project: Path, name: str) -> Path | None:

@@ -259,7 +259,7 @@ def _image_tools(
         *core_tools(shop, workspace),
         *project_tools(shop, workspace),
         *session_tools(shop, images[0].language)[1:],
-        *time_travel_tools(shop),
+        *time_travel_tools(shop, workspace),
     ]
     spoken = LANGUAGES if studio is not None else (image.language for image in images)
     # The one tool that is named after a language.
@@ -299,8 +299,11 @@ def _add_sources(registry: Registry, sources: tuple[str, ...]) -> None:
 
 
 def _add_foreign(registry: Registry, service: Service) -> ForeignServers:
+    from gramercy.images.trust import check_file
     from gramercy.workbench.foreign import ForeignServers, name_server
 
+    if service.foreign_pins and Path(service.foreign_pins).is_file():
+        check_file(service.foreign_pins)
     named = [
         name_server(word, variables=service.foreign_env, timeout=service.timeout) for word in service.foreign
     ]
@@ -320,7 +323,7 @@ def _engine(
         service.approver,
         policy=policy,
         max_safety_level=service.max_safety,
-        journal=_journal(images),
+        journal=_journal(images, service),
     )
     engine = Engine(
         executor,
@@ -370,13 +373,21 @@ def _policy(path: str | None) -> Policy | None:
     return load_policy(path)
 
 
-def _journal(images: tuple[Image, ...]) -> Journal | None:
+def _journal(images: tuple[Image, ...], service: Service) -> Journal | None:
     """Return a journal that callers may read, where they are offered it."""
     if not images:
         return None
     from gramercy.workbench.audit import AuditJournal
 
-    return AuditJournal()
+    return AuditJournal(sandbox=partial(_sandbox, service))
+
+
+def _sandbox(service: Service) -> str:
+    """Say in which sandbox evaluated code runs."""
+    from gramercy.images.sandbox import Confinement, find_confinement
+
+    found = find_confinement(allow_none=True) if service.sandbox else Confinement.NONE
+    return "no sandbox" if found is Confinement.NONE else f"sandbox {found.value}"
 
 
 def _offers(images: tuple[Image, ...], executor: Executor, service: Service) -> Catalog | None:
@@ -416,7 +427,7 @@ EVALUATE = (
 ERRORS = "After an error its stack is kept. Look at its variables and try a way on before you guess: {tools}."
 UNDO = (
     "Undo instead of repairing. Every evaluation leaves a checkpoint: {tools} take back, name and return to "
-    "states of the image. Files are not taken back."
+    "states of the image, with the files that it changed."
 )
 FILES = (
     "Change files with {tools}, a part at a time. A person sees the difference and decides; do not propose "

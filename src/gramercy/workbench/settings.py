@@ -192,7 +192,7 @@ def _network(value: object, _base: Path) -> Network:
 
 def _files(value: object, _base: Path) -> Files:
     try:
-        return Files(_text(value))
+        return Files.parse(_text(value))
     except ValueError:
         raise InvalidSettingError(f"must be one of {', '.join(Files)}") from None
 
@@ -316,7 +316,7 @@ KEYS: dict[str, Key] = {
         _files,
         '`"write"` or `"read"`',
         '`"write"`',
-        "What evaluated code may do with the files of the project.",
+        "What evaluated code may do with the files of the project; `read-only` is `read`.",
         'files = "read"',
     ),
     "debug_quality": Key(

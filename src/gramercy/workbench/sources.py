@@ -9,10 +9,13 @@ import contextlib
 import importlib
 import importlib.util
 import linecache
+import site
 import sys
 import traceback
 from collections import Counter
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +23,14 @@ import msgspec
 
 from gramercy.errors import InvalidPolicyError, InvalidToolError, SourceError
 from gramercy.gram.suggestion import suggest
+from gramercy.images.trust import check_file
 from gramercy.tools.library import ToolLibrary
 from gramercy.tools.registry import Registry, default_registry
 from gramercy.tools.tool import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from types import ModuleType
+    from types import CodeType, ModuleType
 
     from gramercy.execution.policy import Policy
     from gramercy.images.environment import Environment
@@ -109,12 +113,13 @@ def image_registry(image: LiveImage, language: str, project: str) -> Registry:
     registry, workspace = Registry(), Workspace(project)
     register_core_tools(registry, image, project=workspace)
     register_project_tools(registry, image, workspace)
-    register_session_tools(registry, image, language=language)
+    register_session_tools(registry, image, language=language, workspace=workspace)
     return registry
 
 
 def load_tools(*sources: str) -> Registry:
     """Return a registry of everything the sources define; each is a path to a .py file or a module name."""
+    _guard_imports()
     registry = Registry()
     for source in sources:
         before = dict(default_registry().library())
@@ -159,7 +164,9 @@ def _run_file(path: Path) -> ModuleType:
         what = "is a directory" if path.is_dir() else "does not exist"
         raise SourceError(f"{path} {what}: expected a Python file that defines tools")
     name = f"gramercy_source_{abs(hash(path.resolve()))}_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    if path.suffix != ".py":
+        raise SourceError(f"{path} is not a Python file: its name should end in .py")
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Checked(name, str(path)))
     if spec is None or spec.loader is None:
         raise SourceError(f"{path} is not a Python file: its name should end in .py")
     module = importlib.util.module_from_spec(spec)
@@ -174,6 +181,45 @@ def _run_file(path: Path) -> ModuleType:
     finally:
         sys.path.remove(str(path.resolve().parent))
     return module
+
+
+class _Checked(SourceFileLoader):
+    """Runs a file as it was checked, never what a cache beside it holds: evaluated code can write that."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(check_file(path, self.get_data(path)), path)
+        return code
+
+
+class _Guard(MetaPathFinder):
+    """Finds modules as usual, and checks those that lie neither in Python nor in an environment."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        others = (each for each in sys.meta_path if each is not self)
+        found = (each.find_spec(fullname, path, target) for each in others)
+        spec = next((each for each in found if each is not None), None)
+        if spec is None or not spec.has_location or spec.origin is None or _is_installed(spec.origin):
+            return None
+        if isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Checked(fullname, spec.origin)
+        else:
+            check_file(spec.origin)
+        return spec
+
+
+def _is_installed(file: str) -> bool:
+    """Tell whether a module is of Python, of the environment that runs us, or our own."""
+    places = {sys.prefix, sys.base_prefix, site.getusersitepackages(), _OURS, _LIBRARY}
+    return file.startswith(tuple(f"{place}/" for place in places))
+
+
+def _guard_imports() -> None:
+    """Check from now on what is imported: a module beside a file of tools may have been put there."""
+    if not any(isinstance(finder, _Guard) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Guard())
 
 
 def place_of(error: BaseException, source: str = "") -> str:
@@ -255,7 +301,7 @@ def _data(path: str) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(check_file(path).decode("utf-8"))
     except OSError as error:
         raise InvalidPolicyError(f"the policy {path} cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

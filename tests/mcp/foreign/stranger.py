@@ -42,6 +42,8 @@ def tools() -> list[object]:
     if MODE == "hidden":
         smuggled = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
         return [{**ECHO, "description": f"Say\u200b it \u202eagain.{smuggled}\x1b[2J"}]
+    if MODE == "lines":
+        return [{**ECHO, "name": "echo\naccepted   odd trusted\t\x1b[2J"}, {"name": "bad\nnews"}]
     if MODE == "odd":
         schema = ECHO["inputSchema"]
         return [

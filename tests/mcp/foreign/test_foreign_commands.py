@@ -55,6 +55,27 @@ def test_a_tool_is_new_then_accepted_and_listed_without_its_server(run, word, tm
     assert json.loads((tmp_path / "pins.json").read_text("utf-8"))["servers"]["odd"]["echo"]["digest"]
 
 
+@pytest.mark.contract("trust.approval.names")
+def test_a_name_with_line_breaks_stays_on_its_line(run, word):
+    """Trust, 10: on the old code a tool could write a line of the list of its own."""
+    name = r"echo\u{a}accepted   odd trusted\u{9}\u{1b}[2J"
+    listed = run("list", word("lines")).stdout.splitlines()
+    assert [line.partition("  (")[0].partition("  !")[0] for line in listed] == [
+        r"unusable   odd bad\u{a}news",
+        f"new        odd {name}",
+    ]
+    for words in (("show",), ("accept", "--yes")):
+        done = run(*words, word("lines"))
+        assert f"odd {name}" in done.stdout
+        assert not [
+            line for line in (done.stdout + done.stderr).splitlines() if line.startswith("accepted   odd")
+        ]
+    assert json.loads(run("list", word("lines"), "--json").stdout)[1]["tool"] == name
+    refused = run("show", word("lines"), "nothing").stderr
+    assert name in refused
+    assert len(refused.splitlines()) == 1
+
+
 def test_nothing_is_accepted_when_nobody_can_be_asked(run, word):
     """Guard: nothing is approved because nobody could be asked."""
     done = run("accept", word("good"))
@@ -183,6 +204,7 @@ def test_serve_refuses_rules_and_names_that_make_no_sense(word, words, complaint
 def test_a_token_for_an_address_comes_from_the_environment(tmp_path):
     """MCP server, checklist 11: servers over HTTP want a token by default."""
     (tmp_path / "token").write_text("a-token-of-sufficient-length-1234", encoding="utf-8")
+    (tmp_path / "token").chmod(0o600)
     notes = str(HERE.parents[2] / "examples" / "notes.py")
     words = ["serve", "--from", notes, "--http", "127.0.0.1:0", "--token-file", str(tmp_path / "token")]
     with subprocess.Popen(

@@ -2,8 +2,12 @@
 
 import asyncio
 import socket
-from contextlib import suppress
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
 
+import httpx
 import pytest
 import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -11,7 +15,7 @@ from uvicorn.server import ServerState
 
 from gramercy.errors import HttpError
 from gramercy.mcp.http import Caller, HttpApp, HttpSettings, TokenGate
-from gramercy.mcp.http.connections import bounded_by
+from gramercy.mcp.http.connections import Strangers, bounded_by
 from gramercy.mcp.http.settings import REMEMBERED_CALLERS, Load, Rate
 
 ALICE, BOB = "alice" * 5, "bob" * 8
@@ -169,15 +173,115 @@ def test_a_reader_that_is_slow_but_reads_is_waited_for(tools):
     assert asyncio.run(read_slowly())
 
 
-def test_connections_are_limited(start):
+@contextmanager
+def admitted(site, tools):
+    """Open a connection on which a caller was let in."""
+    with site.connect() as connection:
+        connection.sendall(site.raw(tools.modern_message("echo"), **tools.modern_headers("echo")))
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        yield connection
+
+
+def test_connections_are_limited(start, tools):
     """A server has so many doors and no more."""
     site = start(connections=2)
     state = site.server._server.server_state
-    with site.connect(), site.connect():
-        site.until(lambda: len(state.connections) == 2)
+    with admitted(site, tools), admitted(site, tools):
+        assert len(state.connections) == 2
         with site.connect() as third, suppress(ConnectionResetError):
             assert third.recv(10) == b""
         site.until(lambda: len(state.connections) == 2)
+
+
+@pytest.mark.contract("trust.approval.connections")
+def test_of_those_who_were_not_admitted_the_oldest_makes_room(start, tools):
+    """Trust, 10: half of the doors are for callers, and strangers push out each other."""
+    site = start(connections=6)
+    state = site.server._server.server_state
+    with admitted(site, tools) as caller, site.connect() as first:
+        site.until(lambda: len(state.connections) == 2)
+        with site.connect(), site.connect(), site.connect(), suppress(ConnectionResetError):
+            assert first.recv(10) == b""
+        caller.sendall(site.raw(tools.modern_message("echo"), **tools.modern_headers("echo")))
+        assert caller.recv(12)
+
+
+class Far:
+    """A connection from elsewhere, as far as it matters."""
+
+    def __init__(self, address):
+        self.client = (address, 1)
+        self.transport = self
+        self.is_aborted = False
+
+    def abort(self):
+        self.is_aborted = True
+
+
+@pytest.mark.contract("trust.approval.connections")
+def test_one_address_elsewhere_cannot_take_the_doors_of_all_strangers():
+    """Trust, 10: programs on this machine share one address, so there it says nothing."""
+    strangers = Strangers(400)
+    far: list[Any] = [Far("192.0.2.1") for _ in range(60)]
+    near: list[Any] = [Far("127.0.0.1") for _ in range(60)]
+    other: Any = Far("192.0.2.2")
+    for connection in (other, *far, *near):
+        strangers.add(connection)
+    assert [connection.is_aborted for connection in far] == [True] * 10 + [False] * 50
+    assert not any(connection.is_aborted for connection in (other, *near))
+    assert len(strangers) == 111
+    for connection in (*far, *near, other, other):
+        strangers.remove(connection)
+    assert len(strangers) == 0
+
+
+@pytest.mark.contract("trust.approval.connections")
+def test_a_slow_head_is_waited_for_less_long_than_a_body(start):
+    """Trust, 10: a head is sent at once."""
+    site = start(head_seconds=0.2, request_seconds=600.0)
+    with site.connect() as connection:
+        connection.sendall(HEAD[:30])
+        assert connection.recv(100) == b""
+
+
+CROWDED = """
+import os, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+from gramercy.mcp.http import serve_http, HttpSettings, TokenGate
+
+class Receiver:
+    def take(self, peer, received, channel=None):
+        for _ in range(100):
+            os.open("/dev/null", os.O_RDONLY)
+        return b'{"jsonrpc":"2.0","id":1,"result":{}}'
+
+    def close(self, peer):
+        pass
+
+serve_http(Receiver(), "127.0.0.1", 0, settings=HttpSettings(gate=TokenGate.of("a" * 20)))
+"""
+
+
+@pytest.mark.contract("trust.approval.connections")
+def test_connections_without_a_token_do_not_take_every_descriptor(tools):
+    """Trust, 10: on the old code a server with the usual limit could open nothing any more."""
+    with ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen([sys.executable, "-c", CROWDED], stderr=subprocess.PIPE, text=True)
+        )
+        stack.callback(process.kill)
+        assert process.stderr is not None
+        port = int(process.stderr.readline().split(":")[-1].removesuffix("/mcp\n"))
+        for _ in range(300):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+        headers = {**tools.modern_headers("x"), "accept": "application/json, text/event-stream"}
+        answer = httpx.post(
+            f"http://127.0.0.1:{port}/mcp",
+            json=tools.modern_message("x"),
+            headers={**headers, "authorization": "Bearer " + "a" * 20},
+            timeout=10,
+        )
+        assert (answer.status_code, answer.json()["result"]) == (200, {})
 
 
 def test_many_requests_leave_nothing_behind(start):

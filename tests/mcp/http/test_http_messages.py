@@ -190,15 +190,18 @@ def test_nothing_is_elsewhere(site):
     assert "/mcp" in answer.json()["error"]["message"]
 
 
-def test_a_fault_inside_is_answered_without_details(site):
-    """Never a traceback to a caller."""
-    answer = site.post_modern("explode")
+@pytest.mark.contract("trust.approval.faults")
+def test_a_fault_inside_is_answered_without_details_and_is_in_the_log(site, caplog):
+    """Never a traceback to a caller; one line without secrets for the person who runs the server."""
+    answer = site.post_modern("explode", text="my-password")
     assert answer.status_code == 500
-    assert answer.json() == {
-        "jsonrpc": "2.0",
-        "error": {"code": -32603, "message": "Internal error"},
-        "id": 1,
-    }
+    error = answer.json()["error"]
+    said, reference = error["message"].rsplit(" ", 1)
+    assert (error["code"], said) == (-32603, "Internal error: the log of the server has it under")
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert f"the HTTP request 'POST' '/mcp' failed, reference {reference}: RuntimeError at app.py:" in line
+    assert "secret" not in line + caplog.text
+    assert "my-password" not in line + caplog.text
 
 
 def test_a_header_that_comes_twice_is_refused(site, tools):

@@ -282,3 +282,14 @@ def test_a_session_follows_the_newest_token_and_belongs_to_its_subject(start, to
     assert answer.json()["result"]["ceiling"] == "safe"
     stolen = site.post(tools.message("whoami"), authorization=f"Bearer {make(sub='eve')}", **session)
     assert stolen.status_code == 404
+
+
+@pytest.mark.contract("trust.approval.subjects")
+def test_subjects_that_begin_alike_are_still_two(gate, make):
+    """Trust, 10: on the old code the first 200 characters named the principal."""
+    alike = "x" * 250
+    names = [admit(gate, make(sub=alike + end)).principal for end in ("a", "b", "a")]
+    assert names[0] != names[1]
+    assert names[0] == names[2]
+    assert all(len(name) <= 200 for name in names)
+    assert admit(gate, make(sub="ada")).principal == "ada"

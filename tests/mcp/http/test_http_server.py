@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import httpx
 import pytest
 
 from gramercy.mcp.http import HttpServer, HttpSettings, OpenGate, ServingError, TokenGate
@@ -74,6 +75,54 @@ def test_a_signal_ends_everything_at_once_and_orderly(child, tools, number):
     assert child.returncode == 0
     assert out == ""
     assert rest == "cancelled\nended\n"
+
+
+@pytest.mark.contract("trust.approval.faults")
+def test_a_call_that_waits_when_the_server_ends_is_told_so(start, tools):
+    """Trust, 10: on the old code its client got a 500."""
+    site = start(commit_seconds=60.0)
+    with site.connect() as connection:
+        connection.sendall(site.raw(tools.modern_message("wait"), **tools.modern_headers("wait")))
+        assert site.toy.started.wait(10)
+        site.server.stop()
+        answer = b""
+        while chunk := connection.recv(4096):
+            answer += chunk
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"the server is being stopped" in answer
+
+
+FAULTY = """
+from gramercy.mcp.http import serve_http, HttpSettings, OpenGate
+
+class Receiver:
+    def take(self, peer, received, channel=None):
+        raise KeyError("secret")
+
+    def close(self, peer):
+        pass
+
+serve_http(Receiver(), "127.0.0.1", 0, settings=HttpSettings(gate=OpenGate()))
+"""
+
+
+@pytest.mark.contract("trust.approval.faults")
+def test_a_fault_is_one_line_of_the_log_of_a_real_server(tools):
+    """Trust, 10: with a number to find it by, and without what it was about."""
+    with subprocess.Popen([sys.executable, "-c", FAULTY], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            url = process.stderr.readline().split()[-1]
+            process.stderr.readline()
+            headers = {**tools.modern_headers("x"), "accept": "application/json, text/event-stream"}
+            answer = httpx.post(url, json=tools.modern_message("x"), headers=headers, timeout=10)
+            line = process.stderr.readline()
+        finally:
+            process.kill()
+    reference = answer.json()["error"]["message"].split()[-1]
+    assert (answer.status_code, len(reference)) == (500, 8)
+    assert f"failed, reference {reference}: KeyError at " in line
+    assert "secret" not in line
 
 
 def test_the_url_tells_the_port_that_was_taken(start):

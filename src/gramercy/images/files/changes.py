@@ -44,9 +44,6 @@ class FileOutcome(msgspec.Struct, frozen=True):
     outcome: Outcome
     reason: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.path}: {self.outcome}" + (f" ({self.reason})" if self.reason else "")
-
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class ChangeSet:

@@ -8,7 +8,7 @@ back the links up to the common one, and to do again those that lead to the goal
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import dataclasses
 import os
 import threading
 from dataclasses import dataclass, field
@@ -23,24 +23,30 @@ from gramercy.images.environment import Files
 from gramercy.images.files.changes import ChangeSet, Collector, FileChange, FileOutcome, compared, shown
 from gramercy.images.files.listener import RENAMES, Listener, listen
 from gramercy.images.files.opened import Positions, inodes, positions, set_positions, written_by
+from gramercy.images.files.others import Others
 from gramercy.images.files.restoring import recover, restore
-from gramercy.images.files.store import Store
+from gramercy.images.files.states import State
+from gramercy.images.files.store import Store, files_directory
 from gramercy.images.files.telling import outcomes_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from gramercy.images.files.changes import Change
     from gramercy.images.files.listener import Stop
     from gramercy.images.files.store import Snapshot
     from gramercy.images.processes import Family
+    from gramercy.images.walls import Sentry
 
 # Written whenever a module is imported, and checked against its source: it tells nobody anything.
 UNTOLD = "/__pycache__/"
 CALL, BACKGROUND, PREVIEW = "call", "in the background", "preview"
+SAVED_TOO = "another program saved it during the call"
 IN_BACKGROUND = "it was written in the background"
 # What a preview tried to write: as many as a person reads.
 MOST_ATTEMPTS = 50
+# Processes of one call that are remembered at a time: more live ones than a sandbox allows.
+MOST_PROCESSES = 2_000
 # The start of a process is known in ticks of 10 ms.
 TICK_SECONDS = 0.02
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -106,6 +112,7 @@ class Ledger:
         self._positions: Positions = {}
         self._writers: set[int] = set()
         self._has_held = False
+        self._others = Others()
         self._before: Snapshot | None = None
 
     def heard(self, stop: Stop | None) -> None:
@@ -125,12 +132,27 @@ class Ledger:
                 return
             self.is_stirred = True
             if stop.opens:
-                self._writers.add(stop.pid)
+                self._note_writer(stop.pid)
+            self._expect(stop, paths)
             collector = self._collector(kind)
             if stop.call in RENAMES and len(stop.paths) == 2:  # noqa: PLR2004 - old and new
                 collector.note_moved(*stop.paths)
             for path in paths:
                 collector.note(path)
+
+    def _note_writer(self, pid: int) -> None:
+        """Remember who may have a file open; of a call that starts very many processes, those that live."""
+        self._writers.add(pid)
+        if len(self._writers) > MOST_PROCESSES or len(self._kinds) > MOST_PROCESSES:
+            self._writers = {each for each in self._writers if os.path.exists(f"/proc/{each}")}
+            self._kinds.clear()
+
+    def _expect(self, stop: Stop, paths: list[str]) -> None:
+        """Count a save, so that those of others can be told from it."""
+        if not self._collectors:
+            self._others.begin()
+        if stop.opens or stop.call in RENAMES:
+            self._others.expect(paths[-1], is_rename=not stop.opens)
 
     def _collector(self, kind: str) -> Collector:
         found = self._collectors.get(kind)
@@ -181,18 +203,33 @@ class Ledger:
         if not collectors and not unread and not self.compares:
             return NOTHING
         account = Account([], [f"Not all files that changed are known: {unread}."] if unread else [])
+        self._look_at_held(call.pid if call is not None else pid)
+        saved = self._others.savers(self._held) if self._others.is_sure else None
         first = self.head
         if BACKGROUND in collectors:
-            self._add(collectors[BACKGROUND].finish(certain=not unread), account, IN_BACKGROUND)
+            changes = collectors[BACKGROUND].finish(certain=not unread)
+            self._add(changes, account, IN_BACKGROUND)
         if CALL in collectors:
-            changes = collectors[CALL].finish(certain=not unread)
+            changes = self._without_saves(collectors[CALL].finish(certain=not unread), saved)
             self._add(changes, account, call.why_left if call is not None else "")
         if self._positions and call is not None:
             self._note_positions(call.pid, first)
         if self.compares and call is not None:
             self._compare(account)
-        self._look_at_held(call.pid if call is not None else pid)
         return account
+
+    def _without_saves(self, changes: ChangeSet, saved: set[str] | None) -> ChangeSet:
+        """Return the changes, with what others have saved too marked as not to be touched."""
+        if saved is None:
+            return dataclasses.replace(changes, certain=False)
+        names = {path[len(self._prefix) :] for path in saved} & changes.pairs.keys()
+        if not names:
+            return changes
+        pairs = {
+            path: (before, State("left_out", reason=SAVED_TOO) if path in names else after)
+            for path, (before, after) in changes.pairs.items()
+        }
+        return ChangeSet(pairs, changes.certain, changes.missing, changes)
 
     def _add(self, changes: ChangeSet, account: Account, why_left: str = "") -> None:
         if not changes:
@@ -242,6 +279,13 @@ class Ledger:
         with self._lock:
             self._preview, self._attempts = pid, {}
             self._kinds.clear()
+
+    def refuses(self, thread: int) -> bool:
+        """Tell whether a thread is of the preview under way, which may change no file anywhere."""
+        if not self._preview:
+            return False
+        with self._lock:
+            return (self._kinds.get(thread) or self._kind(thread)) is PREVIEW
 
     def end_preview(self) -> list[FileChange]:
         """Return what the preview has tried to change."""
@@ -312,6 +356,7 @@ class Ledger:
 
     def close(self) -> None:
         """Give up what was kept."""
+        self._others.close()
         self.store.close()
 
 
@@ -335,14 +380,28 @@ def watch(family: Family, ledger: Ledger | None) -> tuple[Ledger | None, list[st
         ledger = ledger or _opened(grants.project, notes)
     except FileStoreError as error:
         return None, [f"Files that calls change will not be known, and undo leaves them: {error}."]
-    heard = listen(family.zygote, ledger.heard)
+    heard = listen(family.zygote, _heard_by(ledger, family.sentry), ledger.refuses)
     if isinstance(heard, Listener):
         family.listener = heard
+        if family.sentry is not None:
+            family.sentry.listens = True
         ledger.compares = False
         return ledger, notes
     ledger.compares = ledger.is_stirred = True
     notes.append(f"Which files a call changes is found by comparison, which is not certain: {heard}.")
     return ledger, notes
+
+
+def _heard_by(ledger: Ledger, sentry: Sentry | None) -> Callable[[Stop | None], None]:
+    """Return what hears of a stop: the sentry over control files first, if there is one."""
+    if sentry is None:
+        return ledger.heard
+
+    def heard(stop: Stop | None) -> None:
+        sentry.stopped(stop.paths if stop is not None else ())
+        ledger.heard(stop)
+
+    return heard
 
 
 def _opened(project: Path, notes: list[str]) -> Ledger:
@@ -352,14 +411,6 @@ def _opened(project: Path, notes: list[str]) -> Ledger:
     if outcomes:
         notes.append(f"An undo that had been cut off is finished. Files: {outcomes_text(outcomes)}.")
     return Ledger(Store(directory, project))
-
-
-def files_directory(project: Path) -> Path:
-    """Return where contents of a project's files are kept, outside of it."""
-    told = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(told) if told.startswith("/") else Path.home() / ".local" / "state"
-    mark = hashlib.sha256(os.fsencode(project)).hexdigest()[:12]
-    return base / "gramercy" / "files" / f"{project.name or 'root'}-{mark}"
 
 
 def _depth(trail: Trail | None) -> int:

@@ -2,14 +2,15 @@
 
 A filter in the zygote, inherited by all that it forks and runs, stops the few system calls that make, change
 or remove names or open for writing; reading is never stopped. A thread of this process reads which paths the
-call names, tells them, and lets the call go on. The caller can change its memory after that, so this is for
-undo, not a wall.
+call names, tells them, and lets the call go on. The caller can change its memory after that, so what is told
+is for undo. To refuse every call of a process, a preview, needs none of its memory: that is a wall.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import platform
@@ -115,7 +116,9 @@ def watching_filter(machine: str = "") -> tuple[int, list[int]] | None:
     return SECCOMP[column], list(struct.unpack(f"={len(program)}Q", code))
 
 
-def listen(zygote: Connection, tell: Callable[[Stop | None], object]) -> Listener | str:
+def listen(
+    zygote: Connection, tell: Callable[[Stop | None], object], refuses: Callable[[int], bool]
+) -> Listener | str:
     """Have the zygote install the filter, and hear its stops; return why where that is not possible."""
     program = watching_filter()
     if program is None:
@@ -129,7 +132,7 @@ def listen(zygote: Connection, tell: Callable[[Stop | None], object]) -> Listene
     if not is_listener(descriptor):
         os.close(descriptor)
         return "the image sent another descriptor"
-    listener = Listener(descriptor, tell)
+    listener = Listener(descriptor, tell, refuses)
     listener.start()
     return listener
 
@@ -279,12 +282,16 @@ class Listener(threading.Thread):
     """Tells of every stop and lets the caller go on; ends when the last process with the filter has ended.
 
     `tell` gets a stop before its call goes on, on this thread; None means that some stop could not be read.
+    The calls of a thread that `refuses` names fail.
     """
 
-    def __init__(self, descriptor: int, tell: Callable[[Stop | None], object]) -> None:
+    def __init__(
+        self, descriptor: int, tell: Callable[[Stop | None], object], refuses: Callable[[int], bool]
+    ) -> None:
         super().__init__(name="gramercy-files", daemon=True)
         self._descriptor = descriptor
         self._tell = tell
+        self._refuses = refuses
         self._memory, self._places = Memory(), Places()
         column = MACHINES[platform.machine()][1]
         self._names = {NUMBERS[name][column]: name for name in CALLS}
@@ -325,11 +332,16 @@ class Listener(threading.Thread):
         except Exception:  # noqa: BLE001 - whatever it is, the caller waits, and the next ones
             with contextlib.suppress(Exception):
                 self._tell(None)
+        verdict = (0, CONTINUE)
+        try:
+            verdict = (-errno.EACCES, 0) if self._refuses(pid) else verdict
+        except Exception:  # noqa: BLE001 - this thread must not end: without it no process could write any more
+            verdict = (-errno.EACCES, 0)
         with contextlib.suppress(OSError):
-            fcntl.ioctl(self._descriptor, SEND, VERDICT.pack(ident, 0, 0, CONTINUE))
+            fcntl.ioctl(self._descriptor, SEND, VERDICT.pack(ident, 0, *verdict))
 
     def _read(self, pid: int, call: str, arguments: list[int]) -> Stop | None:
-        opens = call in ("open", "openat", "openat2", "creat")
+        flags = arguments[OPENS[call]] if call in OPENS else os.O_WRONLY if call == "creat" else 0
         if call == "openat2":
             flags = int.from_bytes(self._memory.octets(pid, arguments[2], 8), "little")
             if not flags & WRITING:
@@ -345,4 +357,4 @@ class Listener(threading.Thread):
                 continue
             found = self._places.real(pid, self._places.absolute(pid, at, name))
             paths += found if call in FOLLOWING else found[:1]
-        return Stop(pid, call, tuple(paths), opens)
+        return Stop(pid, call, tuple(paths), bool(flags & (os.O_WRONLY | os.O_RDWR)))

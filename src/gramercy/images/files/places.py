@@ -7,7 +7,6 @@ its use. Here no step follows a symlink, so that such a swap leads to an error a
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import stat
@@ -15,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -94,17 +93,20 @@ def set_mode(folder: int, name: str, mode: int, kind: int) -> None:
 
 
 def _renamed(folder: int, old: str, new: str, flag: int) -> bool:
-    call = _renameat2()
+    call, last_error = _renameat2()
     if call is None:
         return False
     if call(folder, os.fsencode(old), folder, os.fsencode(new), flag) == 0:
         return True
-    number = ctypes.get_errno()
+    number = last_error()
     if number in _UNKNOWN:
         return False
     raise OSError(number, os.strerror(number), new)
 
 
 @cache
-def _renameat2() -> Any:
-    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+def _renameat2() -> tuple[Any, Callable[[], int]]:
+    # Imported here: most who read files need no such rename.
+    import ctypes
+
+    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None), ctypes.get_errno

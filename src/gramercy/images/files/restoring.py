@@ -60,16 +60,20 @@ def restore(
     at every place where the process could be killed.
     """
     with store.turn:
+        if store.is_pinned:
+            # A restore before this one ended in an exception.
+            _recovered(store.directory, store.root)
         steps = _ordered(store, changes, held_open)
         if not steps:
             return []
         run = _Run(store.root, secrets.token_hex(4), store.content, at, flush_each=len(steps) <= MOST_FLUSHED)
-        with store.pinned():
-            store.sync()
-            _write_journal(store.directory, _journal(store, run.token, steps))
-            at("journal written")
-            outcomes = run.all(steps)
-            (store.directory / JOURNAL).unlink()
+        store.is_pinned = True
+        store.sync()
+        _write_journal(store.directory, _journal(store, run.token, steps))
+        at("journal written")
+        outcomes = run.all(steps)
+        (store.directory / JOURNAL).unlink()
+        store.is_pinned = False
         return outcomes
 
 
@@ -77,25 +81,31 @@ def recover(directory: Path, root: Path) -> list[FileOutcome]:
     """Finish what processes that were killed had begun, and remove what they kept; to be called at start."""
     told: list[FileOutcome] = []
     for own in abandoned(directory):
-        with contextlib.suppress(FileNotFoundError):
-            told += _recovered(own, root.resolve())
+        told += _recovered(own, root.resolve())
     return told
 
 
 def _recovered(own: Path, root: Path) -> list[FileOutcome]:
+    """Finish what a journal says; without one nothing was begun."""
+    if not (own / JOURNAL).exists():
+        return []
     read = json.loads((own / JOURNAL).read_text(encoding="ascii"))
     steps = [Step(path, _state(want), _state(left), held) for path, want, left, held in read["steps"]]
     pack = os.open(own / "pack", os.O_RDONLY | os.O_CLOEXEC)
 
     def content(digest: str) -> bytes:
+        if read["places"][digest] is None:
+            raise FileStoreError("its content was kept in memory only, since its name is that of a secret")
         start, size = read["places"][digest]
         return read_pack(pack, start, size, digest)
 
     try:
         few = len(steps) <= MOST_FLUSHED
-        return _Run(root, read["token"], content, is_resumed=True, flush_each=few).all(steps)
+        told = _Run(root, read["token"], content, is_resumed=True, flush_each=few).all(steps)
     finally:
         os.close(pack)
+    (own / JOURNAL).unlink()
+    return told
 
 
 def _ordered(store: Store, changes: ChangeSet, held: Collection[tuple[int, int]]) -> list[Step]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import secrets
 import stat
 import threading
 import time
 import weakref
+from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -36,16 +38,19 @@ from gramercy.images.files.states import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
 # Four evaluations at their limit (changes.py).
 LARGEST_PACK = 1 << 30
+# Of contents that are not copied to a disk: files with keys and passwords are small.
+LARGEST_MEMORY = 16 << 20
 # A pack is not looked through for what nobody needs before it has this size, and twice that of the last time.
 SMALLEST_TIDIED = 64 << 20
 # Looking at 10,000 files takes up to 0.2 s, before and after every call.
 MOST_FILES = 10_000
 # Of a project that is looked at as a whole; what is beyond is told as not kept.
 LARGEST_SNAPSHOT = 256 << 20
+# Each try fails only if another process ends or starts in the same project at that moment.
+TRIES = 50
 # Each level of a walk keeps a descriptor open, of which a process has 1,024 on many systems.
 DEEPEST = 200
 # Clocks of older file systems tick every 10 ms: a file may change again within a tick.
@@ -86,8 +91,10 @@ class Store:
         self.lock = threading.RLock()
         # One restore at a time.
         self.turn = threading.Lock()
-        self._is_pinned = False
+        # Every content stays where it is while a journal names its place.
+        self.is_pinned = False
         self._index: dict[str, tuple[int, int]] = {}
+        self._memory: dict[str, bytes] = {}
         self._holders: list[weakref.ref[Holder]] = []
         self._size = 0
         self._tidied = SMALLEST_TIDIED
@@ -126,12 +133,15 @@ class Store:
 
     def at(self, folder: int, name: str, most: int = LARGEST_FILE, *, keep: bool = False) -> State:
         """Return the state of a name in an open directory."""
-        return state_at(folder, name, most, self._add if keep else digest_of)
+        return state_at(folder, name, most, self.add if keep else digest_of)
 
-    def _add(self, data: bytes) -> str:
+    def add(self, data: bytes, *, in_memory: bool = False) -> str:
+        """Keep a content and return its digest; one that is not to be copied to a disk is kept in memory."""
         digest = digest_of(data)
         with self.lock:
-            if digest not in self._index:
+            if in_memory:
+                self._remember(digest, data)
+            elif digest not in self._index:
                 if self._size + len(data) > min(self._tidied, LARGEST_PACK):
                     self.tidy()
                 if self._size + len(data) > LARGEST_PACK:
@@ -144,30 +154,30 @@ class Store:
                 self._size += len(data)
         return digest
 
+    def _remember(self, digest: str, data: bytes) -> None:
+        if sum(map(len, self._memory.values())) + len(data) > LARGEST_MEMORY:
+            self.tidy()
+        if sum(map(len, self._memory.values())) + len(data) > LARGEST_MEMORY:
+            raise FileStoreError(f"{LARGEST_MEMORY >> 20} MB of secret contents are kept already")
+        self._memory[digest] = data
+
     def hold(self, holder: Holder) -> None:
         """Keep what an object needs for as long as it lives."""
         with self.lock:
             self._holders.append(weakref.ref(holder))
 
-    def place(self, digest: str) -> tuple[int, int]:
-        """Return where in the pack a content is, and its size."""
-        return self._index[digest]
+    def place(self, digest: str) -> tuple[int, int] | None:
+        """Return where in the pack a content is, and its size; None if it is in memory only."""
+        return self._index.get(digest)
 
     def content(self, digest: str) -> bytes:
         """Return a kept content."""
         with self.lock:
+            if digest in self._memory:
+                return self._memory[digest]
             if digest not in self._index:
                 raise FileStoreError("its content is no longer kept")
             return read_pack(self._pack, *self._index[digest], digest)
-
-    @contextlib.contextmanager
-    def pinned(self) -> Iterator[None]:
-        """Leave every content where it is, while a journal names its place."""
-        self._is_pinned = True
-        try:
-            yield
-        finally:
-            self._is_pinned = False
 
     def sync(self) -> None:
         """Have all contents on the disk, before a journal names them."""
@@ -176,11 +186,12 @@ class Store:
     def tidy(self) -> None:
         """Drop the contents that no living object needs."""
         with self.lock:
-            if self._is_pinned:
+            if self.is_pinned:
                 return
             living = [(ref, holder) for ref in self._holders if (holder := ref()) is not None]
             self._holders = [ref for ref, _ in living]
             needed = {digest for _, holder in living for digest in holder.digests()}
+            self._memory = {digest: data for digest, data in self._memory.items() if digest in needed}
             if len(needed) < len(self._index):
                 self._rewrite(needed)
             self._tidied = max(SMALLEST_TIDIED, 2 * self._size)
@@ -302,21 +313,25 @@ def read_pack(pack: int, at: int, size: int, digest: str) -> bytes:
 
 def _own_directory(directory: Path, root: Path) -> tuple[Path, int]:
     """Make a directory for this process alone, with a lock that tells others that it lives."""
+    directory = directory.resolve()
+    if directory == root or root in directory.parents:
+        raise FileStoreError(f"{directory} is in the project, where evaluated code could change it")
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        directory = directory.resolve()
-        if directory == root or root in directory.parents:
-            raise FileStoreError(f"{directory} is in the project, where evaluated code could change it")
-        while True:
-            own = directory / secrets.token_hex(8)
-            own.mkdir(mode=0o700)
-            lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if (own / "lock").exists():  # Else a cleaner came between.
-                return own, lock
-            os.close(lock)
+        for _ in range(TRIES):
+            # The last that ends removes the directory of the project, perhaps in this moment.
+            with contextlib.suppress(FileNotFoundError):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                own = directory / secrets.token_hex(8)
+                own.mkdir(mode=0o700)
+                lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if (own / "lock").exists():
+                    return own, lock
+                # A start of another process has taken it for abandoned.
+                os.close(lock)
     except OSError as error:
         raise FileStoreError(f"{directory} cannot be used: {error.strerror}") from None
+    raise FileStoreError(f"{directory} cannot be used: it is removed again and again")
 
 
 def _end(owner: int, directory: Path, *descriptors: int) -> None:
@@ -325,6 +340,8 @@ def _end(owner: int, directory: Path, *descriptors: int) -> None:
         rmtree(directory, ignore_errors=True)
         for descriptor in descriptors:
             os.close(descriptor)
+        with contextlib.suppress(OSError):
+            directory.parent.rmdir()
 
 
 def abandoned(directory: Path) -> Iterator[Path]:
@@ -339,3 +356,12 @@ def abandoned(directory: Path) -> Iterator[Path]:
                     rmtree(own, ignore_errors=True)
                 finally:
                     os.close(lock)
+
+
+def files_directory(project: Path) -> Path:
+    """Return where the contents of a project's files are kept: below the user's directory for state."""
+    told = os.environ.get("XDG_STATE_HOME", "")
+    # The specification of these directories has relative paths ignored.
+    base = Path(told) if told.startswith("/") else Path.home() / ".local" / "state"
+    mark = hashlib.sha256(os.fsencode(project)).hexdigest()[:12]
+    return base / "gramercy" / "files" / f"{project.name or 'root'}-{mark}"

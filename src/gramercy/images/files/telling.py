@@ -5,6 +5,7 @@ Names are chosen by evaluated code: one that could pass for a sentence of ours s
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ def outcomes_text(outcomes: Sequence[FileOutcome]) -> str:
 def _grouped(entries: Iterable[tuple[str, str, str]]) -> str:
     groups: dict[str, list[str]] = {}
     for word, path, note in entries:
-        name = path if _PLAIN.fullmatch(path) else f'"{path}"'
+        name = path if _PLAIN.fullmatch(path) else json.dumps(path, ensure_ascii=False)
         groups.setdefault(word, []).append(f"{name} ({note})" if note else name)
     return "; ".join(f"{word} {', '.join(names)}" for word, names in sorted(groups.items()))
 

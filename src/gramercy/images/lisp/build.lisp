@@ -6,14 +6,15 @@
 ;;;;        --load build.lisp --eval '(gramercy.image:build-core "CORE")'
 ;;;; Run from the core:
 ;;;;   sbcl --core CORE --noinform --disable-ldb --dynamic-space-size 512MB \
-;;;;        --end-runtime-options [--quicklisp FILE] [--init FILE] SOCKET TOKEN [--mirror DESCRIPTOR]
+;;;;        --end-runtime-options --connection DESCRIPTOR [--mirror DESCRIPTOR] [--quicklisp FILE] [--init FILE]
 ;;;; Run from source (slower to start, otherwise the same):
 ;;;;   sbcl --noinform --disable-ldb --dynamic-space-size 512MB --end-runtime-options \
 ;;;;        --no-sysinit --no-userinit --disable-debugger \
-;;;;        --load build.lisp --eval '(gramercy.image:main)' --end-toplevel-options SOCKET TOKEN
+;;;;        --load build.lisp --eval '(gramercy.image:main)' --end-toplevel-options \
+;;;;        --connection DESCRIPTOR
 ;;;; The first FILE sets up Quicklisp, the other is loaded in the live copy when it begins.
-;;;; SOCKET is the path of a listening unix socket, TOKEN is repeated in each hello, DESCRIPTOR is
-;;;; of memory to show the parent what is printed.
+;;;; The connection is an inherited end of a socket pair, the mirror is memory to show the parent
+;;;; what is printed.
 ;;;; Not --lose-on-corruption: a full control stack would end the process.
 
 (require :asdf)
@@ -29,8 +30,9 @@
 (in-package #:gramercy.image.build)
 
 (let ((here *load-truename*)
-      (files '("package" "json" "frames" "requests" "streams" "printing" "places" "conditions" "definitions"
-               "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "watching" "evaluation" "symbols"
+      (files '("package" "json" "frames" "handover" "requests" "streams" "printing" "places" "conditions"
+               "definitions" "journal" "diagnostics" "guarding" "libraries" "processes" "confinement" "watching"
+               "evaluation" "symbols"
                "owners" "origins" "classes" "arglists" "describing" "sourcing" "methods" "manuals" "inventory"
                "snapshot" "references" "searching"
                "profiling"
@@ -47,7 +49,7 @@
 (gramercy.image::keep-debugger-enabled)
 (gramercy.image::silence-aborted-units)
 (gramercy.image::sharpen-dates)
-(gramercy.image::leave-mirror-in-copies)
+(gramercy.image::leave-parent-in-copies)
 (gramercy.image::watch-libraries)
 (gramercy.image::watch-transforms)
 (gramercy.image::start-finalizers-late)

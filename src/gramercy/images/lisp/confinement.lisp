@@ -87,7 +87,8 @@
     (and (/= process *process-id*) (format nil "signal ~a to process ~a" signal process))))
 
 (defun refuse-programs ()
-  "Record attempts to start other programs, and refuse them."
+  "Record attempts to start other programs, and refuse them; a fork is refused by the system."
+  (define-effect ("FORK" "SB-POSIX") "process" () "fork")
   (wrap 'sb-ext:run-program
         (lambda (original program arguments &rest options)
           (declare (ignore original options))
@@ -295,9 +296,11 @@ SBCL's finalizer thread would keep its rights, and it runs user code."
         thereis (= 1 (task-count))
         do (sleep 0.001)))
 
-(defun confine (program areas)
+(defun confine (program areas mirror)
   "Give up all rights; return the name of the level reached, or signal why it was not possible.
-PROGRAM is the filter of system calls, AREAS lists start, size and rights of shared memory, one after the other."
+PROGRAM is the filter of system calls, AREAS lists start, size and rights of shared memory, one after the other,
+MIRROR is the descriptor of an output mirror of its own, or NIL."
+  (when mirror (move-mirror mirror))
   (own-descriptors)
   (call-single-threaded
    (lambda ()
@@ -311,7 +314,8 @@ PROGRAM is the filter of system calls, AREAS lists start, size and rights of sha
   (cond ((string/= *role* "preview") (malformed "only a preview can be confined"))
         (*confined* (reply request "confined" t "level" "already"))
         (t (handler-case (let ((level (confine (hexadecimal-octets (request-text request :filter))
-                                               (getf request :areas))))
+                                               (getf request :areas)
+                                               (take-end (getf request :tag)))))
                            (watch-effects)
                            (reply request "confined" t "level" level))
              (error (condition)

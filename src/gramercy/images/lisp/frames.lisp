@@ -1,7 +1,7 @@
 ;;;; Frames on a connected unix socket: four octets of length, then the payload.
 ;;;; Reads and writes the descriptor directly, because a stream would cost more
-;;;; than an evaluation. Sees EOF also while user code runs. Knows nothing of what
-;;;; a frame says.
+;;;; than an evaluation. Descriptors may come with a frame. Sees EOF also while user
+;;;; code runs. Knows nothing of what a frame says.
 
 (in-package #:gramercy.image)
 
@@ -36,19 +36,75 @@
           ;; It always waits, unless user code has changed that.
           ((= reason +would-block+) (zerop (set-connection-flags +signal-me+))))))
 
+;;; Messages with descriptors. What the system calls want is laid out by hand, as 64-bit Linux has it: a msghdr of 56
+;;; octets, an iovec of 16, then a cmsghdr, whose length counts its 16 octets and the descriptors behind them.
+
+(declaim (type (simple-array (unsigned-byte 64) (*)) *message*) (type list *come*))
+(defglobal *message* (make-array 20 :element-type '(unsigned-byte 64) :initial-element 0)
+  "Room for the description of one message.")
+(defglobal *come* '() "Descriptors that came with what was received.")
+
+(defconstant +iovec+ 56 "Place of the iovec in *MESSAGE*.")
+(defconstant +control+ 72 "Place of the cmsghdr.")
+(defconstant +first-descriptor+ 88 "Place of the descriptors.")
+(defconstant +most-descriptors+ 4 "How many may come with one request: one for a checkpoint, one for a moment.")
+(defconstant +close-on-exec+ #x40000000 "MSG_CMSG_CLOEXEC of Linux.")
+
+(defun lay-out-message (start length count)
+  "Describe, in *MESSAGE*, LENGTH octets at START and room for COUNT descriptors. All of it must be pinned."
+  (declare (type sb-sys:system-area-pointer start) (type index length) (type (integer 0 4) count) (optimize speed))
+  (let ((base (sb-sys:vector-sap *message*)))
+    (fill *message* 0)
+    (setf (sb-sys:sap-ref-sap base 16) (sb-sys:sap+ base +iovec+)
+          (sb-sys:sap-ref-64 base 24) 1
+          (sb-sys:sap-ref-sap base +iovec+) start
+          (sb-sys:sap-ref-64 base (+ +iovec+ 8)) length)
+    (when (plusp count)
+      (setf (sb-sys:sap-ref-sap base 32) (sb-sys:sap+ base +control+)
+            (sb-sys:sap-ref-64 base 40) (* 8 (ceiling (+ 16 (* 4 count)) 8))
+            (sb-sys:sap-ref-64 base +control+) (+ 16 (* 4 count))
+            ;; SOL_SOCKET and SCM_RIGHTS.
+            (sb-sys:sap-ref-32 base (+ +control+ 8)) 1
+            (sb-sys:sap-ref-32 base (+ +control+ 12)) 1))
+    base))
+
+(defun note-descriptors (message)
+  "Note the descriptors that came with MESSAGE."
+  (let ((length (sb-sys:sap-ref-64 message +control+)))
+    (when (and (<= 20 length (+ 16 (* 4 +most-descriptors+)))
+               (= 1 (sb-sys:sap-ref-32 message (+ +control+ 8)))
+               (= 1 (sb-sys:sap-ref-32 message (+ +control+ 12))))
+      (setf *come* (append *come* (loop for place from +first-descriptor+ by 4
+                                        repeat (floor (- length 16) 4)
+                                        collect (sb-sys:sap-ref-32 message place)))))))
+
+(defun receive-part ()
+  "Read what has come into the free part of *INBOX*; return the count of octets, or -1. A plain read would close the
+descriptors that come along."
+  (declare (optimize speed))
+  (sb-sys:with-pinned-objects (*inbox* *message*)
+    (let* ((message (lay-out-message (sb-sys:sap+ (sb-sys:vector-sap *inbox*) *inbox-end*)
+                                     (- (length *inbox*) *inbox-end*)
+                                     +most-descriptors+))
+           (count (sb-alien:alien-funcall
+                   (sb-alien:extern-alien "recvmsg" (function sb-alien:long sb-alien:int
+                                                              sb-sys:system-area-pointer sb-alien:int))
+                   *connection* message +close-on-exec+)))
+      (declare (type (signed-byte 62) count))
+      (when (and (plusp count) (plusp (sb-sys:sap-ref-64 message 40)))
+        (note-descriptors message))
+      count)))
+
 (defun receive-more ()
   "Read what has come, at least one octet; at the end of the connection end the process."
   (declare (optimize speed))
   (loop
-    (let ((count (sb-sys:with-pinned-objects (*inbox*)
-                   (sb-unix:unix-read *connection*
-                                      (sb-sys:sap+ (sb-sys:vector-sap *inbox*) *inbox-end*)
-                                      (- (length *inbox*) *inbox-end*)))))
-      (declare (type (or null fixnum) count))
-      (cond ((and count (plusp count))
+    (let ((count (receive-part)))
+      (declare (type (signed-byte 62) count))
+      (cond ((plusp count)
              (incf *inbox-end* count)
              (return))
-            ((and (null count) (worth-another-try-p)))
+            ((and (minusp count) (worth-another-try-p)))
             (t (leave))))))
 
 (defun make-inbox-room (needed)
@@ -109,14 +165,18 @@ A frame beyond the limit cannot be skipped safely, so it ends the process."
                        ((worth-another-try-p))
                        (t (leave 66))))))))
 
-(defun send-frame ()
-  "Send what was put into the outbox as one frame, and start the next."
+(defun set-frame-length ()
+  "Write the length of what was put into the outbox in front of it."
   (let ((length (- *outbox-end* +header-length+)))
     (loop for place from 0 below +header-length+
           for shift from 24 downto 0 by 8
-          do (setf (aref *outbox* place) (ldb (byte 8 shift) length)))
-    (send-octets *outbox* *outbox-end*)
-    (reset-outbox)))
+          do (setf (aref *outbox* place) (ldb (byte 8 shift) length)))))
+
+(defun send-frame ()
+  "Send what was put into the outbox as one frame, and start the next."
+  (set-frame-length)
+  (send-octets *outbox* *outbox-end*)
+  (reset-outbox))
 
 (defun wait-for-request (nanoseconds)
   "Wait for the next request, at most so long or until a signal comes; return true when it has come."
@@ -143,14 +203,16 @@ A frame beyond the limit cannot be skipped safely, so it ends the process."
   (handler-case (sb-posix:fcntl descriptor +duplicate-closing+ +first-private-descriptor+)
     (sb-posix:syscall-error () (sb-posix:fcntl descriptor +duplicate-closing+ 3))))
 
-(defun connect-to-parent (path)
-  "Open the connection of this process, and forget whatever an earlier owner left in the buffers."
-  (let ((socket (make-instance 'sb-bsd-sockets:local-socket :type :stream)))
-    (sb-bsd-sockets:socket-connect socket path)
-    ;; The descriptor outlives the socket object, whose finalizer would close it.
-    (setf *connection* (private-descriptor (sb-bsd-sockets:socket-file-descriptor socket)))
-    (sb-bsd-sockets:socket-close socket))
-  (setf *inbox-start* 0 *inbox-end* 0)
+(defun moved-descriptor (descriptor)
+  "Move DESCRIPTOR out of the way and return what it is now."
+  (prog1 (private-descriptor descriptor) (sb-posix:close descriptor)))
+
+(defun take-connection (descriptor)
+  "Let DESCRIPTOR be the connection of this process, and forget whatever an earlier owner left in the buffers."
+  (setf *connection* descriptor
+        *come* '()
+        *inbox-start* 0
+        *inbox-end* 0)
   (reset-outbox))
 
 ;;;; The end of the connection while user code runs. Between requests the read

@@ -12,15 +12,14 @@
   "Seconds for the init file: it runs before the hello, so the parent cannot interrupt it.")
 
 (defun take-options (words)
-  "Note the options that WORDS begin with; return the words behind them."
+  "Note the options among WORDS, names and values in turn; return those that are not known here."
   (setf *quicklisp-setup* nil *init-file* nil *start-notes* '())
-  (loop while (and words (eql (mismatch "--" (first words)) 2))
-        do (let ((name (pop words)) (value (pop words)))
-             (cond ((string= name "--quicklisp") (setf *quicklisp-setup* value))
-                   ((string= name "--init") (setf *init-file* value))
-                   ;; A declaration of the user's counts more, as the later one.
-                   ((string= name "--debug") (proclaim `(optimize (debug ,(parse-integer value))))))))
-  words)
+  (loop for (name value) on words by #'cddr
+        if (string= name "--quicklisp") do (setf *quicklisp-setup* value)
+        else if (string= name "--init") do (setf *init-file* value)
+        ;; A declaration of the user's counts more, as the later one.
+        else if (string= name "--debug") do (proclaim `(optimize (debug ,(parse-integer value))))
+        else append (list name value)))
 
 (defun load-plainly (file)
   "Load FILE, a native name, as definitions that are not the user's."

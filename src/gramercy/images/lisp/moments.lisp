@@ -30,25 +30,26 @@ of it. There is one for an evaluation: a cleanup form that fails while this proc
     (when tag
       ;; Handlers of the user's are on the stack that stands; what we signal is not for them.
       (let* ((sb-kernel:*handler-clusters* *floor-handlers*)
-             (reason (why-no-moment condition))
-             (process (unless reason
-                        (handler-case (fork-process)
-                          ((or error storage-condition) (refusal)
-                            (setf reason (condition-message refusal))
-                            nil)))))
-        (when (eql process 0) (become-moment condition tag))
+             (reason (why-no-moment condition)))
+        (multiple-value-bind (process end)
+            (unless reason
+              (handler-case (fork-with-end tag)
+                ((or error storage-condition) (refusal)
+                  (setf reason (condition-message refusal))
+                  nil)))
+          (when (eql process 0) (become-moment condition end)))
         (setf *moment-told* (if reason (list "no_moment" reason) (list* "moment" t (told-choices))))))
     (when *moment-told*
       ;; Where a cleanup form has failed too, that fault is told, with what the first one has left.
       (setf *fault* (append (fault-beside *fault*) *moment-told*)))))
 
-(defun become-moment (condition tag)
+(defun become-moment (condition end)
   "Set this process, just forked, up to keep the stack that CONDITION has stopped, and serve it."
   (setf *moment* condition
         *standing-frames* '()
         *stack-is-full* (typep condition 'storage-condition)
         *evaluating* nil)
-  (become-copy "moment" tag)
+  (become-copy "moment" end)
   (let ((sb-kernel:*restart-clusters* '())
         (sb-ext:*invoke-debugger-hook* #'end-request)
         (*debugger-hook* nil)

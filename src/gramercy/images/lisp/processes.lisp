@@ -3,10 +3,7 @@
 
 (in-package #:gramercy.image)
 
-(defglobal *socket-path* "" "Where the parent listens.")
-(defglobal *token* "" "What proves to the parent that a connection is one of ours.")
 (defglobal *role* "zygote" "What this process is for.")
-(defglobal *tag* "" "The name the parent gave to the fork that made this process.")
 (defglobal *process-id* 0 "The number of this process as it sees it itself.")
 (defglobal *children* '() "Processes forked from this one that were not reaped yet.")
 
@@ -72,6 +69,25 @@
     (unless (zerop process) (push process *children*))
     process))
 
+(defun fork-with-end (tag)
+  "Fork; return 0 and the end for its connection in the copy, and in this process the number of the copy.
+The end belongs to the copy alone."
+  (let ((end (or (take-end tag) (error 'cannot-fork :reason *no-end*)))
+        (process -1))
+    (unwind-protect (values (setf process (fork-process)) end)
+      (unless (eql process 0) (close-quietly end)))))
+
+(defun leave-parent-in-copies ()
+  "Let a copy that user code forks leave the mirror and the connection to this process. Our own copies take up the
+mirror at their next request."
+  (wrap 'sb-posix:fork
+        (lambda (original &rest arguments)
+          (let ((process (apply original arguments)))
+            (when (eql process 0)
+              (setf *mirror-in-use* nil)
+              (unless *forking* (leave-parent)))
+            process))))
+
 (defun flush-log ()
   "Write out what is buffered for the log, or a copy would write it again."
   (ignore-errors (finish-output sb-sys:*stdout*))
@@ -81,7 +97,7 @@
 
 (defun become-zygote ()
   "Set this process up as the one that only forks."
-  (setf *role* "zygote" *tag* "" *children* '())
+  (setf *role* "zygote" *children* '())
   (forget-ends)
   (process-control +be-subreaper+ 1)
   (sb-sys:enable-interrupt sb-unix:sigint :ignore)
@@ -91,13 +107,13 @@
   (sb-sys:enable-interrupt sb-unix:sigterm :default)
   (sb-sys:enable-interrupt sb-unix:sigchld #'on-child-signal))
 
-(defun become-copy (role tag)
-  "Set this process, just forked, up for ROLE: its own connection, its own state."
-  (sb-posix:close *connection*)
+(defun become-copy (role end)
+  "Set this process, just forked, up for ROLE: its own connection, which END is, its own state."
+  (leave-parent)
+  (take-connection end)
   ;; A process group of its own: code that kills its group must not take its checkpoints along.
   (ignore-errors (sb-posix:setpgid 0 0))
   (setf *role* role
-        *tag* tag
         *children* '()
         *main-thread* sb-thread:*current-thread*)
   (track-definitions t)
@@ -110,48 +126,51 @@
   (when (string= role "live") (load-init-file))
   (join-parent))
 
-(defun join-parent ()
-  "Connect to the parent and say hello."
-  (setf *process-id* (sb-posix:getpid))
-  (handler-case (progn (connect-to-parent *socket-path*)
-                       (prepare-hangup-signal))
-    (error (condition)
-      (format sb-sys:*stderr* "The parent does not answer on ~a: ~a~%" *socket-path* condition)
-      (flush-log)
-      (leave 69)))
+(defun put-hello (notes)
+  "Write who this process is, with NOTES about how it began."
   (put-json (list :object
                   "hello" 1
                   "role" *role*
                   "language" "sbcl"
                   "version" (lisp-implementation-version)
-                  "pid" *process-id*
                   "capabilities" #("fork" "preview" "save" "compile" "xref" "macroexpand" "inspect"
                                    "definitions" "undo_definitions" "load_system" "interrupt")
-                  "notes" (cons :array *start-notes*)
-                  "token" *token*
-                  "tag" *tag*))
-  (send-frame))
+                  "notes" (cons :array notes))))
+
+(defun join-parent ()
+  "Say hello to the parent."
+  (setf *process-id* (sb-posix:getpid))
+  (handler-case (prepare-hangup-signal)
+    (sb-posix:syscall-error (condition)
+      (format sb-sys:*stderr* "The connection to the parent is of no use: ~a~%" condition)
+      (flush-log)
+      (leave 69)))
+  (put-hello *start-notes*)
+  (when (> *outbox-end* +largest-hello+)
+    (reset-outbox)
+    (put-hello '("What is to be said of the start is too long to be told.")))
+  (send-hello))
 
 ;;; Forking on request: this process replies, the copy says hello.
 
 (define-operation "fork" (request)
   (let ((role (request-text request :role))
-        (tag (or (request-optional-text request :tag) "")))
+        (tag (request-text request :tag)))
     (unless (member role (if *moment* '("moment" "attempt") '("live" "checkpoint" "preview")) :test #'string=)
       (malformed (if *moment* "role must be moment or attempt" "role must be live, checkpoint or preview")))
-    (let ((process (fork-process)))
+    (multiple-value-bind (process end) (fork-with-end tag)
       (if (zerop process)
           (progn (when (getf request :plain) (setf *init-file* nil))
-                 (become-copy role tag))
+                 (become-copy role end))
           (reply request "pid" process)))))
 
 (defun fork-checkpoint (tag)
   "Fork a checkpoint unasked, after a reply. Return true in the process that went on and has a copy now.
-One that cannot be made is missed by the parent, who says so."
+Of one that cannot be made the end is closed, which tells the parent."
   (handler-case
-      (if (zerop (fork-process))
-          (progn (become-copy "checkpoint" tag) nil)
-          t)
+      (multiple-value-bind (process end) (fork-with-end tag)
+        (cond ((zerop process) (become-copy "checkpoint" end) nil)
+              (t t)))
     (cannot-fork () nil)))
 
 ;;;; How processes ended. Each process reaps what it has forked, and remembers the

@@ -234,7 +234,8 @@
 (defun put-unkept ()
   "Append why no checkpoint will be forked after this reply, where one is wanted and cannot be.
 Without threads of the user's none can start between the reply and the fork."
-  (let ((reason (and *checkpoint-tag* (threads-reason))))
+  (let ((reason (and *checkpoint-tag*
+                     (or (threads-reason) (unless (end-there-p *checkpoint-tag*) *no-end*)))))
     (when reason
       (setf *checkpoint-tag* nil)
       (put-ascii ",\"unkept\":")

@@ -18,6 +18,7 @@ these into nothing."
   (forget-stack)
   (setf *objects* (make-array +most-objects+ :initial-element nil)
         *texts* '()
+        *come* '()
         *later-functions* nil)
   (index-core)
   (take-snapshot)
@@ -29,7 +30,7 @@ these into nothing."
   "Write the core in a process of its own; return the status it ended with."
   (let ((process (fork-process)))
     (when (zerop process)
-      (sb-posix:close *connection*)
+      (leave-parent)
       (let ((sb-ext:*invoke-debugger-hook* (lambda (condition hook)
                                              (declare (ignore hook))
                                              (format sb-sys:*stderr* "~&~a~%" (condition-message condition))
@@ -117,8 +118,9 @@ ended by then and can be reaped; SIGCHLD ends the wait early.")
   "Serve the request that stands in the inbox from START to END. Its faults are replies."
   (let* ((request '())
          (condition (catch 'end-request
-                      (setf request (read-request start end)
-                            *unchanged* nil
+                      (setf request (read-request start end))
+                      (when *come* (keep-ends request))
+                      (setf *unchanged* nil
                             *moment-tag* (getf request :keep-moment)
                             *checkpoint-tag* (let ((tag (getf request :then-fork)))
                                                (and (stringp tag) tag)))
@@ -161,19 +163,23 @@ ended by then and can be reaped; SIGCHLD ends the wait early.")
             (member "--end-runtime-options" sb-ext:*posix-argv* :test #'string=)
             sb-ext:*posix-argv*)))
 
+(defun option (name options)
+  "Return the value of the option NAME in OPTIONS, empty where it lacks one, or NIL."
+  (let ((found (member name options :test #'equal)))
+    (and found (or (second found) ""))))
+
 (defun main ()
-  "Start as the zygote: connect to the socket and serve. The toplevel function of the core."
-  (destructuring-bind (&optional path token &rest options) (take-options (own-arguments))
-    (unless token
+  "Start as the zygote: say hello on the inherited connection and serve. The toplevel function of the core."
+  (let* ((options (take-options (own-arguments)))
+         (connection (ignore-errors (parse-integer (option "--connection" options)))))
+    (unless connection
       (format sb-sys:*stderr*
-              "usage: sbcl --core CORE --end-runtime-options SOCKET TOKEN [--mirror DESCRIPTOR]~%")
+              "usage: sbcl --core CORE --end-runtime-options --connection DESCRIPTOR [--mirror DESCRIPTOR]~%")
       (finish-output sb-sys:*stderr*)
       (leave 64))
-    (setf *socket-path* path
-          *token* token
-          *main-thread* sb-thread:*current-thread*)
-    (let ((mirror (member "--mirror" options :test #'string=)))
-      (open-mirror (and mirror (or (second mirror) "")))))
+    (take-connection (moved-descriptor connection))
+    (setf *main-thread* sb-thread:*current-thread*)
+    (open-mirror (option "--mirror" options)))
   ;; What was found out about directories belongs to the machine that built the core.
   (asdf:clear-configuration)
   (uiop/configuration::compute-user-cache)
@@ -265,25 +271,30 @@ The variables that remember evaluations keep their values."
       (put-evaluation 1 evaluation)
       (reset-outbox))))
 
+(defun socket-pair ()
+  "Return the descriptors of two connected sockets."
+  (sb-alien:with-alien ((both (array sb-alien:int 2)))
+    (sb-alien:alien-funcall
+     (sb-alien:extern-alien "socketpair" (function sb-alien:int sb-alien:int sb-alien:int sb-alien:int
+                                                   sb-sys:system-area-pointer))
+     1 1 0 (sb-alien:alien-sap both))
+    (values (sb-alien:deref both 0) (sb-alien:deref both 1))))
+
 (defun warm-up-start ()
-  "Map a mirror and connect, as the zygote does at its start. What cannot be tried here will cost it some time."
-  (let ((parent (make-instance 'sb-bsd-sockets:local-socket :type :stream))
-        (socket (format nil "~a/warm.socket" (sb-posix:getcwd)))
-        (file (format nil "~a/warm.mirror" (sb-posix:getcwd))))
+  "Map a mirror and say hello, as the zygote does at its start. What cannot be tried here will cost it some time."
+  (let ((file (format nil "~a/warm.mirror" (sb-posix:getcwd))))
     (unwind-protect
          (ignore-errors
-          (sb-bsd-sockets:socket-bind parent socket)
-          (sb-bsd-sockets:socket-listen parent 1)
           (let ((descriptor (sb-posix:open file (logior sb-posix:o-rdwr sb-posix:o-creat) #o600)))
             (sb-posix:ftruncate descriptor +mirror-size+)
             (open-mirror (princ-to-string descriptor)))
-          (connect-to-parent socket)
-          (prepare-hangup-signal)
-          (sb-sys:enable-interrupt +connection-signal+ :default)
-          (sb-posix:close *connection*))
+          (multiple-value-bind (parent own) (socket-pair)
+            (take-connection (moved-descriptor own))
+            (join-parent)
+            (sb-sys:enable-interrupt +connection-signal+ :default)
+            (leave-parent)
+            (sb-posix:close parent)))
       (setf *connection* -1)
-      (ignore-errors (sb-bsd-sockets:socket-close parent))
-      (ignore-errors (sb-posix:unlink socket))
       (ignore-errors (sb-posix:unlink file)))))
 
 (defun forget-warm-up ()

@@ -49,17 +49,16 @@
                      (flush-log)
                      nil))))
 
+(defun move-mirror (descriptor)
+  "Write to the file behind DESCRIPTOR from now on; the one before stays with the process that this is a copy of."
+  (when *mirror*
+    (sb-posix:mmap *mirror* +mirror-size+ (logior sb-posix:prot-read sb-posix:prot-write)
+                   (logior sb-posix:map-shared sb-posix:map-fixed) descriptor 0))
+  (sb-posix:close descriptor))
+
 (defun forget-mirror ()
   "Forget the mapping: a core that is started later has none at that address."
   (setf *mirror* nil *mirror-in-use* nil))
-
-(defun leave-mirror-in-copies ()
-  "Let a copy that user code forks leave the mirror to this process. Our own copies take it up at their next request."
-  (wrap 'sb-posix:fork
-        (lambda (original &rest arguments)
-          (let ((process (apply original arguments)))
-            (when (eql process 0) (setf *mirror-in-use* nil))
-            process))))
 
 ;;; Writing
 

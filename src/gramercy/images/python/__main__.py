@@ -52,7 +52,8 @@ def start(arguments: list[str]) -> None:
     sys.meta_path.insert(0, finder)
     protocol = import_module(f"{NAME}.protocol")
     options = protocol.read_options(arguments)
-    connection = protocol.greet(options.address, "zygote", None)
+    connection = protocol.Connection(options.connection)
+    protocol.greet(connection, "zygote")
     server = import_module(f"{NAME}.server")
     sys.meta_path.remove(finder)
     for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:

@@ -1,4 +1,4 @@
-"""The protocol with the parent: command line, connection, frames, hello, and the fields of a request.
+"""The protocol with the parent: command line, connection, frames, hello, ends, and the fields of a request.
 
 A frame is four bytes of length, then JSON in UTF-8. Everything called here is bound at start: evaluated code
 may replace `os.write` or `json.dumps`, or close every small descriptor, and the frames stay whole. Light on
@@ -27,15 +27,20 @@ _HEADER = 4
 
 _read, _write, _close, _fstat = os.read, os.write, os.close, os.fstat
 _exit, _getpid = os._exit, os.getpid
+_pidfd_open: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
+_RIGHTS = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS)
+# Room for the ends that come with a request: one for a checkpoint, one for a moment.
+_ROOM = _socket.CMSG_SPACE(4 * 4)
+_CLOSING, _SILENT = _socket.MSG_CMSG_CLOEXEC, _socket.MSG_NOSIGNAL
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # C
 _lone = re.compile("[\ud800-\udfff]").sub
 Request = dict[str, object]
 PROTOCOL = 1
 _USAGE = (
-    "Expected: SOCKET TOKEN [--path DIRECTORY]... [--mirror DESCRIPTOR] [--site] [--first DIRECTORY]... "
-    "[--outside DIRECTORY]... [--init FILE]"
+    "Expected: --connection DESCRIPTOR [--path DIRECTORY]... [--mirror DESCRIPTOR] [--site] "
+    "[--first DIRECTORY]... [--outside DIRECTORY]... [--init FILE]"
 )
-_LISTS = ("--path", "--first", "--outside", "--mirror", "--init")
+_LISTS = ("--connection", "--path", "--first", "--outside", "--mirror", "--init")
 CAPABILITIES = ("fork", "preview", "compile", "xref", "macroexpand", "inspect", "await", "undo_definitions")
 
 
@@ -99,27 +104,39 @@ def _raise_out_of_reach(fd: int) -> int:
     return moved
 
 
+def _identity(fd: int) -> tuple[int, int]:
+    status = _fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def close_quietly(fd: int) -> None:
+    """Close a descriptor that user code may have closed before."""
+    try:
+        _close(fd)
+    except OSError:
+        return
+
+
 class Connection:
     """A socket that belongs to this process alone and ends the process when it ends."""
 
-    def __init__(self, path: str) -> None:
-        plug = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        plug.connect(path)
-        self.fd = _raise_out_of_reach(plug.detach())
-        self._mark = self._identity()
+    def __init__(self, end: int) -> None:
+        self.fd = _raise_out_of_reach(end)
+        self._plug = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, self.fd)
+        # A default timeout of the user's is not for us.
+        self._plug.settimeout(None)
+        # Descriptors that came with the frame.
+        self.come: list[int] = []
+        self._mark = _identity(self.fd)
         self._owner = _getpid()
         self._closed = False
         self._rest = b""
         self.at_end: Callable[[], object] | None = None
 
-    def _identity(self) -> tuple[int, int]:
-        status = _fstat(self.fd)
-        return status.st_dev, status.st_ino
-
     def require(self) -> None:
         """End the process when it is a copy made by user code, or when the socket is no longer ours."""
         try:
-            if not self._closed and _getpid() == self._owner and self._identity() == self._mark:
+            if not self._closed and _getpid() == self._owner and _identity(self.fd) == self._mark:
                 return
         except OSError:
             pass
@@ -129,17 +146,15 @@ class Connection:
         """Close the inherited socket, in a copy of the process."""
         if not self._closed:
             self._closed = True
-            try:
-                _close(self.fd)
-            except OSError:
-                return
+            self._plug.detach()
+            close_quietly(self.fd)
 
     def receive(self) -> bytes:
         """Wait for the next frame; the end of the stream is the end of the process."""
         # Nearly always one read brings one whole frame.
-        come = self._rest or self._part(_USUAL)
+        come = self._rest or self._first_part()
         while len(come) < _HEADER:
-            come += self._part(_USUAL)
+            come += self._first_part()
         end = _HEADER + int.from_bytes(come[:_HEADER], "big")
         if end > _HEADER + LARGEST:
             _exit(3)
@@ -165,6 +180,36 @@ class Connection:
         except BaseException:  # noqa: BLE001 - half a frame was written: the only clean end is the end
             _exit(1)
 
+    def introduce(self, record: dict[str, object]) -> None:
+        """Say hello, with a handle of this process by which the parent can signal it."""
+        body = encode(record)
+        frame = len(body).to_bytes(4, "big") + body
+        try:
+            handle = _pidfd_open(_getpid()) if _pidfd_open is not None else -1
+        except OSError:
+            handle = -1  # no descriptor is left: a newer kernel tells the parent by itself
+        rights = [(*_RIGHTS, handle.to_bytes(4, sys.byteorder))] if handle >= 0 else []
+        try:
+            if self._plug.sendmsg([frame], rights, _SILENT) != len(frame):
+                _exit(1)
+        finally:
+            if handle >= 0:
+                _close(handle)
+
+    def _first_part(self) -> bytes:
+        """Read the beginning of a frame, with which descriptors may come; a plain read would drop them."""
+        try:
+            part, found, _, _ = self._plug.recvmsg(_USUAL, _ROOM, _CLOSING)
+        except OSError:
+            part, found = b"", []
+        for level, kind, data in found:
+            if (level, kind) == _RIGHTS:
+                places = range(0, len(data) - 3, 4)
+                self.come += [int.from_bytes(data[place : place + 4], sys.byteorder) for place in places]
+        if not part:
+            self._end()
+        return part
+
     def _exactly(self, size: int) -> bytes:
         parts = []
         while size:
@@ -185,6 +230,53 @@ class Connection:
         if self.at_end is not None:
             self.at_end()
         _exit(0)
+
+
+class Ends:
+    """Ends of sockets that came from the parent, by the tags of the copies that are to say hello on them."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, tuple[int, tuple[int, int]]] = {}
+
+    def keep(self, request: Request, come: list[int]) -> None:
+        """Keep the ends that came with a request; an evaluation names all that are still wanted."""
+        if "then_fork" in request or "keep_moment" in request:
+            self._keep_only((request.get("then_fork"), request.get("keep_moment")))
+        tags = request.get("ends")
+        named = [tag for tag in tags if type(tag) is str] if type(tags) is list else []
+        for place, fd in enumerate(come):
+            if place < len(named):
+                moved = _raise_out_of_reach(fd)
+                self._ends[named[place]] = moved, _identity(moved)
+            else:
+                close_quietly(fd)
+
+    def _keep_only(self, wanted: tuple[object, ...]) -> None:
+        for tag in [tag for tag in self._ends if tag not in wanted]:
+            fd = self.take(tag)
+            if fd is not None:
+                close_quietly(fd)
+
+    def take(self, tag: object) -> "int | None":
+        """Return the end for a copy, which belongs to the caller now; None where there is none any more."""
+        fd, mark = self._ends.pop(str(tag), (-1, (0, 0)))
+        return fd if fd >= 0 and _is(fd, mark) else None
+
+    def has(self, tag: str) -> bool:
+        """Tell whether there is an end for a copy, and user code has not closed it."""
+        fd, mark = self._ends.get(tag, (-1, (0, 0)))
+        return fd >= 0 and _is(fd, mark)
+
+    def close(self) -> None:
+        """Close them all."""
+        self._keep_only(())
+
+
+def _is(fd: int, mark: tuple[int, int]) -> bool:
+    try:
+        return _identity(fd) == mark
+    except OSError:
+        return False
 
 
 def _too_large(size: int) -> dict[str, object]:
@@ -238,22 +330,16 @@ def count(request: Request, key: str, default: int, most: int) -> int:
 
 
 # Not dataclasses: they load `inspect`, 7 ms before the hello.
-class Address(NamedTuple):
-    """Where the parent listens, and how it knows its children."""
-
-    path: str
-    token: str
-
-
 class Options(NamedTuple):
     """The command line.
 
-    `--path` adds a directory to the import path, `--first` puts one at its beginning; with `--site` the live
-    process has the packages of its environment; `--outside` names a directory that the environment leads to
-    and that is not granted; `--init` is a file to run first.
+    `--connection` is the end of a socket pair that leads to the parent. `--path` adds a directory to the
+    import path, `--first` puts one at its beginning; with `--site` the live process has the packages of its
+    environment; `--outside` names a directory that the environment leads to and that is not granted;
+    `--init` is a file to run first.
     """
 
-    address: Address
+    connection: int
     paths: tuple[str, ...]
     mirror: str | None
     site: bool = False
@@ -264,7 +350,6 @@ class Options(NamedTuple):
 
 def read_options(arguments: list[str]) -> Options:
     """Read the command line, or end the program with a message on the log."""
-    words: list[str] = []
     site = False
     told: dict[str, list[str]] = {name: [] for name in _LISTS}
     rest = iter(arguments)
@@ -274,34 +359,27 @@ def read_options(arguments: list[str]) -> Options:
             told[name].append(value if equals else next(rest, ""))
         elif word == "--site":
             site = True
-        elif word.startswith("--"):
-            sys.exit(f"Unknown option {word}. {_USAGE}")
         else:
-            words.append(word)
+            sys.exit(f"Unknown option {word}. {_USAGE}")
     # An empty --mirror means no mirror; an empty path would only be noticed at the first import.
     empty = any("" in values for name, values in told.items() if name != "--mirror")
-    if len(words) != 2 or empty:  # noqa: PLR2004 - socket and token
+    connections = told["--connection"]
+    if len(connections) != 1 or not connections[0].isdecimal() or empty:
         sys.exit(_USAGE)
-    address = Address(os.path.abspath(words[0]), words[1])  # noqa: PTH100 - pathlib costs 10 ms
     paths, first, outside = (tuple(told[name]) for name in ("--path", "--first", "--outside"))
     mirror, init = (told[name][-1] if told[name] else None for name in ("--mirror", "--init"))
-    return Options(address, paths, mirror, site, first, outside, init)
+    return Options(int(connections[0]), paths, mirror, site, first, outside, init)
 
 
-def greet(address: Address, role: str, tag: str | None) -> Connection:
-    """Connect to the parent and say who this is."""
-    connection = Connection(address.path)
-    connection.send(
+def greet(connection: Connection, role: str) -> None:
+    """Tell the parent who this is."""
+    connection.introduce(
         {
             "hello": PROTOCOL,
             "role": role,
             "language": "python",
             "version": "{}.{}.{}".format(*sys.version_info),
-            "pid": os.getpid(),
             "prefix": sys.prefix,
             "capabilities": list(CAPABILITIES),
-            "token": address.token,
-            "tag": tag,
         }
     )
-    return connection

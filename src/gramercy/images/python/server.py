@@ -39,15 +39,16 @@ from .landlock import prctl
 from .names import complete, near
 from .processes import CannotForkError, Family, end_all, state
 from .protocol import (
-    Address,
     Connection,
+    Ends,
     Options,
     Request,
     RequestError,
+    close_quietly,
     decode,
     encode,
     greet,
-    optional_text,
+    text,
 )
 from .session import Reply, Session, hold, ignore_interrupts
 from .streams import open_mirror
@@ -84,6 +85,7 @@ _OPERATIONS: dict[str, Callable[[Session, Request], Reply]] = {
     "invoke": moments.refuse_restart,
 }
 _RUNNING = ("eval", "compile", "profile", "load_system", "undo_definitions")
+_NO_END = "the descriptor for its copy is gone: evaluated code has closed it, or too many files are open"
 _UNSUPPORTED = "A Python process cannot be saved to a file; evaluate its definitions again in a new one."
 _signal, _timer = signal.signal, signal.setitimer
 _mask, _EVERY = signal.pthread_sigmask, signal.valid_signals()
@@ -99,14 +101,15 @@ class Server:
     """One process of an image family."""
 
     def __init__(self, options: Options, connection: Connection) -> None:
-        self._address: Address = options.address
         self._environment = Environment(options)
         self._connection = connection
         self._role = "zygote"
         self._mirror = open_mirror(options.mirror)
         self._session = Session(self._mirror)
         self._session.keep = self._keep_moment
-        self._kept_under: str | None = None
+        self._ends = Ends()
+        # Whether this is a copy that keeps a moment, until the request is over.
+        self._begins_as_moment = False
         self.family = Family()
         self._own: dict[str, Callable[[Request], Reply | None]] = {
             "fork": self._fork,
@@ -136,6 +139,8 @@ class Server:
         request: Request = {}
         try:
             request = decode(body)
+            if self._connection.come:
+                self._take_ends(request)
             reply = self._answer(request)
         except RequestError as error:
             # A refused request was not begun, so nothing has changed.
@@ -145,9 +150,9 @@ class Server:
         except BaseException as error:  # noqa: BLE001 - a fault of ours, or of the stdlib under user patches
             self._session.drop_ballast()
             reply = {"ok": False, "error": _internal(error)}
-        if self._kept_under is not None:
-            self._become("moment", self._kept_under)
-            self._kept_under = None
+        if self._begins_as_moment:
+            self._begins_as_moment = False
+            self._become("moment")
             return
         if reply is None:
             return
@@ -155,13 +160,17 @@ class Server:
         keeps = type(tag) is str and request.get("op") in _RUNNING and not reply.get("unchanged")
         if keeps:
             # Without other threads of Python code no thread can start between the reply and the fork.
-            reason = self.family.why_not()
+            reason = self.family.why_not() or (None if self._ends.has(str(tag)) else _NO_END)
             if reason is not None:
                 reply["unkept"], keeps = reason, False
         reply["id"] = request.get("id")
         self._connection.send(reply, sure=self._session.is_undisturbed)
         if keeps:
             self._fork_afterwards(str(tag))
+
+    def _take_ends(self, request: Request) -> None:
+        come, self._connection.come = self._connection.come, []
+        self._ends.keep(request, come)
 
     def _answer(self, request: Request) -> Reply | None:
         op = request.get("op")
@@ -199,6 +208,9 @@ class Server:
             witness = Witness(lambda: self._session.gate.open)
             heard = witness.install()
             self._session.effects = witness.take
+            mirror = self._ends.take(request.get("tag"))
+            if mirror is not None and self._mirror is not None:
+                self._mirror.move(mirror)
             level = confine(self._connection.fd, request)
         except (NotConfinedError, OSError) as error:
             return {"ok": True, "confined": False, "reason": str(error)}
@@ -238,24 +250,41 @@ class Server:
             _mask(signal.SIG_SETMASK, held)
 
     def _fork(self, request: Request) -> Reply | None:
-        role, tag = request.get("role"), optional_text(request, "tag")
+        role, tag = request.get("role"), text(request, "tag")
         roles = _ROLES if self._session.moment is None else ("moment",)
         if role not in roles:
             raise RequestError("INVALID-REQUEST", f'"role" must be one of {", ".join(roles)}.')
         try:
-            pid = self.family.fork()
+            pid = self._forked(tag)
         except CannotForkError as error:
             raise RequestError("CANNOT-FORK", str(error)) from None
         if pid == 0:
-            self._become(str(role), tag, plain=request.get("plain") is True)
+            self._become(str(role), plain=request.get("plain") is True)
             return None
         return {"ok": True, "pid": pid}
+
+    def _forked(self, tag: str, *, is_asked: bool = False) -> int:
+        """Fork; return 0 in the copy, whose connection is the end that came for it and for nobody else."""
+        end = self._ends.take(tag)
+        if end is None:
+            raise CannotForkError(_NO_END)
+        pid = -1
+        try:
+            pid = self.family.fork(is_asked=is_asked)
+        finally:
+            if pid != 0:
+                close_quietly(end)
+        if pid == 0:
+            self._connection.close()
+            self._ends.close()
+            self._connection = Connection(end)
+        return pid
 
     def _keep_moment(self, error: BaseException, tag: str) -> Reply:
         """Keep an exception in a copy, and tell whether there is one; this process lets the exception go.
 
         Here, where the exception still is: to hold it until after the reply would let the finalizers of what
-        its frames hold run outside of the guard. The copy goes on to the end of the request, then connects.
+        its frames hold run outside of the guard. The copy goes on to the end of the request, then says hello.
         """
         reason = moments.why_none(error)
         if reason is None:
@@ -266,26 +295,25 @@ class Server:
         gate.open = False
         hold()
         try:
-            pid = self.family.fork(is_asked=True)
+            pid = self._forked(tag, is_asked=True)
         except CannotForkError as problem:
             return {"no_moment": str(problem)}
         finally:
             gate.reopen()
         if pid == 0:
             gate.leave()
-            self._connection.close()
-            self._session.moment, self._kept_under = moments.Moment(error), tag
+            self._session.moment, self._begins_as_moment = moments.Moment(error), True
         return {"moment": True}
 
     def _fork_afterwards(self, tag: str) -> None:
         # The parent should read the reply before this processor is busy with the fork.
         _yield()
         try:
-            pid = self.family.fork(is_asked=True)
+            pid = self._forked(tag, is_asked=True)
         except CannotForkError:
-            return  # no copy connects to the parent, which tells the user
+            return  # its end is closed, which tells the parent
         if pid == 0:
-            self._become("checkpoint", tag)
+            self._become("checkpoint")
         else:
             self._rehearse()
 
@@ -302,9 +330,8 @@ class Server:
         with suppress(BaseException):  # what user code has broken shows up in the next reply
             encode(operations.evaluate(self._session, {"op": "eval", "code": "None\npass"}))
 
-    def _become(self, role: str, tag: str | None, *, plain: bool = False) -> None:
-        """Set up a copy in its role, with a connection of its own; `plain`, without the init file."""
-        self._connection.close()
+    def _become(self, role: str, *, plain: bool = False) -> None:
+        """Set up a copy in its role and say hello; `plain`, without the init file."""
         if self._role == "zygote":
             self.family.stop_adopting()
             shield()
@@ -317,13 +344,14 @@ class Server:
         self._session.unsettle()
         self._role = role
         try:
-            self._connection = greet(self._address, role, tag)
+            greet(self._connection, role)
         except OSError:
             _exit(2)
 
     def left_by_user_code(self) -> None:
         """Close the connection and stop mirroring, in a child that user code forked."""
         self._connection.close()
+        self._ends.close()
         self._session.console.leave_mirror()
 
 
@@ -409,9 +437,9 @@ class Environment:
         if type(error) is dict:
             kind = str(error.get("type")).rpartition(".")[2]
             _tell(f"{name} failed: {kind}: {error.get('message')}")
-        for text in (reply.get("stdout"), reply.get("stderr")):
-            if type(text) is str and text:
-                _tell(text.rstrip("\n"))
+        for printed in (reply.get("stdout"), reply.get("stderr")):
+            if type(printed) is str and printed:
+                _tell(printed.rstrip("\n"))
 
 
 def _tell(text: str) -> None:

@@ -11,7 +11,6 @@ import io
 import os
 import stat
 import sys
-from typing import NamedTuple
 
 # Bytes of the area of each stream and of the header, a page; the parent maps the same.
 AREA = 128 * 1024
@@ -21,7 +20,7 @@ _SIZE = _HEADER + 2 * AREA
 _COUNTS, _ID, _OCTETS, _CHARACTERS = 20, 0, 1, 3
 _NOTHING = bytes(_COUNTS - 4)
 _WORD = 0xFFFFFFFF
-_READ_WRITE, _SHARED, _WRITABLE = 3, 1, 0x200
+_READ_WRITE, _SHARED, _FIXED, _WRITABLE = 3, 1, 0x10, 0x200
 _STANDARD = 2
 _FAILED = ctypes.c_void_p(-1).value
 
@@ -35,13 +34,6 @@ _view.restype = ctypes.py_object
 _view.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
 _write = os.write
 _decoder = codecs.getincrementaldecoder("utf-8")
-
-
-class Device(NamedTuple):
-    """How `/proc/self/maps` names a file."""
-
-    number: str
-    inode: str
 
 
 class Area:
@@ -78,10 +70,10 @@ class Area:
 class Mirror:
     """The memory shared with the parent: a header and an area for each stream."""
 
-    def __init__(self, memory: memoryview, device: Device) -> None:
-        self._memory = memory
+    def __init__(self, address: int) -> None:
+        self._address = address
+        self._memory = memory = _view(address, _SIZE, _WRITABLE)
         self._id = memory[:4].cast("I")
-        self.device = device
         self.stdout = Area(memory, 0)
         self.stderr = Area(memory, 1)
 
@@ -91,6 +83,22 @@ class Mirror:
         self.stderr.begin()
         self._memory[4:_COUNTS] = _NOTHING
         self._id[_ID] = number & _WORD
+
+    def move(self, fd: int) -> None:
+        """Write to another file from now on; this one stays with the process that this is a copy of."""
+        _map(self._address, _SHARED | _FIXED, fd)
+
+
+def _map(address: "int | None", flags: int, fd: int) -> int:
+    """Map a file, close its descriptor, and return where it is mapped."""
+    try:
+        # Not by the module `mmap`, which keeps a duplicate of the descriptor open for user code to find.
+        found = _libc.mmap(address, _SIZE, _READ_WRITE, flags, fd, 0)
+        if found == _FAILED:
+            raise OSError(ctypes.get_errno(), f"descriptor {fd} cannot be mapped")
+    finally:
+        os.close(fd)
+    return int(found)
 
 
 def _encode(text: str) -> bytes:
@@ -122,17 +130,10 @@ def _mapped(fd: int) -> Mirror:
     status = os.fstat(fd)
     if fd <= _STANDARD or not stat.S_ISREG(status.st_mode):
         raise ValueError(f"descriptor {fd} is not a file made for it.")
-    try:
-        if status.st_size < _SIZE:
-            raise ValueError(f"descriptor {fd} has {status.st_size} octets, expected {_SIZE}.")
-        # Not by the module `mmap`, which keeps a duplicate of the descriptor open for user code to find.
-        address = _libc.mmap(None, _SIZE, _READ_WRITE, _SHARED, fd, 0)
-        if address == _FAILED:
-            raise OSError(ctypes.get_errno(), f"descriptor {fd} cannot be mapped")
-    finally:
+    if status.st_size < _SIZE:
         os.close(fd)
-    number = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-    return Mirror(_view(address, _SIZE, _WRITABLE), Device(number, str(status.st_ino)))
+        raise ValueError(f"descriptor {fd} has {status.st_size} octets, expected {_SIZE}.")
+    return Mirror(_map(None, _SHARED, fd))
 
 
 class CappedText(io.TextIOBase):

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from gramercy.errors import ForeignError
-from gramercy.mcp.foreign.invisibles import hidden_in, reveal
+from gramercy.mcp.foreign.invisibles import hidden_in, reveal, reveal_name
 
 # As the protocol recommends for the names of tools.
 LONGEST_NAME = 128
@@ -184,8 +184,8 @@ class Review:
 
     def text(self) -> str:
         """Show the definition, or for a changed one what has changed; hidden characters are written out."""
-        head = f"{self.server} {reveal(self.tool)}: {self.standing}"
-        lines = [f"{head} ({reveal(self.problem)[:LONGEST_REASON]})" if self.problem else head]
+        head = f"{self.server} {reveal_name(self.tool)}: {self.standing}"
+        lines = [f"{head} ({reveal_name(self.problem)[:LONGEST_REASON]})" if self.problem else head]
         lines += [f"  ! hidden: {found}" for found in self.hidden]
         if self.standing is Standing.CHANGED:
             lines += [f"  {line}" for line in self.difference()]

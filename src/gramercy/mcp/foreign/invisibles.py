@@ -50,6 +50,11 @@ def reveal(text: str) -> str:
     return "".join(_escaped(character) if is_hidden(character) else character for character in text)
 
 
+def reveal_name(text: str) -> str:
+    r"""Return a name as `reveal` does, on one line: line breaks and tabs are written as `\u{…}` too."""
+    return "".join(_escaped(c) if c in "\n\t" else c for c in reveal(text))
+
+
 def tame(text: str) -> str:
     """Return the text without the power to steer a terminal, turn its direction, or carry hidden tags."""
     return _UNRULY.sub(lambda found: _escaped(found[0]), text)

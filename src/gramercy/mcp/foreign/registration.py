@@ -17,7 +17,7 @@ import msgspec
 
 from gramercy.errors import ForeignError, InvalidToolError
 from gramercy.mcp.foreign.definitions import Listing, Review, Standing, review_tools
-from gramercy.mcp.foreign.invisibles import reveal, tame
+from gramercy.mcp.foreign.invisibles import reveal_name, tame
 from gramercy.mcp.foreign.pins import PinFile
 from gramercy.mcp.foreign.server import LISTING, STARTING
 from gramercy.tools.content import (
@@ -92,7 +92,7 @@ class Registration:
         """Tell in a few lines what was refused, and why."""
         told = []
         for standing in (Standing.NEW, Standing.CHANGED, Standing.REMOVED, Standing.UNUSABLE):
-            names = [reveal(review.tool) for review in self.reviews if review.standing is standing]
+            names = [reveal_name(review.tool) for review in self.reviews if review.standing is standing]
             if names:
                 told.append(f"{self.server}: {_MEANINGS[standing]}: {_some(names)}")
         return [*told, *self.notices]
@@ -125,7 +125,7 @@ def register_foreign(  # noqa: PLR0913 - what decides about a server's tools is 
     reviews = review_tools(server.name, listing, accepted)
     levels = _Levels(Safety.parse(level), {name: Safety.parse(word) for name, word in (rules or {}).items()})
     notices = [
-        f"{server.name}: the rule for {reveal(name)} has no effect: there is no such tool"
+        f"{server.name}: the rule for {reveal_name(name)} has no effect: there is no such tool"
         for name in levels.rules
         if name not in listing.definitions
     ]
@@ -155,7 +155,9 @@ def _tools(
             _check_free(name, names, registry.get(name), server, definition)
             made.append(_tool(name, server, definition, levels.of(definition.name)))
         except (InvalidToolError, ForeignError) as error:
-            notices.append(f"{server.name}: {reveal(definition.name)} is refused: {reveal(str(error))}")
+            notices.append(
+                f"{server.name}: {reveal_name(definition.name)} is refused: {reveal_name(str(error))}"
+            )
     return made
 
 

@@ -8,7 +8,6 @@ that can be resumed. What only the server can bound is in connections.py.
 from __future__ import annotations
 
 import asyncio
-import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -16,11 +15,12 @@ from gramercy.errors import HttpError
 from gramercy.mcp.base import Peer
 from gramercy.mcp.http.auth import Origins, Refusal
 from gramercy.mcp.http.exchange import (
+    ADMITTED,
     Envelope,
     Exchange,
     end_stream,
-    internal_error,
     lacks_metadata,
+    logged,
     refusal_body,
     send_empty,
     send_json,
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from gramercy.mcp.http.settings import HttpSettings
 
 METHODS = (b"allow", b"POST, GET, DELETE, OPTIONS")
-log = logging.getLogger("gramercy.mcp")
 # Modern clients are told some errors by the status too; legacy ones only what is no message at all. A client
 # of both kinds takes other errors with such a status for a server that is not modern.
 MODERN_STATUS: dict[int, int] = {
@@ -86,7 +85,10 @@ class HttpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or take part in the start and the end of the server."""
         if scope["type"] == "http":
-            await self._serve(scope, receive, send)
+            try:
+                await self._serve(scope, receive, send)
+            except Exception as error:  # noqa: BLE001 - the server below would swallow it
+                logged("an answer over HTTP", error)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
@@ -114,13 +116,16 @@ class HttpApp:
                 await self._serve_elsewhere(scope, headers, send)
                 return
             exchange = await self._admit(headers, receive, send)
+            state = scope.get("state")
+            if state and ADMITTED in state:
+                state[ADMITTED]()
             await self._count(scope["method"], exchange)
         except HttpError as refusal:
             await send_refusal(send, refusal, None if exchange is None else exchange.request_id)
-        except Exception:
-            # One of the doors: a fault of ours is an answer without details, and logged without the body.
-            log.exception("the HTTP request %s %s failed", scope["method"], scope["path"])
-            await send_refusal(send, internal_error(), None if exchange is None else exchange.request_id)
+        except Exception as error:  # noqa: BLE001 - one of the doors
+            # A fault of ours is an answer without details, and logged without the body.
+            fault = logged(f"the HTTP request {scope['method']!a:.20} {scope['path']!a:.100}", error)
+            await send_refusal(send, fault, None if exchange is None else exchange.request_id)
 
     async def _admit(self, headers: dict[bytes, bytes], receive: Receive, send: Send) -> Exchange:
         caller = await self._gate.admit(headers.get(b"authorization"))
@@ -306,7 +311,7 @@ class Posts:
             answer = await answer
         if answer is None or peer.version is None:
             self._engine.close(peer)
-            body = answer or refusal_body(internal_error(), exchange.request_id)
+            body = answer or refusal_body(logged("initialize", None), exchange.request_id)
             await send_json(exchange.send, 400 if error_code(body) == Code.INVALID_REQUEST else 200, body)
             return
         name = self._sessions.open(peer)
@@ -340,6 +345,9 @@ class Posts:
                     session.keep(stream)
                     is_kept = True
                 await delivery.pump(exchange.send, 0, self._settings.keepalive_seconds)
+            else:
+                # Its client has gone and hears nothing of it, or the server ends.
+                raise HttpError(503, "the server is being stopped", code=Code.BUSY)
         finally:
             delivery.end()
             if not is_kept:
@@ -348,8 +356,7 @@ class Posts:
 
 def _lost(exchange: Exchange, error: BaseException) -> bytes:
     """Answer a request whose answer failed."""
-    log.error("the answer to request %r was lost", exchange.request_id, exc_info=error)
-    return refusal_body(internal_error(), exchange.request_id)
+    return refusal_body(logged("the answer to a request", error), exchange.request_id)
 
 
 async def _send_whole(exchange: Exchange, stream: Stream, session: HttpSession | None) -> None:

@@ -1,4 +1,4 @@
-"""What only the HTTP server can bound: heads without end, requests that do not arrive, readers that stall.
+"""What only the HTTP server can bound: connections, heads without end, late requests, readers that stall.
 
 The one module that knows uvicorn, and its insides; imported when a server is made.
 """
@@ -6,10 +6,14 @@ The one module that knows uvicorn, and its insides; imported when a server is ma
 from __future__ import annotations
 
 import asyncio
+import resource
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gramercy.mcp.http.exchange import ADMITTED
+from gramercy.mcp.http.settings import is_loopback
 
 if TYPE_CHECKING:
     import socket
@@ -23,15 +27,63 @@ LONGEST_HEAD = 64 << 10
 IDLE_CONNECTION_SECONDS = 60
 # uvicorn ticks ten times a second.
 TICKS_PER_CHECK = 10
+# Descriptors that connections leave to the rest of the server: an image takes some ten, each file one.
+RESERVE = 256
+
+
+def room_for(connections: int) -> int:
+    """Return how many connections there may be, so that descriptors are left for the work."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return connections
+    return max(1, min(connections, limit - min(RESERVE, limit // 2)))
+
+
+class Strangers:
+    """Connections on which nobody was admitted yet. Where there are too many, the oldest makes room.
+
+    A caller with a token is admitted within milliseconds, so those that come in numbers and say nothing push
+    out each other. Programs on this machine share one address; others have a bound for each.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._most_of_one = max(16, most // 8)
+        self._found: dict[BoundedConnection, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, connection: BoundedConnection) -> None:
+        """Count a connection that was made."""
+        address = connection.client[0] if connection.client else ""
+        self._found[connection] = address
+        if len(self._found) > self._most:
+            self._drop(next(iter(self._found)))
+        elif not is_loopback(address):
+            same = [other for other, of in self._found.items() if of == address]
+            if len(same) > self._most_of_one:
+                self._drop(same[0])
+
+    def remove(self, connection: BoundedConnection) -> None:
+        """Count a connection no more: its caller was admitted, or it is closed."""
+        self._found.pop(connection, None)
+
+    def _drop(self, connection: BoundedConnection) -> None:
+        self.remove(connection)
+        connection.transport.abort()
 
 
 class BoundedConnection(HttpToolsProtocol):
     """An HTTP connection with limits; `check` is called about once a second."""
 
     settings: ClassVar[HttpSettings]
+    strangers: ClassVar[Strangers]
+    most: ClassVar[int]
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
+        self._is_admitted = False
         # When the request that has not arrived yet began, and how much of its head is here.
         self._awaited_since: float | None = self.loop.time()
         self._head: int | None = 0
@@ -42,8 +94,20 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Turn connections away when there are too many."""
         super().connection_made(transport)
-        if len(self.connections) > self.settings.connections:
+        if len(self.connections) > self.most:
             transport.abort()
+        else:
+            self.strangers.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Make room."""
+        self.strangers.remove(self)
+        super().connection_lost(exc)
+
+    def admitted(self) -> None:
+        """Know that the caller may be here."""
+        self._is_admitted = True
+        self.strangers.remove(self)
 
     def data_received(self, data: bytes) -> None:
         """Refuse a head that has no end."""
@@ -58,6 +122,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._awaited_since = self.loop.time()
         self._head = 0
         super().on_message_begin()
+        if not self._is_admitted:
+            self.scope["state"][ADMITTED] = self.admitted
 
     def on_headers_complete(self) -> None:
         """Know the head."""
@@ -82,7 +148,11 @@ class BoundedConnection(HttpToolsProtocol):
 
     def check(self, now: float) -> None:
         """Abort the connection when its client lets it wait for too long."""
-        if self._awaited_since is not None and now - self._awaited_since > self.settings.request_seconds:
+        settings = self.settings
+        seconds = settings.request_seconds
+        if self._head is not None:
+            seconds = min(seconds, settings.head_seconds)
+        if self._awaited_since is not None and now - self._awaited_since > seconds:
             self.transport.abort()
         elif self._stalled_since is not None:
             self._check_reader(now, self._stalled_since)
@@ -98,9 +168,13 @@ class BoundedConnection(HttpToolsProtocol):
 
 def bounded_by(limits: HttpSettings) -> type[BoundedConnection]:
     """Return the kind of connection that keeps the given limits."""
+    room = room_for(limits.connections)
 
     class Connection(BoundedConnection):
         settings = limits
+        # The other half is for callers who were admitted.
+        strangers = Strangers(max(1, room // 2))
+        most = room
 
     return Connection
 

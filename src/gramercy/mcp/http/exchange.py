@@ -6,9 +6,13 @@ and a body that is not even JSON is handed to the engine unread.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from pathlib import Path
+from secrets import token_hex
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -27,6 +31,11 @@ Receive: TypeAlias = Callable[[], Awaitable[Event]]
 Send: TypeAlias = Callable[[Event], Awaitable[None]]
 Header: TypeAlias = tuple[bytes, bytes]
 
+log = logging.getLogger("gramercy.mcp")
+# Of a fault in the log: where it is, and who called that.
+MOST_FRAMES = 3
+# Where a scope says whom to tell that the caller was admitted.
+ADMITTED = "gramercy.admitted"
 # Digits of a Content-Length: a number of 64 bits has no more, and int() of a long text is slow.
 LONGEST_NUMBER = 18
 
@@ -213,6 +222,17 @@ def refusal_body(refusal: HttpError, request_id: object = None) -> bytes:
     return failure(ProtocolError(refusal.code, refusal.reason, refusal.data), named)
 
 
-def internal_error() -> HttpError:
-    """Return the answer for a fault of our own, which tells nothing of it."""
-    return HttpError(500, "Internal error", code=Code.INTERNAL_ERROR)
+def internal_error(reference: str) -> HttpError:
+    """Return the answer for a fault of our own, which tells nothing of it but where it is in the log."""
+    text = f"Internal error: the log of the server has it under {reference}"
+    return HttpError(500, text, code=Code.INTERNAL_ERROR)
+
+
+def logged(what: str, error: BaseException | None) -> HttpError:
+    """Log a fault of our own on one line, without what it was about; return the answer for it."""
+    reference = token_hex(4)
+    frames = [] if error is None else extract_tb(error.__traceback__)[-MOST_FRAMES:]
+    places = (f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
+    where = "; ".join(places) or "no answer"
+    log.error("%s failed, reference %s: %s at %s", what, reference, type(error).__name__, where)
+    return internal_error(reference)

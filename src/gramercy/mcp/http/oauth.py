@@ -38,6 +38,8 @@ REMEMBERED = 1024
 REMEMBERED_SECONDS = 60.0
 # JWTs with many claims have a few kilobytes; proxies refuse headers above 8 or 16.
 LONGEST_TOKEN = 16 << 10
+# Principals are kept with every session and every call; most subjects have some 40 characters.
+LONGEST_SUBJECT = 200
 # Keys are rotated over days. A key name that is not known is looked up again at most this often, so that
 # made-up names in tokens do not become requests to the authorization server.
 FRESH_SECONDS = 300.0
@@ -155,7 +157,7 @@ class OAuthGate:
         subject = claims["sub"]
         if not ceilings or not isinstance(subject, str) or not subject:
             return self._refuse(403, "the token has none of the scopes of this server", "insufficient_scope")
-        return Caller(subject[:200], max(ceilings))
+        return Caller(_principal(subject), max(ceilings))
 
     def _refuse(self, status: int, reason: str, error: str = "") -> Refusal:
         least = min(self._settings.scopes.items(), key=lambda item: item[1].rank)[0]
@@ -264,3 +266,11 @@ class _StayHere(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         """Refuse to go elsewhere."""
+
+
+def _principal(subject: str) -> str:
+    """Return the name of a subject; two long ones that begin alike are still two."""
+    if len(subject) <= LONGEST_SUBJECT:
+        return subject
+    digest = hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{subject[: LONGEST_SUBJECT - len(digest) - 1]}…{digest}"

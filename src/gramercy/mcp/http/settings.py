@@ -43,7 +43,8 @@ class HttpSettings:
     # request takes some kilobytes.
     concurrency: int = 256
     total_concurrency: int = 1024
-    # Twice the requests, since kept-alive connections are idle most of the time.
+    # Twice the requests, since kept-alive connections are idle most of the time; fewer where the limit on
+    # descriptors wants it.
     connections: int = 2048
     # About 5 MB when all are idle.
     sessions: int = 10_000
@@ -53,6 +54,8 @@ class HttpSettings:
     resume_seconds: float = 60.0
     # For a request to arrive whole, and for a reader that stalls to read on (slowloris in both directions).
     request_seconds: float = 30.0
+    # A head is some hundred bytes, sent at once.
+    head_seconds: float = 10.0
     write_seconds: float = 30.0
     # A person who ends the server waits for it.
     shutdown_seconds: float = 2.0

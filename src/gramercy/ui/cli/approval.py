@@ -30,12 +30,14 @@ BY = "person at the terminal"
 LEFT = Denied("the question was left without an answer", Refuser.NOBODY)
 HELP = """\
 n next   p previous   a accept   r reject   SPC accept, reject, leave open in turn
-A accept all   K reject all   q finish: open ones are rejected   ? this text
+A accept all   K reject all   v show it again   q finish: open ones are rejected   ? this text
 Type the letter, then Enter."""
 
 
 # Of each page: the prompt, and a line of the page before it for the eye to hold on to.
 KEPT_ROWS = 2
+# Half a screen: a longer hunk is not shown again after every key.
+LONG_LINES = 12
 COLORS = {"+": "green", "-": "red", "@": "cyan"}
 # A space goes round: open, accepted, rejected.
 CYCLE: dict[bool | None, bool | None] = {None: True, True: False, False: None}
@@ -84,6 +86,12 @@ class Screen:
     def __init__(self) -> None:
         self._shown: list[str] = []
         self._in_one_go = False
+        self.rest()
+
+    def rest(self) -> None:
+        """Begin a new page, since the person has read what is there."""
+        self._columns, rows = get_terminal_size()
+        self._left = rows - KEPT_ROWS
 
     @property
     def text(self) -> str:
@@ -93,15 +101,13 @@ class Screen:
     def show(self, text: str, *, is_kept: bool = True, **style: Any) -> bool:
         """Show a text, page by page where it is long; tell whether the person has seen its end."""
         lines = text.split("\n")
-        columns, rows = get_terminal_size()
-        left = rows - KEPT_ROWS
         for number, line in enumerate(lines):
-            height = max(1, -(-len(line) // columns))
-            if height > left and not self._in_one_go and number:
+            height = max(1, -(-len(line) // self._columns))
+            if height > self._left and not self._in_one_go:
                 if not self._turn(number, len(lines)):
                     return False
-                left = rows - KEPT_ROWS
-            left -= height
+                self.rest()
+            self._left -= height
             click.secho(line, err=True, **{"fg": COLORS.get(line[:1]), **style})
         if is_kept:
             self._shown.append(text)
@@ -241,7 +247,8 @@ def _go_through(review: Review, screen: Screen) -> bool:
     while True:
         if not _show_hunk(review, screen):
             return False
-        typed = _line("[n p a r SPC A K q ?] ")
+        typed = _line("[n p a r SPC A K v q ?] ")
+        screen.rest()
         if typed is None:
             return False
         # A space is a key too.
@@ -253,16 +260,24 @@ def _go_through(review: Review, screen: Screen) -> bool:
             if not all(_show_unseen(review, screen, hunk) for hunk in review.unseen()):
                 return False
             click.echo("These had not been shown yet. A once more accepts all.", err=True)
+        elif key == "v":
+            review.seen.discard(review.hunk()[0].number)
         elif not review.press(key):
             click.echo(HELP, err=True)
 
 
 def _show_hunk(review: Review, screen: Screen) -> bool:
+    """Show the hunk that is looked at, a long one once."""
     hunk, mark = review.hunk()
     click.secho(f"\n{review.header()}", err=True, bold=True)
-    is_seen = _show_unseen(review, screen, hunk)
-    click.echo(f"({mark})", err=True)
-    return is_seen
+    text = _shown_hunk(hunk)
+    is_seen = hunk.number in review.seen and text.count("\n") > LONG_LINES
+    if is_seen:
+        screen.show(text.partition("\n")[0], is_kept=False)
+    elif not _show_unseen(review, screen, hunk):
+        return False
+    click.echo(f"({mark}{', shown above' if is_seen else ''})", err=True)
+    return True
 
 
 def _show_unseen(review: Review, screen: Screen, hunk: hunks.Hunk) -> bool:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gramercy.images.trust import accept_file
 from gramercy.mcp.foreign import ForeignError, Listing, PinFile, Review, Standing, review_tools
-from gramercy.mcp.foreign.invisibles import reveal
+from gramercy.mcp.foreign.invisibles import reveal, reveal_name
 from gramercy.ui.cli.main import DENIED
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.terminal import json_text
@@ -64,8 +65,8 @@ def list_tools(
         return
     for review in found:
         flag = "  ! hidden characters" if review.hidden else ""
-        problem = f"  ({reveal(review.problem)[:200]})" if review.problem else ""
-        click.echo(f"{review.standing:<10} {review.server} {reveal(review.tool)}{flag}{problem}")
+        problem = f"  ({reveal_name(review.problem)[:200]})" if review.problem else ""
+        click.echo(f"{review.standing:<10} {review.server} {reveal_name(review.tool)}{flag}{problem}")
 
 
 @group.command("show")
@@ -89,7 +90,7 @@ def _facts(review: Review) -> dict[str, Any]:
     """Return the stable shape of --json; what is hidden in texts is written out."""
     return {
         "server": review.server,
-        "tool": reveal(review.tool),
+        "tool": reveal_name(review.tool),
         "standing": str(review.standing),
         "hidden": review.hidden,
         "problem": reveal(review.problem),
@@ -128,12 +129,14 @@ def _settle(file: PinFile, asked: list[Review], gone: list[Review], *, yes: bool
         # What was shown is what is accepted, whatever the server says next.
         if review.offered and (yes or click.confirm("accept it?")):
             file.accept(review.server, [review.offered])
-            click.echo(f"accepted {review.server} {reveal(review.tool)}", err=True)
+            accept_file(file.path)
+            click.echo(f"accepted {review.server} {reveal_name(review.tool)}", err=True)
         else:
             refused += 1
     for review in gone:
         file.forget(review.server, [review.tool])
-        click.echo(f"forgot {review.server} {reveal(review.tool)}, which is no longer there", err=True)
+        accept_file(file.path)
+        click.echo(f"forgot {review.server} {reveal_name(review.tool)}, which is no longer there", err=True)
     return refused
 
 
@@ -151,6 +154,6 @@ def _chosen(reviews: list[Review], tools: tuple[str, ...]) -> list[Review]:
     known = {review.tool for review in reviews}
     for tool in tools:
         if tool not in known:
-            there = ", ".join(map(reveal, sorted(known))) or "none"
+            there = ", ".join(map(reveal_name, sorted(known))) or "none"
             raise ForeignError(f"the server has no tool {tool!r:.100}; there are: {there}")
     return [review for review in reviews if not tools or review.tool in tools]

@@ -64,6 +64,7 @@ class Wish:
     images: tuple[str, ...]
     project: str | None
     max_safety: str | None
+    policy: str | None
     uvx: bool
     further: list[str]
     remote: Remote | None
@@ -108,7 +109,21 @@ class Wish:
         words += [word for image in self.images for word in ("--image", image)]
         words += ["--project", place] if place else []
         words += ["--max-safety", self.max_safety] if self.max_safety else []
+        words += ["--policy", self._rules(self.policy)] if self.policy else []
         return words + self.further
+
+    def _rules(self, policy: str) -> str:
+        """Return the policy file as the client should name it; in full, since it starts servers anywhere."""
+        file = Path(policy).resolve()
+        if not self.is_shared:
+            return str(file)
+        project = Path(self.project or ".").resolve()
+        if not file.is_relative_to(project):
+            raise click.UsageError(
+                "the settings of a project are for everybody who has it: keep the policy in it too, or use "
+                "--scope user"
+            )
+        return str(Path(self.client.workspace or ".", file.relative_to(project)))
 
     def _place(self) -> str:
         """Return the project as the client should name it; nothing where it starts servers in it."""
@@ -161,6 +176,12 @@ def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--uvx", is_flag=True, help="Start the published gramercy with uvx, not the one that runs now."
         ),
         click.option("--max-safety", type=LEVELS, help="Only tools at or below this level."),
+        click.option(
+            "--policy",
+            type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Rules that say which calls run unasked, are asked about, or never run.",
+        ),
         click.option(
             "--project",
             type=click.Path(exists=True, file_okay=False),
@@ -295,7 +316,7 @@ def _existing(wish: Wish, path: Path | None) -> Path:
 
 
 # How a server is started is of no use for one that runs already.
-_OF_A_COMMAND = ("images", "project", "max_safety", "uvx")
+_OF_A_COMMAND = ("images", "project", "max_safety", "policy", "uvx")
 
 
 def _remote(client: Client, options: dict[str, Any], *, reads_token: bool) -> Remote | None:

@@ -45,6 +45,10 @@ COMMANDS = {
         "List, show and call the tools of Python files and of a live image.",
     ),
     "tour": ("gramercy.ui.cli.tour:tour", "Show in under a minute what gramercy does."),
+    "trust": (
+        "gramercy.ui.cli.trust:trust",
+        "Look at files that evaluated code could have changed, and accept them.",
+    ),
 }
 
 # The exit codes of all commands, as documented in docs/reference/cli.md; 130 is that of a shell after SIGINT.

@@ -153,7 +153,7 @@ def told_settings(options: dict[str, Any]) -> Settings:
         env=dict(_read(read_variable, told["env"] or (), "--env")),
         publish=tuple(_read(read_port, told["publish"], "--publish")) if told["publish"] else None,
         network=Network(told["network"]) if told["network"] else None,
-        files=Files(told["files"]) if told["files"] else None,
+        files=Files.parse(told["files"]) if told["files"] else None,
         debug_quality=told["debug_quality"],
     )
 
@@ -207,8 +207,9 @@ _ENVIRONMENT_OPTIONS = (
     ),
     click.option(
         "--files",
-        type=click.Choice(["read", "write"]),
-        help="What evaluated code may do with the files of the project; by default write.",
+        "--project-access",
+        type=click.Choice(["read", "write", "read-only"]),
+        help="What evaluated code may do with the files of the project; by default write. read-only is read.",
     ),
     click.option(
         "--network",

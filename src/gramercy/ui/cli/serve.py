@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import stat
 import sys
 import threading
 from functools import partial
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from gramercy.errors import ServingError
 from gramercy.ui.cli.options import LEVELS, environment_options, place_options, policy_option, timeout_option
-from gramercy.ui.cli.terminal import visible
+from gramercy.ui.cli.terminal import tell, visible
 from gramercy.workbench.serving import DEFAULT_TOOLSETS, TOOLSETS, Service, open_server
 from gramercy.workbench.settings import LAST_PORT
 
@@ -316,11 +318,34 @@ def _gate(options: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
     if options["no_auth"]:
         return OpenGate()
     if options["token_file"]:
-        token = Path(options["token_file"]).read_text("utf-8").strip()
+        token = _read_token(Path(options["token_file"]))
         return TokenGate.of(token, source=f"the token in {options['token_file']}")
     if environment.get("GRAMERCY_TOKEN"):
         return TokenGate.of(environment["GRAMERCY_TOKEN"], source="the token in GRAMERCY_TOKEN")
     return None
+
+
+def _read_token(path: Path) -> str:
+    """Read a token from a file that nobody else can read; one that others can read is made private."""
+    with path.open(encoding="utf-8") as file:
+        found = os.fstat(file.fileno())
+        # A secret that the system mounts belongs to another user, and may be for our group.
+        others = 0o077 if found.st_uid == os.getuid() else 0o007
+        if stat.S_ISREG(found.st_mode) and found.st_mode & others:
+            _make_unreadable(file.fileno(), path, found.st_mode)
+        return file.read().strip()
+
+
+def _make_unreadable(descriptor: int, path: Path, mode: int) -> None:
+    exposed = f"the token file {path} can be read or written by others (mode {stat.S_IMODE(mode):04o})"
+    try:
+        os.fchmod(descriptor, 0o600)
+    except OSError:
+        raise ServingError(
+            f"{exposed} and belongs to another user: let its owner run chmod 600, or give the token in "
+            "GRAMERCY_TOKEN"
+        ) from None
+    tell(f"gramercy: {exposed}: now only you can. If anybody may have seen it, take a new token")
 
 
 def _oauth_words(options: Mapping[str, Any]) -> list[str]:

@@ -42,7 +42,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command(":undo", "take back the last evaluation"),
+    Command(":undo [keep]", "take back the last change, with its files; `keep` leaves those"),
     Command(":preview CODE", "show what an evaluation would do, without doing it", "code: :preview (+ 1 2)"),
     Command(":edit [FILE|NAME]", "change the last entry, a file or a definition in your editor, and load it"),
     Command(":load FILE", "load a file of the project", "a file: :load src/beds.py"),
@@ -142,7 +142,7 @@ class Session:
         self._last = ""
         self._knows_frames = False
         self._commands: dict[str, Callable[[str], None]] = {
-            ":undo": lambda _: self._go("undo_last"),
+            ":undo": lambda rest: self._go("undo_last", files=rest != "keep"),
             ":preview": self._preview,
             ":edit": self._edit,
             ":load": self._load,

@@ -22,7 +22,7 @@ from gramercy.images.sandbox import Confinement
 
 BATTERY = Path(__file__).with_name("battery")
 # In the order in which they are tried.
-ORDER = ("files", "network", "processes", "kernel")
+ORDER = ("files", "network", "processes", "kernel", "project", "previews", "keeper", "bounds")
 
 
 class Freely(StrEnum):
@@ -47,7 +47,8 @@ class Attempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One way out.
 
     `open` says where it is known not to be held, and why: by the name of a sandbox, `landlock-5` for a kernel
-    without scopes, or `preview`. `before` is evaluated in the live process before a preview. `stage` names a
+    without scopes, or `preview`. `before` is evaluated in the live process
+    before a preview, `after` behind it, to tell what the preview did to it. `stage` names a
     scene in which it is made, where one evaluation is not enough. `awaits` names the part of the program
     whose cure is not there yet.
     """
@@ -58,6 +59,7 @@ class Attempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lisp: str = ""
     call: list[Any] = msgspec.field(default_factory=list)
     before: dict[str, str] = msgspec.field(default_factory=dict)
+    after: dict[str, str] = msgspec.field(default_factory=dict)
     freely: Freely = Freely.DEPENDS
     arena: Where = Where.ANYWHERE
     stage: str = ""
@@ -125,7 +127,7 @@ def _python_call(function: str, words: list[Any]) -> str:
 
 def _python_word(word: Any) -> str:
     if not isinstance(word, list):
-        return _word(word, "bytes({})")
+        return _word(word, "bytes({})", "{}.encode()")
     if _is_nested(word):
         return _python_call("_num", [word[0][1:], *word[1:]])
     return f"_words({', '.join(map(_python_word, word))})"
@@ -137,7 +139,7 @@ def _lisp_call(function: str, words: list[Any]) -> str:
 
 def _lisp_word(word: Any) -> str:
     if not isinstance(word, list):
-        return _word(word, "(zeros {})")
+        return _word(word, "(zeros {})", "(octets {})")
     if _is_nested(word):
         return _lisp_call("num", [word[0][1:], *word[1:]])
     return f"(words {' '.join(map(_lisp_word, word))})"
@@ -147,12 +149,18 @@ def _is_nested(word: list[Any]) -> bool:
     return isinstance(word[0], str) and word[0].startswith("@")
 
 
-def _word(word: Any, zeros: str) -> str:
-    """Write a word for both languages: a number, `#N` for N zero bytes, a word for a number, or a text."""
+def _word(word: Any, zeros: str, text: str) -> str:
+    """Write a word for both languages.
+
+    That is a number, `#N` for N zero bytes, `=…` for the bytes of a text, a word that stands for a number, or
+    a text that is passed with a zero at its end.
+    """
     if isinstance(word, int):
         return str(word)
     if word.startswith("#"):
         return zeros.format(word[1:])
+    if word.startswith("="):
+        return text.format(json.dumps(word[1:]))
     return word if word in NUMERIC else json.dumps(word)
 
 
@@ -164,20 +172,26 @@ ABSENT_NUMBER = 9999
 FURTHER_NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "capset": (126, 91),
     "connect": (42, 203),
+    "fallocate": (285, 47),
     "fcntl": (72, 25),
     "get_robust_list": (274, 100),
+    "getppid": (110, 173),
     "inotify_add_watch": (254, 27),
     "inotify_init1": (294, 26),
     "kill": (62, 129),
     "linkat": (265, 37),
     "migrate_pages": (256, 238),
     "mkdirat": (258, 34),
+    "mmap": (9, 222),
     "move_pages": (279, 239),
+    "mprotect": (10, 226),
     "pidfd_open": (434, 434),
     "pidfd_send_signal": (424, 424),
+    "read": (0, 63),
     "renameat2": (316, 276),
     "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240),
+    "sendmsg": (46, 211),
     "sendto": (44, 206),
     "statx": (332, 291),
     "symlinkat": (266, 36),

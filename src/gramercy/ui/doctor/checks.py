@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from gramercy.ui.cli.options import add_environment_options, json_option, timeou
 from gramercy.ui.cli.terminal import json_text, visible
 from gramercy.ui.clients.base import Machine, own_command
 from gramercy.ui.clients.known import CLIENTS
+from gramercy.ui.doctor.attempts import groups
 from gramercy.ui.doctor.entries import examine_entries
 from gramercy.ui.doctor.escapes import Arena, EscapeResult, run_escapes, short_list
 from gramercy.ui.doctor.handshake import ERAS, Conversation, converse
@@ -78,11 +80,20 @@ PROBES = {
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Instead: what was found for the images of this directory, and what they say when they are started.",
 )
+@click.option(
+    "--attack",
+    is_flag=True,
+    help="Instead: make every attempt to get out of an image that is known, and list what is not held.",
+)
 @add_environment_options
 @timeout_option
 @json_option("Write the checks as JSON.")
-def doctor(*, project: Path | None, as_json: bool, **options: Any) -> int:
+def doctor(*, project: Path | None, attack: bool, as_json: bool, **options: Any) -> int:
     """Check live images by starting, crashing and attacking them, and the server by being its client."""
+    if attack:
+        if project is not None:
+            raise click.UsageError("--attack makes projects of its own: leave out --project")
+        return _attack(as_json=as_json)
     checks = []
     for check in _chosen(project, options):
         checks.append(check)
@@ -117,6 +128,7 @@ def examine() -> Iterator[Finding]:
         yield Finding("confinement", Status.FAILED, str(error))
         return
     yield _confinement(confinement)
+    yield from _git()
     for language in ("sbcl", "python") if sbcl.status is Status.OK else ("python",):
         if monotonic() > latest:
             yield Finding(f"{language} image", Status.WARNING, "not tried: the checks before took too long")
@@ -181,6 +193,27 @@ def _confinement(confinement: Confinement) -> Finding:
     )
 
 
+def _git() -> Iterator[Finding]:
+    """Look whether git runs what a bare repository inside of a project names."""
+    if shutil.which("git") is None:
+        return
+    # In no directory of a project: its own settings are not meant.
+    done = subprocess.run(
+        ["git", "config", "--global", "--get", "safe.bareRepository"],  # noqa: S607 - as the person runs it
+        capture_output=True,
+        text=True,
+        cwd="/",
+        timeout=CALL_SECONDS,
+        check=False,
+    )
+    if done.stdout.strip().lower() == "explicit":
+        yield Finding("git", Status.OK, "runs nothing that a bare repository inside of a project names")
+        return
+    told = "takes a directory with HEAD, objects and refs for a repository; below the top of a project no "
+    advice = "git config --global safe.bareRepository explicit"
+    yield Finding("git", Status.OK, f"{told}sandbox keeps code from making one", advice)
+
+
 def _image(language: str, confinement: Confinement) -> Iterator[Finding]:
     with Arena() as arena:
         image = LiveImage(
@@ -241,6 +274,85 @@ def verdict(name: str, results: list[EscapeResult]) -> Finding:
     return Finding(name, Status.OK, f"{len(results) - let} of {len(results)} attempts were refused{allowed}")
 
 
+def _attack(*, as_json: bool) -> int:
+    """Make every attempt in every language; end with 1 where one got out that was to be held."""
+    from gramercy.ui.doctor.scenes import run_battery
+
+    confinement = find_confinement()
+    found: dict[str, list[EscapeResult]] = {}
+    for language in LANGUAGES:
+        if language == "sbcl" and shutil.which("sbcl") is None:
+            continue
+        found[language] = []
+        for result in run_battery(language, confinement):
+            found[language].append(result)
+            _show_progress(f"{language} in {confinement}: {len(found[language])} {result.attempt.id}")
+        _show_progress("")
+        if not as_json:
+            click.echo(_table(language, confinement, found[language]))
+    is_well = not any(each.is_hole for results in found.values() for each in results)
+    if as_json:
+        shown = {language: list(map(_result, results)) for language, results in found.items()}
+        click.echo(json_text({"ok": is_well, "sandbox": confinement, "attempts": shown}))
+    else:
+        click.echo(_not_held(found))
+    return 0 if is_well else 1
+
+
+def _show_progress(text: str) -> None:
+    """Write over the line before, where a person looks on."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{text[:76]}", err=True, nl=False)
+
+
+def _table(language: str, confinement: Confinement, results: list[EscapeResult]) -> str:
+    lines = [f"{language} in {confinement}", f"  {'':40} {'made':>5} {'held':>5} {'not held':>9}"]
+    for name, group in groups().items():
+        own = [each for each in results if each.attempt.group == name]
+        out = sum(each.escaped for each in own)
+        lines.append(f"  {group.title:40} {len(own):5} {len(own) - out:5} {out or '':>9}")
+    out = sum(each.escaped for each in results)
+    previews = sum(each.preview for each in results)
+    title = f"all, {previews} of them in a preview"
+    lines.append(f"  {title:40} {len(results):5} {len(results) - out:5} {out or '':>9}")
+    return "\n".join([*lines, ""])
+
+
+def _not_held(found: dict[str, list[EscapeResult]]) -> str:
+    """List what got out, once for all languages, with the reason where it is known."""
+    open_ways: dict[tuple[str, str], list[str]] = {}
+    for language, results in found.items():
+        for each in results:
+            if each.escaped or not each.tried:
+                open_ways.setdefault((each.name, _why(each)), []).append(language)
+    if not open_ways:
+        return "Every attempt was held."
+    lines = [f"  {name} ({', '.join(languages)}): {why}" for (name, why), languages in open_ways.items()]
+    return visible("\n".join(["Not held:", *lines]))
+
+
+def _why(result: EscapeResult) -> str:
+    if not result.escaped:
+        return f"it could not be tried: {result.detail}"
+    if result.reason is not None:
+        return f"known: {result.reason}"
+    return f"{'NOT YET HELD' if result.attempt.awaits else 'IT GOT OUT'}: {result.detail}"
+
+
+def _result(result: EscapeResult) -> dict[str, Any]:
+    attempt = result.attempt
+    return {
+        "id": attempt.id,
+        "name": result.name,
+        "group": attempt.group,
+        "preview": result.preview,
+        "held": not result.escaped,
+        "tried": result.tried,
+        "known": result.reason,
+        "detail": visible(result.detail),
+    }
+
+
 def _server(era: str) -> Finding:
     """Start the server as a client would, and have it evaluate something."""
     name = f"server {era}"
@@ -289,7 +401,7 @@ def _configured(configuration: Configuration) -> Iterator[Finding]:
     environment = configuration.environment
     memory = "the default" if environment.memory_mb is None else f"{environment.memory_mb} MB"
     parts = [f"timeout {configuration.timeout:g} s", f"memory {memory}", f"network {environment.network}"]
-    parts += ["files read-only"] if environment.files == "read" else []
+    parts += [f"project {'read-only' if environment.files == 'read' else 'writable'}"]
     parts += [f"published {port.outer}:{port.inner}" for port in environment.publish]
     parts += [f"variable {name}" for name in environment.variables]
     parts += [f"init {environment.init}"] if environment.init is not None else []

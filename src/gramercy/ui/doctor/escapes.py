@@ -38,7 +38,20 @@ VARIABLE = "GRAMERCY_ESCAPE"
 # IPC_CREAT for this user alone, and IPC_RMID.
 MAKE_SHARED, REMOVE_SHARED = 0o1600, 0
 # What evaluated code must not change although it is in the project, with what is there at first.
-GUARDED = {".git/config": "[core]\n", ".git/hooks/pre-commit": "#!/bin/sh\n"}
+GUARDED = {
+    ".git/HEAD": "ref: refs/heads/main\n",
+    ".git/config": "[core]\n",
+    ".git/hooks/pre-commit": "#!/bin/sh\n",
+    ".mcp.json": "{}",
+    ".claude/settings.json": "{}",
+    ".cursor/mcp.json": "{}",
+    ".vscode/tasks.json": "{}",
+    ".envrc": "# none",
+    ".pre-commit-config.yaml": "# none",
+    "gramercy.toml": "# none",
+    ".venv/pyvenv.cfg": "home = /usr/bin\n",
+    ".venv/bin/activate": "# none",
+}
 # Attempts of each group in the short list.
 SHORT = 10
 # By this the words of an attempt are known in a file that they got into.
@@ -76,7 +89,8 @@ class Arena:
     Enter it before the image starts, so that the secret of the environment is there to be inherited.
     """
 
-    def __init__(self, *, home: Path | None = None) -> None:
+    def __init__(self, *, home: Path | None = None, bare: bool = False) -> None:
+        self._guarded = {} if bare else GUARDED
         self.mark = f"secret-{secrets.token_hex(8)}"
         self.home = home or Path.home()
         self._stack = contextlib.ExitStack()
@@ -91,7 +105,7 @@ class Arena:
         self.work = self.project / "work"
         for path in (self.outside, self.work):
             path.mkdir(parents=True)
-        for name, text in GUARDED.items():
+        for name, text in self._guarded.items():
             (self.project / name).parent.mkdir(exist_ok=True, parents=True)
             (self.project / name).write_text(text)
         sign = Path("/tmp", self.mark)  # noqa: S108 - to be found by looking there
@@ -188,9 +202,11 @@ class Trial:
         for path in (self.target, self.inner):
             path.write_text(arena.mark)
             path.chmod(0o600)
+        self._inner = _state(self.inner)
         self.victim = arena.victim(slug) if "$victim" in form else None
         self.port = _free_port() if "$port" in form else None
-        self._before = self._seen()
+        self._git = {"git": arena.project, "git below": self.own}.get(attempt.stage)
+        self._before, self._known = self._seen(), self._found()
 
     def words(self) -> dict[str, str]:
         """Return what the words of this attempt stand for."""
@@ -208,21 +224,30 @@ class Trial:
             "the process of the host": _process_state(victim) if victim is not None else None,
         }
 
+    def _found(self) -> list[str]:
+        return [name for name in GUARDED if ESCAPED in _text(self.arena.project / name)]
+
+    def _seen_inside(self) -> list[str]:
+        """Return what a preview has done to the project."""
+        made = self.own.is_symlink() or self.own.exists()
+        return ["the project"] if made or _state(self.inner) != self._inner else []
+
     def evidence(self, *, preview: bool) -> str | None:
         """Return what can be seen outside of a successful attempt."""
         if self.victim is not None:
             # A signal takes its time.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.victim.wait(0.02)
+        if self._git is not None:
+            run_git(self._git)
         changed = [name for name, state in self._seen().items() if state != self._before[name]]
         changed += [f"the listener {name}" for name, each in self.arena.listeners.items() if _reached(each)]
-        changed += [f"{name}" for name in GUARDED if ESCAPED in _text(self.arena.project / name)]
+        changed += [name for name in self._found() if name not in self._known]
         if self.own.exists() and _is_dangerous(self.own.lstat().st_mode):
             changed.append("a file with rights or a device")
         if _is_dangerous(self.inner.stat().st_mode) if self.inner.exists() else False:
             changed.append("a file with rights")
-        if preview and (self.own.is_symlink() or self.own.exists() or not self.inner.exists()):
-            changed.append("the project")
+        changed += self._seen_inside() if preview else []
         if self.port is not None and _answers(self.port):
             changed.append("a port of this machine")
         return f"seen from outside: {', '.join(changed)}" if changed else None
@@ -250,7 +275,7 @@ def run_escapes(
 def attempts_from(*, preview: bool) -> list[Attempt]:
     """Return the attempts that are made in a live process, or in a preview."""
     place = Where.PREVIEW if preview else Where.LIVE
-    return [each for each in attempts() if each.arena in (place, Where.ANYWHERE)]
+    return [each for each in attempts() if each.arena in (place, Where.ANYWHERE) and not each.stage]
 
 
 def short_list() -> list[Attempt]:
@@ -258,7 +283,7 @@ def short_list() -> list[Attempt]:
     return [
         attempt
         for group in groups().values()
-        for attempt in [each for each in group.attempt if each.arena in (Where.LIVE, Where.ANYWHERE)][:SHORT]
+        for attempt in [each for each in group.attempt if each in attempts_from(preview=False)][:SHORT]
     ]
 
 
@@ -273,10 +298,15 @@ def _run(
     before = attempt.before.get(image.language, "")
     if before:
         image.evaluate(Template(before).substitute(filled), timeout=ATTEMPT_SECONDS)
-    form = f"(attempt {form})" if image.language == "sbcl" else f"_attempt(lambda: {form})"
-    reply, fault = _answered(image.preview if preview else image.evaluate, Template(form).substitute(filled))
+    form = Template(_wrapped(form, image.language)).substitute(filled)
+    reply, fault = _answered(image.preview if preview else image.evaluate, form)
     said = reply.values[0].strip("'\"") if reply is not None and reply.ok and reply.values else ""
     seen = trial.evidence(preview=preview)
+    after = attempt.after.get(image.language, "")
+    if after and seen is None:
+        told, _ = _answered(image.evaluate, Template(_wrapped(after, image.language)).substitute(filled))
+        found = told.values[0].strip("'\"") if told is not None and told.ok and told.values else ""
+        seen = found.removeprefix("ESCAPED: ") if found.startswith("ESCAPED") else None
     if seen is not None or said.startswith("ESCAPED"):
         detail = seen or said.removeprefix("ESCAPED: ")
         return EscapeResult(attempt, escaped=True, detail=detail, preview=preview, reason=reason)
@@ -285,6 +315,10 @@ def _run(
     return EscapeResult(
         attempt, escaped=False, detail=detail, tried=was_refused, preview=preview, reason=reason
     )
+
+
+def _wrapped(form: str, language: str) -> str:
+    return f"(attempt {form})" if language == "sbcl" else f"_attempt(lambda: {form})"
 
 
 def _answered(ask: Callable[..., Reply], form: str) -> tuple[Reply | None, str]:
@@ -298,7 +332,7 @@ def _answered(ask: Callable[..., Reply], form: str) -> tuple[Reply | None, str]:
 def escapes_freely() -> frozenset[str]:
     """Return the attempts that must succeed where nothing confines an image, or else prove nothing."""
     sure = {Freely.YES, Freely.AS_ROOT} if os.geteuid() == 0 else {Freely.YES}
-    return frozenset(attempt.id for attempt in attempts() if attempt.freely in sure)
+    return frozenset(each.id for each in attempts_from(preview=False) if each.freely in sure)
 
 
 def _without_powers() -> list[str]:
@@ -355,6 +389,16 @@ def _reached(listener: socket.socket) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def run_git(place: Path) -> None:
+    """Do what a person does next; a planted repository would name a program to run."""
+    quiet = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "PATH": os.environ.get("PATH", "")}
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            ["git", "status"],  # noqa: S607 - the person's own
+            cwd=place, env=quiet, capture_output=True, timeout=ATTEMPT_SECONDS, check=False,
+        )  # fmt: skip
 
 
 def _free_port() -> int:

