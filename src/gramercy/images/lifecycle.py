@@ -168,7 +168,7 @@ class Lifecycle:
 
     def _watch(self, family: Family) -> None:
         """Hear of the files that the processes of a family change, before any of them runs user code."""
-        self.files, notes = watch(family, self.files)
+        self.files, notes = watch(family, self.files, bounds.Forks(self))
         self.notes += notes
 
     def hear(self, connection: Connection, why_left: str = "") -> None:
@@ -450,6 +450,8 @@ class Lifecycle:
 
         Without any the image begins again, and with a new zygote where that has died too.
         """
+        if self._excess:
+            bounds.watch.wait_for_end(self, MEETING_SECONDS)
         self.settle()
         reached = self.past
         for checkpoint in self.timeline.newest_first():
