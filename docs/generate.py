@@ -1,8 +1,8 @@
 """Write the generated pages of docs/reference from the program itself; --check only compares.
 
 api.md comes from `gramercy.__all__`, attempts.md from the battery of the doctor, cli.md from the commands,
-configuration.md from the table of settings, errors.md from the error tree, lint-codes.md from the linter's table,
-tools.md from the tools.
+configuration.md from the table of settings, errors.md from the error tree, lint-codes.md from the linter's
+table, tools.md from the tools.
 Everything that can be run is run: the messages are real.
 """
 
