@@ -214,6 +214,32 @@ def test_what_is_spared_stays():
         middle.wait()
 
 
+BOMBS = {
+    "python": "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass",
+    "sbcl": "(loop (ignore-errors (sb-posix:fork)))",
+}
+
+
+@pytest.mark.contract("trust.bounds.bomb")
+@pytest.mark.parametrize("language", ["python", "sbcl"])
+def test_processes_that_fork_without_end_are_held_at_once(language, tmp_path):
+    """Every child forks too: a watch alone would come too late, and take the machine down with it."""
+    image = open_image(language, project=tmp_path)
+    try:
+        image.evaluate("x = 41" if language == "python" else "(defvar *x* 41)")
+        family = image._lifecycle.family
+        if family is None or family.listener is None or not family.listener.is_alive():
+            pytest.skip("nothing is asked before a fork here: no seccomp listener")
+        reply = image.evaluate(BOMBS[language], timeout=60)
+        assert reply.error is not None, reply
+        assert "it wanted more processes, and 256 are allowed" in reply.error.message
+        assert image.evaluate("x" if language == "python" else "*x*").values == ["41"]
+        zygote = image.processes()["zygote"]
+        wait_until(lambda: len(bounds.descendants(zygote)) < 10)
+    finally:
+        image.close()
+
+
 @pytest.mark.contract("trust.bounds.memory")
 def test_memory_that_is_shared_counts_too(tmp_path):
     """The limit of a process counts private memory only."""

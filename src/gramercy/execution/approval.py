@@ -110,7 +110,10 @@ class ApprovalRequest:
         # Only the difference of an edit has marks of its own; the rest may be the words of an image.
         is_marked = self.tool.edits is not None and is_difference(self.effect)
         effect = self.effect.rstrip("\n")
-        return folded(revealed(effect if is_marked or not effect else barred(effect)))
+        if effect and not is_marked:
+            # A line of our own, so that the end of a value cannot pass for the beginning of this.
+            effect = f"What it would do:\n{barred(effect)}"
+        return folded(revealed(effect))
 
     def text(self) -> str:
         """Write the whole question, on lines that fit a screen."""

@@ -186,6 +186,31 @@ def told(names: list[str]) -> str:
     return f"{which} still running and {'is' if count == 1 else 'are'} ended: {listed}."
 
 
+class Forks:
+    """Says, at each fork and before it happens, whether there may be one more process."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        # How many more are allowed without counting again: what ends meanwhile only makes room.
+        self._left = 0
+
+    def __call__(self, pid: int) -> bool:
+        """Tell whether a process may make another one; if not, all that evaluate are ended."""
+        if self._left <= 0:
+            kept = self._watched.kept_pids()
+            zygote = self._watched.zygote_pid()
+            if zygote is None or pid == zygote or pid in kept:
+                # They fork only when the keeper asks them to.
+                return True
+            self._left = self._watched.bounds.processes - len(set(descendants(zygote)) - kept)
+        if self._left <= 0 or watch.is_ending(self._watched):
+            watch.denied(self._watched)
+            self._left = 0
+            return False
+        self._left -= 1
+        return True
+
+
 class _Look:
     """How one image has fared, and when it is looked at next."""
 
@@ -194,6 +219,10 @@ class _Look:
         self.due = monotonic() + USUAL
         self._ticks = -1
         self._times = 0
+        self.is_denied = False
+        # Cleared while what evaluates is being killed.
+        self.is_over = threading.Event()
+        self.is_over.set()
         self._rests_until = 0.0
 
     def now(self) -> bool:
@@ -207,15 +236,25 @@ class _Look:
         reason = self._exceeded(running, used)
         self._times = 0 if reason is None else self._times + 1
         if reason is not None:
+            self._end(zygote, spared, reason)
+        self.due = monotonic() + self._pause(running, used)
+        return True
+
+    def _end(self, zygote: int, spared: set[int], reason: str) -> None:
+        self.is_over.clear()
+        try:
             self.watched.exceeded(reason)
             end_processes(zygote, spared)
             if self._times == MOST_TIMES:
                 self.watched.give_up_all()
-        self.due = monotonic() + self._pause(running, used)
-        return True
+        finally:
+            self.is_denied = False
+            self.is_over.set()
 
     def _exceeded(self, running: list[int], used: int) -> str | None:
         bounds = self.watched.bounds
+        if self.is_denied:
+            return f"it wanted more processes, and {bounds.processes} are allowed"
         if len(running) > bounds.processes:
             return f"it had {len(running)} processes, and {bounds.processes} are allowed"
         if bounds.memory_bytes is None or used <= bounds.memory_bytes or monotonic() < self._rests_until:
@@ -269,6 +308,24 @@ class Watch:
             if look.due > soon:
                 look.due = soon
                 self._hurry.set()
+
+    def denied(self, watched: Watched) -> None:
+        """End what an image runs: one more process than it may have was to be made."""
+        for look in self._of(watched):
+            look.is_denied, look.due = True, 0.0
+        self._hurry.set()
+
+    def is_ending(self, watched: Watched) -> bool:
+        """Tell whether what an image runs is about to be killed."""
+        return any(look.is_denied or not look.is_over.is_set() for look in self._of(watched))
+
+    def wait_for_end(self, watched: Watched, seconds: float) -> None:
+        """Wait until what an image runs is killed: what it makes meanwhile would be killed too."""
+        for look in self._of(watched):
+            look.is_over.wait(seconds)
+
+    def _of(self, watched: Watched) -> list[_Look]:
+        return [look for look in self._looks if look.watched is watched]
 
     def _run(self) -> None:
         while True:

@@ -56,7 +56,7 @@ _WAITING_TIME = struct.Struct("ll")
 WATCH_TURN = 1.0
 # The shortest SO_RCVTIMEO: zero would mean no timeout.
 _SHORTEST = 1e-6
-AT_ONCE = socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
+AT_ONCE = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 # For a request that a process does not read: 64 MB take a second, the rest is for a loaded machine.
 SEND_SECONDS = 10.0
 
@@ -217,8 +217,9 @@ class Connection:
         deadline = monotonic() + seconds
         try:
             while (frame := self._receive_until(deadline, seconds, kind.longest)) is not None:
-                if number_of(frame) == self.last_id:
-                    return kind.read(frame)
+                reply = kind.reply_to(self.last_id, frame)
+                if reply is not None:
+                    return reply
                 self._pass_over()
                 if (seconds := deadline - monotonic()) <= 0:
                     break
@@ -362,6 +363,8 @@ TEXT_FIELDS = {"load_system": "system"}
 # Seconds between the first SIGINT and the second, and from the second to SIGKILL: long enough for a handler
 # to clean up, short enough that a person still waits.
 PATIENCE = 1.0
+# Seconds that a deadline may be late for the sake of speed.
+NEGLIGIBLE = 0.05
 # How often a watcher is told of new output: four times a second looks continuous to a person.
 WATCH_SECONDS = 0.25
 
@@ -437,8 +440,9 @@ class Wait(msgspec.Struct, eq=False):
         """
         bounds.watch.hurry()
         try:
-            # From the request on, whatever was waited before.
-            reply = self._within(kind, self.started + seconds - monotonic())
+            # From the request on. The kernel knows the whole time already: to set it anew is a system call.
+            left = self.started + seconds - monotonic()
+            reply = self._within(kind, seconds if seconds - left < NEGLIGIBLE else left)
             return self._after_interrupts(kind) if reply is None else reply
         finally:
             self.end()

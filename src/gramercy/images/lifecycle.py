@@ -168,7 +168,7 @@ class Lifecycle:
 
     def _watch(self, family: Family) -> None:
         """Hear of the files that the processes of a family change, before any of them runs user code."""
-        self.files, notes = watch(family, self.files)
+        self.files, notes = watch(family, self.files, bounds.Forks(self))
         self.notes += notes
 
     def hear(self, connection: Connection, why_left: str = "") -> None:
@@ -348,8 +348,10 @@ class Lifecycle:
         # Without a checkpoint after it, a look is not known to have changed nothing: it counts as a change.
         self.past = extended(self.past, evaluation.as_step(reply, look=reply.look and is_kept))
         if reply.unkept is not None:
-            # Not used again: the process may have lost the end that belongs to it.
+            # Not used again, nor that of its moment: the process may have lost the ends that belong to them.
             self.lost_tag(evaluation)
+            if reply.error is None:
+                self._forget_moment()
             self.unkept_reason = reply.unkept
         elif evaluation.tag is None:
             size, seconds = f"{self._heap_bytes >> 20} MB", f"{self.thrift.seconds:g} s"
@@ -448,6 +450,8 @@ class Lifecycle:
 
         Without any the image begins again, and with a new zygote where that has died too.
         """
+        if self._excess:
+            bounds.watch.wait_for_end(self, MEETING_SECONDS)
         self.settle()
         reached = self.past
         for checkpoint in self.timeline.newest_first():

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.errors import ImageError, ImageGoneError, ImageStartError
+from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError, ImageStartError
 from gramercy.images.connection import Connection
 from gramercy.images.deaths import Fate, with_start_hint
 from gramercy.images.handover import Ends
@@ -230,6 +230,9 @@ class Family:
             return None
         connection = Connection(arrival.channel, self.program.encode, self._numbers, self._ends, arrival)
         try:
+            if self._spawned is not None and not self._spawned.is_above(arrival.pid):
+                # Root can forge what the kernel says of a sender, where nothing confines it.
+                raise ImageProtocolError("a process that is none of the image's said hello")
             connection.read_hello(arrival.frame)
         except ImageError:
             connection.close()

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # Each turn kills all that run; only a fork bomb that is faster survives some.
 MOST_TURNS = 10
+# From a process up to the first one: each state that is gone back to adds a generation, while it is kept.
+MOST_GENERATIONS = 1000
 # Limits are set by a shell: Python code between fork and exec (preexec_fn) is not safe with threads.
 # RLIMIT_DATA (-d), not RLIMIT_AS: libraries map far more addresses than they use memory. No core dumps (-c).
 _LIMIT = 'ulimit -c 0; ulimit -d "$1" 2>/dev/null; shift; exec "$@"'
@@ -96,6 +98,16 @@ class Spawned:
         """Kill the process; the rest is left to `end`."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
+
+    def is_above(self, pid: int) -> bool:
+        """Tell whether a process descends from this one; in a pid namespace no other can be named."""
+        if self._is_namespaced or self._process is None:
+            return self._is_namespaced
+        for _ in range(MOST_GENERATIONS):
+            if pid == self._process.pid or pid <= 1:
+                break
+            pid = _parent(pid)
+        return pid == self._process.pid
 
     def end(self, seconds: float) -> None:
         """Kill every process, also those that evaluated code has started."""
@@ -217,6 +229,13 @@ def _kin(leader: int) -> list[int]:
         grown = not below <= found
         found |= below
     return sorted(found - {leader})
+
+
+def _parent(process: int) -> int:
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(") ")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _running() -> dict[int, tuple[int, int]]:

@@ -303,6 +303,7 @@ class _Forked(_Wire, frozen=True, gc=False):
     ok: bool
     pid: Number = 0
     error: _Fault | None = None
+    id: Number | None = None
 
 
 class _Fate(_Wire, frozen=True, gc=False):
@@ -313,6 +314,7 @@ class _Fate(_Wire, frozen=True, gc=False):
 
 class _Told(_Wire, frozen=True, gc=False):
     status: _Fate = _Fate()
+    id: Number | None = None
 
 
 class _Done(_Wire, frozen=True, gc=False):
@@ -320,6 +322,7 @@ class _Done(_Wire, frozen=True, gc=False):
     confined: bool = False
     reason: str = ""
     error: _Fault | None = None
+    id: Number | None = None
 
 
 class _Event(_Wire, frozen=True, gc=False):
@@ -459,40 +462,54 @@ def _profile(told: dict[str, Any]) -> dict[str, Any]:
 
 def _reply(told: _Reply) -> Reply:
     """Publish a reply: what the keeper itself tells of a call is added later, and is in no frame."""
-    state = told.state
-    return Reply(
+    forms, state = told.forms, told.state
+    reply = Reply(
         told.ok,
-        [_form(form) for form in told.forms[-MOST_FORMS:]],
+        [_form(forms[0])] if len(forms) == 1 else [_form(form) for form in forms[-MOST_FORMS:]],
         told.stdout[:LONGEST_PRINTED],
         told.stderr[:LONGEST_PRINTED],
-        [_notice(each) for each in told.warnings[:MOST_ROWS]] if told.warnings else [],
-        None if told.error is None else _fault(told.error),
-        line(told.package),
-        [Change(line(each.kind), line(each.name), line(each.change)) for each in told.changed[:MOST_ROWS]]
-        if told.changed
-        else [],
-        told.elapsed_ms,
-        {line(key): count for key, count in list(told.truncated.items())[:MOST_NOTES]}
-        if told.truncated
-        else {},
-        ImageState(state.threads, state.heap_bytes, state.pid),
-        told.objects[:MOST_VALUES],
-        told.lengths[:MOST_VALUES],
-        [Effect(line(each.kind), line(each.target), line(each.outcome)) for each in told.effects[:MOST_ROWS]]
-        if told.effects
-        else [],
-        [_display(each) for each in told.displays[:MOST_PICTURES]] if told.displays else [],
-        _profile(told.profile) if told.profile else {},
-        None if told.unkept is None else said(told.unkept),
+        package=line(told.package),
+        elapsed_ms=told.elapsed_ms,
+        state=ImageState(state.threads, state.heap_bytes, state.pid),
         unchanged=told.unchanged,
         look=told.look,
         statement=told.statement,
-        reloaded=_lines(told.reloaded),
-        system=_optional(told.name),
-        version=_optional(told.version),
-        notes=remarks(told.notes) if told.notes else [],
         id=told.id,
     )
+    # Nearly all replies have nothing else; to publish the rest as nothing would take twice as long.
+    more = _more(told)
+    return msgspec.structs.replace(reply, **more) if more else reply
+
+
+def _more(told: _Reply) -> dict[str, Any]:  # noqa: C901 - a table, one row for each field
+    """Publish what few replies have, by the names of the published fields."""
+    more: dict[str, Any] = {}
+    if told.error is not None:
+        more["error"] = _fault(told.error)
+    if told.objects or told.lengths:
+        more["objects"], more["lengths"] = told.objects[:MOST_VALUES], told.lengths[:MOST_VALUES]
+    if told.unkept is not None:
+        more["unkept"] = said(told.unkept)
+    if told.changed:
+        named = told.changed[:MOST_ROWS]
+        more["changed"] = [Change(line(each.kind), line(each.name), line(each.change)) for each in named]
+    if told.notes:
+        more["notes"] = remarks(told.notes)
+    if told.warnings:
+        more["warnings"] = [_notice(each) for each in told.warnings[:MOST_ROWS]]
+    if told.truncated:
+        more["truncated"] = {line(name): size for name, size in list(told.truncated.items())[:MOST_NOTES]}
+    if told.effects:
+        tried = told.effects[:MOST_ROWS]
+        more["effects"] = [Effect(line(each.kind), line(each.target), line(each.outcome)) for each in tried]
+    if told.displays:
+        more["displays"] = [_display(each) for each in told.displays[:MOST_PICTURES]]
+    if told.profile:
+        more["profile"] = _profile(told.profile)
+    if told.name is not None or told.reloaded or told.version is not None:
+        more["system"], more["version"] = _optional(told.name), _optional(told.version)
+        more["reloaded"] = _lines(told.reloaded)
+    return more
 
 
 def _answer(told: _Answer) -> Answer:
@@ -570,10 +587,26 @@ class Kind(Generic[T]):
 
     def read(self, frame: bytes) -> T:
         """Return what is published of a frame, or raise ImageProtocolError; nothing else is ever raised."""
+        return self._publish(self._decoded(frame))
+
+    def reply_to(self, number: int, frame: bytes) -> T | None:
+        """Return what is published of a reply to that request; None where the frame answers another."""
+        # Of a long frame nothing is made before it is known to be asked for.
+        if len(frame) > LARGEST_NOTICE and number_of(frame) != number:
+            return None
+        try:
+            told = self._decoded(frame)
+        except ImageProtocolError:
+            if number_of(frame) != number:
+                return None
+            raise
+        return self._publish(told) if told.id == number else None
+
+    def _decoded(self, frame: bytes) -> Any:
         if len(frame) > LARGEST_NOTICE:
             _check_nodes(frame)
         try:
-            return self._publish(self._decoder.decode(frame))
+            return self._decoder.decode(frame)
         except (ValueError, RecursionError) as error:
             raise _malformed(self.name, error) from None
 

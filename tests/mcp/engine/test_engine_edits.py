@@ -137,6 +137,7 @@ def test_a_write_is_shown_as_a_difference(project, image):
     person = Person(decision="deny")
     call(project, image, person, "write_file", path="poem.txt", content=AFTER)
     assert "--- a/poem.txt" in person.question.text
+    assert "| line 30\n| \nWhat it would do:\n| --- a/poem.txt" in person.question.text
     assert "| -line 3\n| +line three" in person.question.text
     assert list(person.question.schema["properties"]) == ["decision", "reason", "arguments"]
     call(project, image, person, "write_file", path="new.txt", content="hello\n")

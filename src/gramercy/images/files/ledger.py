@@ -370,17 +370,24 @@ def changed_between(trail: Trail | None, earlier: Trail | None) -> list[FileChan
     return list(found.values())
 
 
-def watch(family: Family, ledger: Ledger | None) -> tuple[Ledger | None, list[str]]:
-    """Return the ledger of what the processes of a family change, and notes for the user."""
+def watch(
+    family: Family, ledger: Ledger | None, may_fork: Callable[[int], bool]
+) -> tuple[Ledger | None, list[str]]:
+    """Return the ledger of what the processes of a family change, and notes for the user.
+
+    `may_fork` is asked, with its number, before one of them makes another one.
+    """
     grants = family.program.grants
     if grants.project is None or grants.files is Files.READ:
+        heard = listen(family.zygote, lambda _stop: None, lambda _pid: False, may_fork)
+        family.listener = heard if isinstance(heard, Listener) else None
         return None, []
     notes: list[str] = []
     try:
         ledger = ledger or _opened(grants.project, notes)
     except FileStoreError as error:
         return None, [f"Files that calls change will not be known, and undo leaves them: {error}."]
-    heard = listen(family.zygote, _heard_by(ledger, family.sentry), ledger.refuses)
+    heard = listen(family.zygote, _heard_by(ledger, family.sentry), ledger.refuses, may_fork)
     if isinstance(heard, Listener):
         family.listener = heard
         if family.sentry is not None:

@@ -74,12 +74,18 @@ CALLS: dict[str, tuple[tuple[int | None, int | None], ...]] = {
     "fchmodat2": ((0, 1),),
     # Files that are written through its rings are not seen: it is told as such.
     "io_uring_setup": (),
+    "fork": (),
+    "vfork": (),
+    "clone": (),
 }
 OPENS = {"open": 1, "openat": 2}
 # Those that mean what a link leads to, not the link.
 FOLLOWING = frozenset(
     ("open", "openat", "openat2", "creat", "truncate", "chmod", "fchmodat", "fchmodat2", "mknod", "mknodat")
 )
+# Those that make a process; `clone` with this bit makes a thread, and is not stopped.
+FORKS = frozenset(("fork", "vfork", "clone"))
+THREAD = 0x10000
 RENAMES = frozenset(("rename", "renameat", "renameat2"))
 
 
@@ -109,6 +115,9 @@ def watching_filter(machine: str = "") -> tuple[int, list[int]] | None:
         if name in OPENS:
             flags = (LOAD, 0, 0, ARGUMENTS + 8 * OPENS[name])
             program += [(EQUAL, 0, 4, number), flags, (ANY_BIT, 0, 1, WRITING), NOTIFY, ALLOW]
+        elif name == "clone":
+            flags = (LOAD, 0, 0, ARGUMENTS)
+            program += [(EQUAL, 0, 4, number), flags, (ANY_BIT, 1, 0, THREAD), NOTIFY, ALLOW]
         else:
             program += [(EQUAL, 0, 1, number), NOTIFY]
     program.append(ALLOW)
@@ -117,7 +126,10 @@ def watching_filter(machine: str = "") -> tuple[int, list[int]] | None:
 
 
 def listen(
-    zygote: Connection, tell: Callable[[Stop | None], object], refuses: Callable[[int], bool]
+    zygote: Connection,
+    tell: Callable[[Stop | None], object],
+    refuses: Callable[[int], bool],
+    may_fork: Callable[[int], bool],
 ) -> Listener | str:
     """Have the zygote install the filter, and hear its stops; return why where that is not possible."""
     program = watching_filter()
@@ -132,7 +144,7 @@ def listen(
     if not is_listener(descriptor):
         os.close(descriptor)
         return "the image sent another descriptor"
-    listener = Listener(descriptor, tell, refuses)
+    listener = Listener(descriptor, tell, refuses, may_fork)
     listener.start()
     return listener
 
@@ -282,16 +294,22 @@ class Listener(threading.Thread):
     """Tells of every stop and lets the caller go on; ends when the last process with the filter has ended.
 
     `tell` gets a stop before its call goes on, on this thread; None means that some stop could not be read.
-    The calls of a thread that `refuses` names fail.
+    The calls of a thread that `refuses` names fail. `may_fork` is asked before a process makes another: a
+    bound that holds at once, whoever the user is.
     """
 
     def __init__(
-        self, descriptor: int, tell: Callable[[Stop | None], object], refuses: Callable[[int], bool]
+        self,
+        descriptor: int,
+        tell: Callable[[Stop | None], object],
+        refuses: Callable[[int], bool],
+        may_fork: Callable[[int], bool],
     ) -> None:
         super().__init__(name="gramercy-files", daemon=True)
         self._descriptor = descriptor
         self._tell = tell
         self._refuses = refuses
+        self._may_fork = may_fork
         self._memory, self._places = Memory(), Places()
         column = MACHINES[platform.machine()][1]
         self._names = {NUMBERS[name][column]: name for name in CALLS}
@@ -322,9 +340,14 @@ class Listener(threading.Thread):
         except OSError:
             return  # the caller has died meanwhile
         ident, pid, _, number, _, _, *arguments = NOTICE.unpack(notice)
+        call = self._names.get(number, "")
+        if call in FORKS:
+            if self._asked(pid):
+                self._answer(ident)
+            return
         self.stops += 1
         try:
-            stop = self._read(pid, self._names.get(number, ""), arguments)
+            stop = self._read(pid, call, arguments)
             # What was read is the caller's only if it still waits: else its number may be another's by now.
             fcntl.ioctl(self._descriptor, IS_VALID, notice[:8])
             if stop is not None:
@@ -332,13 +355,27 @@ class Listener(threading.Thread):
         except Exception:  # noqa: BLE001 - whatever it is, the caller waits, and the next ones
             with contextlib.suppress(Exception):
                 self._tell(None)
-        verdict = (0, CONTINUE)
+        self._answer(ident, self._refused(pid))
+
+    def _asked(self, pid: int) -> bool:
+        """Tell whether a fork goes on; else it is never answered, and its caller is about to end."""
         try:
-            verdict = (-errno.EACCES, 0) if self._refuses(pid) else verdict
+            return self._may_fork(pid)
+        except Exception:  # noqa: BLE001 - the processes changed while they were counted; the caller waits
+            return True
+
+    def _refused(self, pid: int) -> int:
+        """Return the error with which the call of a thread fails."""
+        try:
+            return -errno.EACCES if self._refuses(pid) else 0
         except Exception:  # noqa: BLE001 - this thread must not end: without it no process could write any more
-            verdict = (-errno.EACCES, 0)
+            return -errno.EACCES
+
+    def _answer(self, ident: int, error: int = 0) -> None:
+        """Let the caller go on, or let its call fail."""
+        verdict = VERDICT.pack(ident, 0, error, 0 if error else CONTINUE)
         with contextlib.suppress(OSError):
-            fcntl.ioctl(self._descriptor, SEND, VERDICT.pack(ident, 0, *verdict))
+            fcntl.ioctl(self._descriptor, SEND, verdict)
 
     def _read(self, pid: int, call: str, arguments: list[int]) -> Stop | None:
         flags = arguments[OPENS[call]] if call in OPENS else os.O_WRONLY if call == "creat" else 0
