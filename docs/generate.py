@@ -1,7 +1,8 @@
 """Write the generated pages of docs/reference from the program itself; --check only compares.
 
-api.md comes from `gramercy.__all__`, cli.md from the commands, configuration.md from the table
-of settings, errors.md from the error tree, lint-codes.md from the linter's table, tools.md from the tools.
+api.md comes from `gramercy.__all__`, attempts.md from the battery of the doctor, cli.md from the commands,
+configuration.md from the table of settings, errors.md from the error tree, lint-codes.md from the linter's
+table, tools.md from the tools.
 Everything that can be run is run: the messages are real.
 """
 
@@ -18,6 +19,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING
 
 import click
+from attempts import attempts_page
 from configuration import configuration_page
 from interface import describe_name
 from listing import tools_page
@@ -223,6 +225,7 @@ def _block(language: str, text: str) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "attempts.md": attempts_page,
     "api.md": api_page,
     "cli.md": cli_page,
     "configuration.md": configuration_page,

@@ -225,7 +225,8 @@ def main(arguments: list[str]) -> int:
         for text in dict.fromkeys(cell.text for cell in cells.values() if cell.text):
             sys.stdout.write(f"    {text}\n")
     if "--write" in arguments:
-        PAGE.write_text(importlib.import_module("library_page").page(results, versions()), encoding="utf-8")
+        page = importlib.import_module("tests.images.library_page").page
+        PAGE.write_text(page(results, versions()), encoding="utf-8")
     return 1 if any(cell.word == "WRONG" for cells in results.values() for cell in cells.values()) else 0
 
 

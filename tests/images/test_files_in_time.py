@@ -438,6 +438,19 @@ def test_an_undo_by_replay_writes_files_again(project):
         image.close()
 
 
+def test_an_undo_of_definitions_leaves_files_and_says_so(project):
+    """It puts back what was defined, and no more."""
+    settings = ImageSettings("python", project)
+    image = LiveImage("python", settings.program, language="python")
+    try:
+        run(image, "value = 1")
+        run(image, "value = open('a.txt', 'w').write('new')")
+        assert "Files stay as they are." in image.undo("definitions").notes
+        assert (project / "a.txt").read_text() == "new"
+    finally:
+        image.close()
+
+
 PYTHON_THREAD = "import threading as t; t.Thread(target=t.Event().wait, daemon=True).start()"
 
 

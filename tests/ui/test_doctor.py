@@ -18,6 +18,8 @@ import pytest
 from gramercy.images.environment import Finding, Status
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.ui.doctor.checks import _expect, line
+from gramercy.workbench.configuration import read_configuration
+from gramercy.workbench.serving import Service, open_server
 
 SOURCE = Path(__file__).parents[2] / "src"
 RUN = "import sys; from gramercy.ui.doctor.checks import doctor; sys.exit(doctor.main(standalone_mode=False))"
@@ -89,7 +91,7 @@ def test_a_machine_without_the_programs_gets_advice_and_still_works(tmp_path):
     assert "warning  SBCL" in done.stdout
     assert "apt-get install sbcl" in done.stdout
     assert "apt-get install bubblewrap" in done.stdout
-    assert "landlock, which does not confine: connections to unix sockets by path" in done.stdout
+    assert "landlock, which does not confine: names and command lines of other processes" in done.stdout
     assert "ok       python escapes" in done.stdout
 
 
@@ -114,3 +116,53 @@ def test_state_that_did_not_come_back_is_a_failure():
 def test_a_line_of_the_report_cannot_move_the_cursor():
     """Texts of images are strangers' texts."""
     assert "\x1b" not in line(Finding("x", Status.FAILED, "\x1b[2J"))
+
+
+def serve(*arguments, **environment):
+    """Start a server whose client hangs up at once."""
+    return subprocess.run(
+        [sys.executable, "-m", "gramercy", "serve", "--image", "python", *arguments],
+        input="",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=BOUND,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), **environment},
+    )
+
+
+@pytest.mark.contract("trust.attack.told")
+@pytest.mark.skipif(why_not(Confinement.LANDLOCK) is not None, reason="no Landlock")
+def test_a_server_says_in_which_sandbox_images_run(tmp_path):
+    """Trust 9: at its start, with what the weaker one leaves open, and in its instructions."""
+    weaker = serve("--project", str(tmp_path), PATH=str(tmp_path))
+    assert "WARNING, the weaker sandbox, landlock (bubblewrap is not installed)" in weaker.stderr
+    assert "command lines of other processes" in weaker.stderr
+    if why_not(Confinement.BUBBLEWRAP) is None:
+        assert "gramercy: sandbox: bubblewrap\n" in serve("--project", str(tmp_path)).stderr
+    server = open_server(Service(images=("python",), project=str(tmp_path)))
+    server.close(1.0)
+    assert server.sandbox
+    assert "WARNING, no sandbox" in open_server(Service(project=str(tmp_path), sandbox=False)).sandbox
+
+
+@pytest.mark.contract("trust.attack.required")
+def test_nothing_starts_in_a_weaker_sandbox_than_is_required(tmp_path):
+    """Trust 9: on the command line, and where both are said."""
+    done = serve("--project", str(tmp_path), "--require-sandbox", "bubblewrap", PATH=str(tmp_path))
+    assert done.returncode == 3
+    assert "bubblewrap is required" in done.stderr
+    assert "apt-get install bubblewrap" in done.stderr
+    done = serve("--project", str(tmp_path), "--require-sandbox", "landlock", "--no-sandbox")
+    assert (done.returncode, "--no-sandbox switches off" in done.stderr) == (3, True)
+
+
+def test_a_project_may_ask_for_a_stronger_sandbox_never_for_a_weaker_one(tmp_path, monkeypatch):
+    """Trust 9: the setting; what a project says cannot lower what the person requires."""
+    (tmp_path / "gramercy.toml").write_text('require_sandbox = "landlock"\n')
+    monkeypatch.setenv("GRAMERCY_REQUIRE_SANDBOX", "bubblewrap")
+    assert read_configuration(tmp_path).environment.require_sandbox == "bubblewrap"
+    monkeypatch.delenv("GRAMERCY_REQUIRE_SANDBOX")
+    assert read_configuration(tmp_path).environment.require_sandbox == "landlock"
+    (tmp_path / "gramercy.toml").write_text('require_sandbox = "bubblewrap"\n')
+    assert read_configuration(tmp_path).environment.require_sandbox == "bubblewrap"

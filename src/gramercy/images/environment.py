@@ -46,6 +46,13 @@ class Files(StrEnum):
         return cls.READ if word == "read-only" else cls(word)
 
 
+class Sandbox(StrEnum):
+    """The least sandbox that an image may be started in; the first is the stronger one."""
+
+    BUBBLEWRAP = "bubblewrap"
+    LANDLOCK = "landlock"
+
+
 class PublishedPort(msgspec.Struct, frozen=True):
     """A port inside the image that programs of this machine reach on their own loopback."""
 
@@ -74,6 +81,7 @@ class Environment(msgspec.Struct, frozen=True):
     publish: tuple[PublishedPort, ...] = ()
     network: Network = Network.NONE
     files: Files = Files.WRITE
+    require_sandbox: Sandbox | None = None
     debug: int = DEFAULT_DEBUG
     kept: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()

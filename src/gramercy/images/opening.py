@@ -18,7 +18,7 @@ from gramercy.images.environment import LANGUAGES, Environment, Files, Network
 from gramercy.images.live import DEFAULT_TIMEOUT, LiveImage
 from gramercy.images.project import check_project, default_language, project_directory
 from gramercy.images.python import landlock
-from gramercy.images.sandbox import Confinement, find_confinement, inner_command, inner_places
+from gramercy.images.sandbox import Confinement, find_confinement, in_force, inner_command, inner_places
 from gramercy.images.sbcl import lisp_findings, sbcl_program
 
 if TYPE_CHECKING:
@@ -48,7 +48,11 @@ class ImageSettings(msgspec.Struct, frozen=True):
 
     def program(self) -> Program:
         """Return how to start the image; the first time for SBCL this builds a core, which takes seconds."""
-        confinement = self.confinement or find_confinement()
+        required = self.environment.require_sandbox
+        is_open = self.confinement is Confinement.NONE
+        confinement = self.confinement or find_confinement(required=required)
+        if required is not None and is_open:
+            in_force(sandbox=False, required=required)
         if self.language == "sbcl":
             program = sbcl_program(self.project, self.environment, confinement=confinement, tell=self.tell)
         else:

@@ -22,7 +22,7 @@ import msgspec
 
 from gramercy.errors import SandboxError
 from gramercy.images.confine.seccomp import MACHINES
-from gramercy.images.environment import Files, Network
+from gramercy.images.environment import Files, Network, Sandbox
 from gramercy.images.project import GIT, protected_paths
 from gramercy.images.python.landlock import SCOPES_SINCE, landlock_version
 
@@ -97,11 +97,16 @@ class Grants(msgspec.Struct, frozen=True):
         return self.private / "tmp" if self.private else None
 
 
-def find_confinement(*, allow_none: bool = False) -> Confinement:
+def find_confinement(*, allow_none: bool = False, required: Sandbox | None = None) -> Confinement:
     """Return the best confinement that works on this machine, or say what to install."""
     lacking = why_not(Confinement.BUBBLEWRAP)
     if lacking is None:
         return Confinement.BUBBLEWRAP
+    if required is Sandbox.BUBBLEWRAP:
+        raise SandboxError(
+            f"bubblewrap is required, so no image is started: {lacking}. Install it with 'apt-get install "
+            "bubblewrap', or accept the weaker sandbox with --require-sandbox landlock"
+        )
     if why_not(Confinement.LANDLOCK) is None:
         return Confinement.LANDLOCK
     if allow_none:
@@ -110,6 +115,26 @@ def find_confinement(*, allow_none: bool = False) -> Confinement:
         f"no sandbox works here, so the image is not started: {lacking}; {why_not(Confinement.LANDLOCK)}. "
         "Install one with 'apt-get install bubblewrap', or accept the risk with --no-sandbox"
     )
+
+
+def in_force(*, sandbox: bool, required: Sandbox | None = None) -> Confinement:
+    """Return how images are confined; a sandbox that was required and is switched off is an error."""
+    if sandbox:
+        return find_confinement(required=required)
+    if required is not None:
+        raise SandboxError(f"{required} is required, which --no-sandbox switches off: leave out one of them")
+    return Confinement.NONE
+
+
+def told_confinement(confinement: Confinement) -> str:
+    """Return one line for people on how images are confined; stronger words where that is weaker."""
+    if confinement is Confinement.BUBBLEWRAP:
+        return "sandbox: bubblewrap"
+    open_ways = "; ".join(weaknesses(confinement))
+    if confinement is Confinement.NONE:
+        return f"WARNING, no sandbox: {open_ways}"
+    lacking = why_not(Confinement.BUBBLEWRAP)
+    return f"WARNING, the weaker sandbox, landlock ({lacking}); it does not hold back: {open_ways}"
 
 
 def why_not(confinement: Confinement) -> str | None:
@@ -157,12 +182,12 @@ def weaknesses(confinement: Confinement) -> tuple[str, ...]:
         return ()
     if confinement is Confinement.NONE:
         return ("nothing is held back: evaluated code has all the rights of the user",)
-    signals = () if landlock_version() >= SCOPES_SINCE else ("signals and abstract unix sockets",)
+    signals = () if landlock_version() >= SCOPES_SINCE else ("signals to other processes",)
     return (
-        "connections to unix sockets by path",
         "names and command lines of other processes",
-        "names of files outside that are guessed",
+        "names, sizes and times of files outside that are guessed",
         "making .git where there is none",
+        "filling the disk with temporary files",
         *signals,
     )
 

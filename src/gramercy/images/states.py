@@ -181,7 +181,8 @@ def told_of_definitions(lifecycle: Lifecycle, reply: Reply) -> CheckpointInfo:
     if reply.error is not None:
         raise CheckpointError(reply.error.message)
     notes = [f"{change.kind} {change.name} {change.change}" for change in reply.changed]
-    return _standing(lifecycle, [*notes, *reply.notes])
+    stay = ["Files stay as they are."] if lifecycle.trail is not None else []
+    return _standing(lifecycle, [*notes, *reply.notes, *stay])
 
 
 def _standing(

@@ -150,7 +150,10 @@ class Workspace:
     def take_back(self) -> list[FileOutcome]:
         """Bring back what the last write replaced, and tell what became of each path."""
         with self._lock:
-            self._refuse_unsaved(self._past.last().name)
+            name = self._past.last().name
+            # Not resolved again: it may be a symlink by now, which is then left alone.
+            if self.documents.attached(name) is not None:
+                self._refuse_unsaved(name)
             return self._past.take_back()
 
     def undo_last_write(self) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from gramercy.images.environment import DEFAULT_DEBUG, Environment, Files, Network
+from gramercy.images.environment import DEFAULT_DEBUG, Environment, Files, Network, Sandbox
 from gramercy.workbench.settings import SPELLINGS, Settings, read_environment, read_settings
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ def read_configuration(project: str | Path, told: Settings | None = None) -> Con
         publish=joined.publish or (),
         network=joined.network or Network.NONE,
         files=joined.files or Files.WRITE,
+        require_sandbox=joined.require_sandbox,
         debug=DEFAULT_DEBUG if joined.debug_quality is None else joined.debug_quality,
         notes=tuple(remark if remark.endswith("?") else f"{remark}." for remark in reading.remarks),
     )
@@ -267,6 +268,7 @@ def _over(nearer: Settings, farther: Settings) -> Settings:
         publish=farther.publish if nearer.publish is None else nearer.publish,
         network=nearer.network or farther.network,
         files=nearer.files or farther.files,
+        require_sandbox=nearer.require_sandbox or farther.require_sandbox,
         debug_quality=farther.debug_quality if nearer.debug_quality is None else nearer.debug_quality,
         image=nearer.image or farther.image,
     )
@@ -282,6 +284,7 @@ def _joined(told: Settings, special: Settings, own: Settings, general: Settings)
         publish=() if own.publish == () else of_user.publish,
         network=Network.NONE if own.network is Network.NONE else of_user.network,
         files=Files.READ if own.files is Files.READ else of_user.files,
+        require_sandbox=_stronger(of_user.require_sandbox, own.require_sandbox),
     )
     limits = _over(told, lowered)
     joined = _over(told, choices)
@@ -292,7 +295,12 @@ def _joined(told: Settings, special: Settings, own: Settings, general: Settings)
         publish=limits.publish,
         network=limits.network,
         files=limits.files,
+        require_sandbox=limits.require_sandbox,
     )
+
+
+def _stronger(first: Sandbox | None, second: Sandbox | None) -> Sandbox | None:
+    return Sandbox.BUBBLEWRAP if Sandbox.BUBBLEWRAP in (first, second) else first or second
 
 
 def _lower(first: T | None, second: T | None) -> T | None:

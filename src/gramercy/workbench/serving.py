@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gramercy import __version__
-from gramercy.errors import SourceError
+from gramercy.errors import SandboxError, SourceError
 from gramercy.images.base import Gallery
 from gramercy.images.environment import LANGUAGES
 from gramercy.tools.context import current_call
@@ -108,6 +109,8 @@ class Server:
     """An engine, the place it works in, and the images and other servers that must end with it."""
 
     foreign: ForeignServers | None = None
+    # One line on how its images are confined.
+    sandbox = ""
 
     def __init__(
         self, engine: Engine, site: Site, images: tuple[Image, ...], studio: OpenedImages | None = None
@@ -127,6 +130,7 @@ class Server:
 def open_server(service: Service) -> Server:
     """Put a server together; without files and without images it has one image of the default language."""
     names = read_image_names(service.images or _default_images(service))
+    looking = _Look(service) if names else None
     site = Site(service.project, sandbox=service.sandbox, asks_client=service.uses_roots)
     policy = _policy(service.policy)
     tools: list[Tool] = []
@@ -138,9 +142,41 @@ def open_server(service: Service) -> Server:
         _add_sources(registry, service.sources)
     foreign = _add_foreign(registry, service) if service.foreign else None
     tools += registry.library().values()
-    server = Server(_engine(registry, images, service, site, policy), site, images, studio)
+    sandbox = looking.line() if looking is not None else ""
+    server = Server(_engine(registry, images, service, (site, sandbox), policy), site, images, studio)
+    server.sandbox = sandbox
     server.foreign = foreign
     return server
+
+
+class _Look:
+    """Looks which sandbox works here, on a thread: bubblewrap is run for it while modules are loaded."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._line = ""
+        self._error: SandboxError | None = None
+        self._thread = threading.Thread(target=self._run, name="gramercy-sandbox", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        from gramercy.images.sandbox import in_force, told_confinement
+
+        environment = self._service.environment
+        required = environment.require_sandbox if environment is not None else None
+        try:
+            self._line = told_confinement(in_force(sandbox=self._service.sandbox, required=required))
+        except SandboxError as error:
+            self._line = f"WARNING, {error}"
+            # Without a requirement the server starts, and a call that needs an image says the same.
+            self._error = error if required is not None else None
+
+    def line(self) -> str:
+        """Return the line, or raise where what is required does not work here."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._line
 
 
 def _default_images(service: Service) -> tuple[str, ...]:
@@ -279,7 +315,7 @@ def _reaches_out(service: Service) -> bool:
     environment = service.environment
     if not service.sandbox or (environment and (environment.network == "open" or environment.publish)):
         return True
-    # Landlock, which is used where bubblewrap does not work, leaves the sockets of local servers in reach.
+    # Landlock, which is used where bubblewrap does not work, is not relied on for that.
     from gramercy.images.sandbox import Confinement, why_not
 
     return why_not(Confinement.BUBBLEWRAP) is not None
@@ -313,8 +349,13 @@ def _add_foreign(registry: Registry, service: Service) -> ForeignServers:
 
 
 def _engine(
-    registry: Registry, images: tuple[Image, ...], service: Service, site: Site, policy: Policy | None
+    registry: Registry,
+    images: tuple[Image, ...],
+    service: Service,
+    place: tuple[Site, str],
+    policy: Policy | None,
 ) -> Engine:
+    site, sandbox = place
     from gramercy.execution.executor import Executor
     from gramercy.mcp.engine import Engine
 
@@ -330,7 +371,9 @@ def _engine(
         name=NAME,
         version=__version__,
         instructions=instructions_for(
-            {image.name: image.language for image in images}, registry.names(), site.introduction
+            {image.name: image.language for image in images},
+            registry.names(),
+            "\n".join(filter(None, [site.introduction, sandbox and f"{sandbox[:1].upper()}{sandbox[1:]}."])),
         ),
         catalog=_fixtures(registry) if service.fixtures else _offers(images, executor, service),
         strict=service.strict,

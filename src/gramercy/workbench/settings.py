@@ -14,7 +14,7 @@ import msgspec
 
 from gramercy.errors import ImageError, InvalidSettingError
 from gramercy.gram.suggestion import suggest
-from gramercy.images.environment import LANGUAGES, MOST_DEBUG, Files, Network, PublishedPort
+from gramercy.images.environment import LANGUAGES, MOST_DEBUG, Files, Network, PublishedPort, Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,12 @@ SPOKEN = {"sbcl": "Common Lisp (SBCL)", "python": "Python"}
 # Names of images are part of addresses and are repeated in every listing.
 LONGEST_NAME = 40
 # Keys whose option is in the singular, since it is given once for each value.
-SPELLINGS = {"paths": "path", "registries": "registry", "debug_quality": "debug-quality"}
+SPELLINGS = {
+    "paths": "path",
+    "registries": "registry",
+    "debug_quality": "debug-quality",
+    "require_sandbox": "require-sandbox",
+}
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -43,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True):
     publish: tuple[PublishedPort, ...] | None = None
     network: Network | None = None
     files: Files | None = None
+    require_sandbox: Sandbox | None = None
     debug_quality: int | None = None
     image: tuple[str, ...] = ()
 
@@ -197,6 +203,13 @@ def _files(value: object, _base: Path) -> Files:
         raise InvalidSettingError(f"must be one of {', '.join(Files)}") from None
 
 
+def _sandbox(value: object, _base: Path) -> Sandbox:
+    try:
+        return Sandbox(_text(value))
+    except ValueError:
+        raise InvalidSettingError(f"must be one of {', '.join(Sandbox)}") from None
+
+
 def _debug(value: object, _base: Path) -> int:
     if type(value) is not int or not 0 <= value <= MOST_DEBUG:
         raise InvalidSettingError(f"must be a whole number from 0 to {MOST_DEBUG}")
@@ -318,6 +331,14 @@ KEYS: dict[str, Key] = {
         '`"write"`',
         "What evaluated code may do with the files of the project; `read-only` is `read`.",
         'files = "read"',
+    ),
+    "require_sandbox": Key(
+        _sandbox,
+        '`"bubblewrap"` or `"landlock"`',
+        "none: the best that works here, and the start says which",
+        "The least sandbox that an image is started in; without it none is started.",
+        'require_sandbox = "bubblewrap"',
+        "more than you ask for",
     ),
     "debug_quality": Key(
         _debug,

@@ -17,6 +17,7 @@ LOAD, EQUAL, AT_LEAST, ANY_BIT, ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW = (ANSWER, 0, 0, 0x7FFF0000)
 REFUSE = (ANSWER, 0, 0, 0x00050001)
 PRETEND_ABSENT = (ANSWER, 0, 0, 0x00050026)
+PRETEND_DONE = (ANSWER, 0, 0, 0x00050000)
 NUMBER, ARCHITECTURE = (LOAD, 0, 0, 0), (LOAD, 0, 0, 4)
 X32 = 0x40000000
 
@@ -88,9 +89,15 @@ def build_filter(
     rules |= {name: _open_rule(flags, truncation) for name, flags in OPENS.items()}
     rules["clone"] = _refuse_bits(0, NEW_NAMESPACE)
     rules["ioctl"] = _refuse_values(1, PUSH_INPUT, CONTROL_CONSOLE)
-    rules["socket"] = _allow_values(0, UNIX, *((INET, INET6, NETLINK) if namespaces or network else ()))
+    # Without namespaces every unix socket of the host has a path in reach, and no rule of Landlock is about
+    # connecting to it. Pairs of sockets are another call.
+    families = (*((UNIX,) if namespaces else ()), *((INET, INET6, NETLINK) if namespaces or network else ()))
+    rules["socket"] = _allow_values(0, *families)
     if not namespaces:
         rules |= {name: [REFUSE] for name in REFUSED_WITHOUT_NAMESPACES}
+        # What leaves the session would outlive a host that is killed: by its session all is found and ended.
+        # Programs that start others in a session of their own go on, since for them the call succeeds.
+        rules["setsid"] = [PRETEND_DONE]
         rules |= _own_process_only(0)
     if not truncation:
         rules["truncate"] = [REFUSE]
@@ -295,6 +302,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "setns": (308, 268),
     "setpriority": (141, 140),
     "setsockopt": (54, 208),
+    "setsid": (112, 157),
     "settimeofday": (164, 170),
     "setxattr": (188, 5),
     "setxattrat": (463, 463),

@@ -63,6 +63,7 @@ def restore(
         if store.is_pinned:
             # A restore before this one ended in an exception.
             _recovered(store.directory, store.root)
+            store.is_pinned = False
         steps = _ordered(store, changes, held_open)
         if not steps:
             return []

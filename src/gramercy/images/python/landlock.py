@@ -3,7 +3,7 @@
 Part of two programs, the one inside a Python image and the one that confines an image before it starts; so it
 imports the standard library alone. Rights are only ever granted, never subtracted: a directory that is
 writable but for one entry is granted entry by entry. Not covered: modes, owners and times of files, and
-connections to unix sockets by path.
+connections to unix sockets by path; the filter refuses those.
 
 As a program, `… COMMAND…`, it gives up the abstract unix sockets outside and becomes the command: those
 belong to the network, which an image may share while namespaces hold back everything else.

@@ -139,7 +139,7 @@ def add_environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def told_settings(options: dict[str, Any]) -> Settings:
     """Take what was said about an image out of the options of a command."""
-    from gramercy.images.environment import Files, Network
+    from gramercy.images.environment import Files, Network, Sandbox
     from gramercy.workbench.settings import Settings, read_port, read_variable
 
     told = {name: options.pop(name, None) for name in OPTION_NAMES}
@@ -155,6 +155,7 @@ def told_settings(options: dict[str, Any]) -> Settings:
         network=Network(told["network"]) if told["network"] else None,
         files=Files.parse(told["files"]) if told["files"] else None,
         debug_quality=told["debug_quality"],
+        require_sandbox=Sandbox(told["require_sandbox"]) if told["require_sandbox"] else None,
     )
 
 
@@ -197,9 +198,14 @@ def _lasting(name: str, value: Any) -> str:
 
 OPTION_NAMES = (
     *("python", "paths", "registries", "init", "memory"),
-    *("timeout", "env", "publish", "network", "files", "debug_quality"),
+    *("timeout", "env", "publish", "network", "files", "debug_quality", "require_sandbox"),
 )
 _ENVIRONMENT_OPTIONS = (
+    click.option(
+        "--require-sandbox",
+        type=click.Choice(["bubblewrap", "landlock"]),
+        help="Start no image in a weaker sandbox than this.",
+    ),
     click.option(
         "--debug-quality",
         type=click.IntRange(0, 3),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gramercy.images.sandbox import told_confinement
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.options import (
     environment_options,
@@ -56,6 +57,7 @@ def repl(  # noqa: PLR0913 - one parameter per option
         registry = image_registry(image, image.language, place)
         if not is_interactive:
             return FAILED if from_pipe(image, registry, place) else 0
-        click.echo(f"{image.language} image; :help lists the commands, Ctrl-D leaves", err=True)
+        confined = told_confinement(image.program().confinement)
+        click.echo(f"{image.language} image, {confined}; :help lists the commands, Ctrl-D leaves", err=True)
         at_terminal(image, registry, place)
     return 0

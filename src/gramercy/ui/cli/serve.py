@@ -253,6 +253,8 @@ def _check_chosen(service: Service) -> None:
 
 
 def _tell_about_place(server: Server) -> None:
+    if server.sandbox:
+        click.echo(visible(f"gramercy: {server.sandbox}"), err=True)
     if server.images and server.site.trouble:
         click.echo(visible(f"gramercy: {server.site.introduction}"), err=True)
 
