@@ -15,7 +15,7 @@ from gramercy.execution.callers import LOOP, Limit
 from gramercy.execution.results import Refuser
 from gramercy.execution.shown import folded, revealed
 from gramercy.mcp.clients import ServedCall, checked_form, form
-from gramercy.mcp.offered import Nearby, OfferedQuestion
+from gramercy.mcp.question_files import FiledQuestion, Nearby
 from gramercy.mcp.questions import MANNERS, Chosen, Manner, parted
 from gramercy.tools.context import current_call
 
@@ -95,17 +95,17 @@ class Approver:
     async def _elsewhere(self, call: ServedCall, request: ApprovalRequest) -> Any:
         """Ask where there is room for all of it: in a file that the person opens, or in this process."""
         text = request.text()
-        offer = self._nearby.offer(text)
-        if offer is None:
+        file = self._nearby.write(text)
+        if file is None:
             return await self._ask_here(request) or Denied(TOO_LONG.format(size=len(text)), Refuser.GUARD)
         try:
-            found = await self._answered(call, OfferedQuestion(request, offer))
-            if isinstance(found, Chosen) and not offer.is_intact():
+            found = await self._answered(call, FiledQuestion(request, file))
+            if isinstance(found, Chosen) and not file.is_intact():
                 return Denied("the file with the question has changed meanwhile", Refuser.GUARD)
         finally:
-            offer.withdraw()
+            file.withdraw()
         if isinstance(found, Chosen):
-            return Approved(call.principal, found.reason, offer.text)
+            return Approved(call.principal, found.reason, file.text)
         return found or Denied()
 
     async def _answered(self, call: ServedCall, question: Askable) -> Chosen | Denied | None:

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from gramercy.mcp.base import Answer, Channel, Peer, Preface
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.jsonrpc import Received
-    from gramercy.mcp.offered import Nearby
     from gramercy.mcp.pending import ApprovalQueue
+    from gramercy.mcp.question_files import Nearby
 
     Method: TypeAlias = Callable[[Request], Any]
 

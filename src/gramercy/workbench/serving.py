@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gramercy.images.live import LiveImage
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.engine import Engine
-    from gramercy.mcp.offered import Nearby
+    from gramercy.mcp.question_files import Nearby
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import ImageSource
     from gramercy.toolsets.opened_images import OpenedImages
@@ -391,7 +391,7 @@ def _engine(
 
 def _nearby(service: Service) -> Nearby:
     """Return what the server shares with its clients; one that it serves by pipes has started it."""
-    from gramercy.mcp.offered import Nearby, question_directory
+    from gramercy.mcp.question_files import Nearby, question_directory
 
     directory = question_directory(Path(service.project).resolve(), os.environ) if service.nearby else None
     return Nearby(directory, os.environ if service.uses_roots else {})

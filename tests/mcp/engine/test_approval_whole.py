@@ -14,7 +14,7 @@ from gramercy import Executor, Registry, tool
 from gramercy.execution.shown import read_back, unshown
 from gramercy.mcp import approval
 from gramercy.mcp.engine import Engine
-from gramercy.mcp.offered import Nearby, question_directory
+from gramercy.mcp.question_files import Nearby, question_directory
 from gramercy.mcp.questions import CAPACITY
 from gramercy.testing.approver import ScriptedApprover
 from gramercy.tools.definition import create_tool

@@ -42,7 +42,7 @@ class Nearby(msgspec.Struct, frozen=True):
     directory: Path | None = None
     environment: Mapping[str, str] = {}
 
-    def offer(self, text: str) -> Offer | None:
+    def write(self, text: str) -> QuestionFile | None:
         """Write a question to a file for its person; None where that cannot be done."""
         try:
             return None if self.directory is None else _write(self.directory, text)
@@ -50,7 +50,7 @@ class Nearby(msgspec.Struct, frozen=True):
             return None
 
 
-class Offer(msgspec.Struct, frozen=True):
+class QuestionFile(msgspec.Struct, frozen=True):
     """A question in a file."""
 
     path: Path
@@ -90,34 +90,34 @@ class Offer(msgspec.Struct, frozen=True):
 CODE = {"type": "string", "title": "Code", "description": "From the end of the file; without it nothing runs"}
 
 
-class OfferedQuestion:
+class FiledQuestion:
     """A question whose text is in a file; to approve it takes the code from there."""
 
     trouble = "Nothing was run yet:"
     wanted = "code of the file was"
 
-    def __init__(self, request: ApprovalRequest, offer: Offer) -> None:
-        self._offer = offer
+    def __init__(self, request: ApprovalRequest, file: QuestionFile) -> None:
+        self._file = file
         self.schema: dict[str, Any] = {"type": "object", "properties": {"code": CODE, "reason": REASON}}
         given = {name: value for name, value in request.arguments.items() if name not in request.told}
-        size = f"{len(offer.text):,} characters"
+        size = f"{len(file.text):,} characters"
         lines = [
             f"Run {request.tool.name} ({request.tool.level_word})? {in_short(given)[0]}".rstrip(),
-            f"Too long to be shown here ({size}). Read all of it in {offer.path}",
+            f"Too long to be shown here ({size}). Read all of it in {file.path}",
             "and give the code from its end. Decline to deny; without the code nothing runs.",
             *gist_of(request.effect),
-            f"SHA-256 of the text there: {offer.digest}",
+            f"SHA-256 of the text there: {file.digest}",
         ]
         self.text = revealed("\n".join(line.replace("\n", " ") for line in lines))
 
     def chosen(self, content: dict[str, Any]) -> Chosen:
         """Return the approval; raise an error that says what is missing."""
-        if not self._offer.is_code(str(content.get("code", ""))):
+        if not self._file.is_code(str(content.get("code", ""))):
             raise ExecutionError("the code is not the one at the end of the file.")
         return Chosen(str(content.get("reason", "")).strip())
 
 
-def _write(directory: Path, text: str) -> Offer:
+def _write(directory: Path, text: str) -> QuestionFile:
     """Write a file that nobody else can read, in a directory that nobody else can enter."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.lstat()
@@ -127,11 +127,11 @@ def _write(directory: Path, text: str) -> Offer:
         directory.chmod(0o700)
     _clear(directory)
     letters = "".join(choice(_LETTERS) for _ in range(8))
-    offer = Offer(directory / f"question-{token_hex(6)}.txt", text, f"{letters[:4]}-{letters[4:]}")
-    file = os.open(offer.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(file, "wb") as stream:
-        stream.write(offer.content())
-    return offer
+    file = QuestionFile(directory / f"question-{token_hex(6)}.txt", text, f"{letters[:4]}-{letters[4:]}")
+    descriptor = os.open(file.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(file.content())
+    return file
 
 
 def _clear(directory: Path) -> None:
