@@ -276,7 +276,9 @@ def converse(dice: random.Random) -> str:
             peer.start()
         elif dice.random() < 0.1 and data:  # or with descriptors, which nobody takes
             ends = array("i", [0, 1][: dice.randrange(1, 3)])
-            theirs.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)]
+            # Never more than the socket holds: nobody reads yet.
+            theirs.sendmsg([data[: 1 << 16]], rights, socket.MSG_DONTWAIT)
         else:
             _push(theirs, data)
             if dice.random() < 0.5:  # EOF in the middle
