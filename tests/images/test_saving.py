@@ -7,6 +7,7 @@ import pytest
 
 from gramercy.errors import ImageError
 from gramercy.images.opening import open_image
+from gramercy.images.sandbox import Confinement
 
 
 @pytest.fixture
@@ -236,3 +237,16 @@ def test_a_directory_that_leads_out_of_the_project_is_refused(image, words):
     with pytest.raises(ImageError, match="leads out of the project by a link"):
         image.save(str(project / "states" / "one"))
     assert not list(outside.iterdir())
+
+
+def test_nothing_of_the_hosts_disk_but_the_project_can_be_written(image):
+    """There was a directory for saved cores once, which evaluated code could fill."""
+    if image.program().confinement is not Confinement.BUBBLEWRAP:
+        pytest.skip("without namespaces temporary files are on the disk of the machine")
+    mounts = Path(f"/proc/{image.processes()['zygote']}/mountinfo").read_text(encoding="utf-8").splitlines()
+    writable = {line.split()[4] for line in mounts if line.split()[5].split(",")[0] == "rw"}
+    grants = image.program().grants
+    assert str(grants.project) in writable
+    # In memory, with a size of their own.
+    writable -= {"/tmp", "/dev/shm", *(place for place in writable if place.startswith("/dev/"))}
+    assert writable <= {str(path) for path in (grants.project, *grants.writable)}

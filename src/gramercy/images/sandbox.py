@@ -74,7 +74,7 @@ class Confinement(StrEnum):
 class Grants(msgspec.Struct, frozen=True):
     """What a particular image may use beside the system.
 
-    `private` is the directory of the image's own, with a directory for temporary files. `memory_mb`
+    `private` is a directory of its own, with one for temporary files where /tmp is not private. `memory_mb`
     limits the private writable memory of each process. `aliases` are (real path, name) of what is readable
     under a name that outside goes through symbolic links. `kept` may only be read, although it is in the
     project.
@@ -318,11 +318,6 @@ def _paths(grants: Grants) -> list[str]:
     binds += [(path, "--ro-bind") for path in grants.readable]
     sources = {name: path for path, name in grants.aliases}
     binds += [(name, "--ro-bind") for name in sources]
-    if grants.private is not None:
-        binds.append((grants.private, "--ro-bind"))
-    if grants.temporary is not None:
-        # For what the image hands over, such as a saved core.
-        binds.append((grants.temporary, "--bind"))
     if grants.project is not None:
         binds.append((grants.project, "--ro-bind" if grants.files is Files.READ else "--bind"))
         binds += [(path, "--ro-bind") for path in (*protected_paths(grants.project), *grants.kept)]

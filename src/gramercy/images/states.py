@@ -11,7 +11,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import stat
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, BinaryIO, Protocol
@@ -236,28 +235,22 @@ def save_image(path: Path, family: Family, live: Connection, past: Past | None) 
 
 
 def _save_core(path: Path, family: Family, live: Connection) -> int:
-    """Let the image write a core into its private directory, and copy it to where it may not write."""
+    """Let the image write a core into a file that it is lent, and copy that to where it may not write."""
     made = family.directory.path / "tmp" / f"{secrets.token_hex(8)}.core"
     try:
-        answer = live.request(Done, SAVE_SECONDS, "save", path=str(made))
-        if not answer.ok:
-            raise ImageError(f"the image cannot be saved: {answer.reason or 'it does not say why'}")
-        return _copy(made, path, family.program.grants.project)
+        # Opened here and never again by name: evaluated code may have put something else there.
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(made, flags, 0o600), "r+b") as source:
+            answer = live.request(Done, SAVE_SECONDS, "save", tag=live.lend(source.fileno()))
+            if not answer.ok:
+                raise ImageError(f"the image cannot be saved: {answer.reason or 'it does not say why'}")
+            with _whole_file(path, family.program.grants.project) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+                return target.tell()
     except OSError as error:
         raise ImageError(f"{path} cannot be written: {error.strerror}") from None
     finally:
         made.unlink(missing_ok=True)
-
-
-def _copy(made: Path, path: Path, project: Path | None) -> int:
-    # Evaluated code may have put a link there, or a FIFO that keeps a reader waiting.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(made, flags), "rb") as source:
-        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-            raise ImageError("the image cannot be saved: what it wrote is not a file")
-        with _whole_file(path, project) as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-            return target.tell()
 
 
 @contextlib.contextmanager

@@ -69,7 +69,9 @@ def restore(
             return []
         run = _Run(store.root, secrets.token_hex(4), store.content, at, flush_each=len(steps) <= MOST_FLUSHED)
         store.is_pinned = True
-        store.sync()
+        if any(step.in_place for step in steps):
+            # Only there a power cut can leave a half content that needs the kept one.
+            store.sync()
         _write_journal(store.directory, _journal(store, run.token, steps))
         at("journal written")
         outcomes = run.all(steps)
@@ -151,8 +153,6 @@ def _write_journal(directory: Path, journal: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.rename(directory / JOURNAL)
-    with places.directory(directory, ()) as folder:
-        os.fsync(folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,18 +48,39 @@ these into nothing."
           (sb-posix:syscall-error (condition)
             (unless (= (sb-posix:syscall-errno condition) sb-posix:eintr) (return -1))))))
 
-(define-operation "save" (request)
-  (let* ((path (request-text request :path))
-         (partial (concatenate 'string path ".partial"))
+(defun reply-unsaved (request place status)
+  "Reply that no core was written to PLACE."
+  (reply-fault request
+               (list "type" "CANNOT-SAVE"
+                     "message" (format nil "The core ~a could not be written (status ~d)." place status))))
+
+(defun save-to-path (request path)
+  "Write the core to the file PATH, whole or not at all."
+  (let* ((partial (concatenate 'string path ".partial"))
          (status (save-in-copy partial)))
     (cond ((eql status 0)
            ;; Not RENAME-FILE, which reads meaning into dots and stars.
            (sb-posix:rename partial path)
            (reply request "bytes" (sb-posix:stat-size (sb-posix:stat path))))
           (t (ignore-errors (sb-posix:unlink partial))
-             (reply-fault request
-                          (list "type" "CANNOT-SAVE"
-                                "message" (format nil "The core ~a could not be written (status ~d)." path status)))))))
+             (reply-unsaved request path status)))))
+
+(defun save-to-descriptor (request descriptor)
+  "Write the core to the file that came with REQUEST as DESCRIPTOR: there is no place where both it and the parent
+could reach it by name."
+  (unwind-protect
+       (let ((status (save-in-copy (format nil "/proc/self/fd/~d" descriptor))))
+         (if (eql status 0)
+             (reply request "bytes" (sb-posix:stat-size (sb-posix:fstat descriptor)))
+             (reply-unsaved request "file" status)))
+    (close-quietly descriptor)))
+
+(define-operation "save" (request)
+  (let* ((tag (getf request :tag))
+         (descriptor (and tag (take-end tag))))
+    (cond (descriptor (save-to-descriptor request descriptor))
+          (tag (reply-fault request (list "type" "CANNOT-SAVE" "message" *no-end*)))
+          (t (save-to-path request (request-text request :path))))))
 
 ;;;; Serving
 

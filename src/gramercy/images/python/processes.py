@@ -50,7 +50,7 @@ class Family:
             raise CannotForkError(reason)
         dice = _random_state()
         try:
-            pid = _fork()
+            pid = _uninterrupted_fork()
         except Exception as error:  # noqa: BLE001 - no memory, no processes left, or an audit hook of the user's
             raise CannotForkError(f"fork failed: {error}") from None
         if pid == 0:
@@ -119,6 +119,13 @@ class Family:
         """Leave children alone again: in a live process they belong to user code."""
         self._adopts = False
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def _uninterrupted_fork() -> int:
+    """Fork. Each fork waits until the keeper has counted it, and a signal that comes then breaks it off."""
+    while True:
+        with suppress(InterruptedError):
+            return _fork()
 
 
 def _any_ended() -> bool:
