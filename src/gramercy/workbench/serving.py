@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -393,7 +394,11 @@ def _nearby(service: Service) -> Nearby:
     """Return what the server shares with its clients; one that it serves by pipes has started it."""
     from gramercy.mcp.question_files import Nearby, question_directory
 
-    directory = question_directory(Path(service.project).resolve(), os.environ) if service.nearby else None
+    directory = None
+    # A working directory that is gone has no path; then there is no place for questions either.
+    with suppress(OSError):
+        if service.nearby:
+            directory = question_directory(Path(service.project).resolve(), os.environ)
     return Nearby(directory, os.environ if service.uses_roots else {})
 
 
