@@ -53,6 +53,7 @@ env = { MODE = "test" }  # from --env
 # publish: none  (default)
 # network: "none"  (default)
 # files: "write"  (default)
+# require_sandbox: none: the best that works here, and the start says which  (default)
 # debug_quality: 2  (default)
 # refused in …garden/gramercy.toml: network = "open", since a file of the project may not open the network
 ```

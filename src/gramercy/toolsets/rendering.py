@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from gramercy.images.files.telling import changes_text
+from gramercy.images.files.telling import attempts_text, changes_text
 from gramercy.images.pictures import SVG, settled
 from gramercy.tools.content import ImageBlock, ToolOutput
 
@@ -360,7 +360,7 @@ def preview_text(reply: Reply, *, is_answer: bool = False) -> str:
         if lines:
             sections.append("\n".join([heading, *(_fitting(lines, MOST_CHANGES) if is_answer else lines)]))
     if tried:
-        sections.append(f"[files it tried to change, as seen from outside] {changes_text(tried)}")
+        sections.append(f"[files it tried to change, as seen from outside] {attempts_text(tried)}")
     return "\n\n".join(sections)
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # Paths in one answer: more are counted.
 MOST_TOLD = 20
 VERBS = {"mode": "changed the mode of"}
+# Of what was tried and did not happen.
+INFINITIVES = {"created": "create", "changed": "change", "deleted": "delete", "mode": "change the mode of"}
 _PLAIN = re.compile(r"[\w./@+=~-]{1,200}")
 
 
@@ -25,6 +27,14 @@ def changes_text(files: Sequence[FileChange]) -> str:
     told = _grouped((VERBS.get(each.change, each.change), each.path, each.note) for each in files[:MOST_TOLD])
     doubt = "" if all(each.certain for each in files) else " (found by comparison, which is not certain)"
     return f"{told}{_more(files)}{doubt}"
+
+
+def attempts_text(files: Sequence[FileChange]) -> str:
+    """Return what was to be changed and was not: create a.txt; delete c.py."""
+    entries = (
+        (INFINITIVES.get(each.change, each.change), each.path, each.note) for each in files[:MOST_TOLD]
+    )
+    return f"{_grouped(entries)}{_more(files)}"
 
 
 def outcomes_text(outcomes: Sequence[FileOutcome]) -> str:
