@@ -50,6 +50,7 @@ CHECKPOINTS = array_of(
     at={"type": "number", "description": "Seconds since 1970"},
     is_current={"type": "boolean"},
     private_bytes={"type": ["integer", "null"]},
+    files={"type": "array", "items": {"type": "string"}, "description": "Files changed on the way to it"},
 )
 
 
@@ -131,9 +132,12 @@ def _listed(infos: list[CheckpointInfo]) -> ToolOutput:
     """Return the states as text, and the same for programs."""
     told = "\n".join(map(_line, infos)) or "No checkpoints are kept."
     fields = ("id", "parent", "label", "at", "is_current", "private_bytes")
-    return ToolOutput(
-        told, structured={"checkpoints": [{name: getattr(info, name) for name in fields} for info in infos]}
-    )
+    listed = [
+        {name: getattr(info, name) for name in fields}
+        | {"files": [f"{each.change} {each.path}" for each in info.changed]}
+        for info in infos
+    ]
+    return ToolOutput(told, structured={"checkpoints": listed})
 
 
 def _inspect(workshop: Workshop) -> Tool:
