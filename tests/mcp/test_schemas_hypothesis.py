@@ -67,9 +67,10 @@ def client(project):
     server = start_server(*words, "--timeout", str(EVALUATION_SECONDS), cwd=project)
     server.initialize()
     yield server
-    said = server.errors()
+    # One line, on how images are confined.
+    said = [line for line in server.errors().splitlines() if "sandbox: " not in line]
     server.close()
-    assert said == ""
+    assert said == []
 
 
 def allowed(schema):

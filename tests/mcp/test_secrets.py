@@ -192,7 +192,7 @@ def test_no_secret_is_told_over_http(house, source):
         check_processes(server)
         assert found_in(replies, (*NEVER, WRONG)) == []
         assert found_in(server.errors(), (*NOT_LOGGED, *sessions)) == []
-        assert len(server.errors().splitlines()) == 2
+        assert len(server.errors().splitlines()) == 3
     finally:
         server.close()
 

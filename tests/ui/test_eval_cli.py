@@ -186,7 +186,8 @@ def test_a_person_accepts_an_edit_hunk_by_hunk(proposal, terminal, tmp_path):
 
 
 ANSWERS = {
-    "all": (["A", "q"], 0, MODIFIED),
+    # A hunk that was not shown cannot be accepted.
+    "all": (["n", "n", "A", "q"], 0, MODIFIED),
     "none": (["A", "K", "q", "no"], 4, ORIGINAL),
     "open ones": (["q", ""], 4, ORIGINAL),
     "going away": (["a", "\x04"], 4, ORIGINAL),
@@ -199,14 +200,14 @@ def test_all_none_and_leaving(proposal, terminal, tmp_path, name):
     keys, code, text = ANSWERS[name]
     screen = terminal(*proposal)
     for key in keys:
-        screen.expect("reason" if key in {"no", ""} else "[n p a r SPC A K q ?]")
+        screen.expect("reason" if key in {"no", ""} else "[n p a r SPC A K v q ?]")
         screen.send(key if key == "\x04" else f"{key}\n")
     assert (screen.end(), (tmp_path / "text.txt").read_text()) == (code, text)
 
 
 def test_an_unknown_key_shows_the_help(proposal, terminal):
     screen = terminal(*proposal)
-    screen.expect("SPC A K q ?]")
+    screen.expect("SPC A K v q ?]")
     screen.send("zebra\n")
     screen.expect("A accept all   K reject all")
     screen.send("K\nq\n\n")

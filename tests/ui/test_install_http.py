@@ -302,7 +302,8 @@ def http_server(tmp_path):
     )
     try:
         assert server.stderr is not None
-        first = server.stderr.readline()
+        # The first line tells how images are confined.
+        first = server.stderr.readline() + server.stderr.readline()
         match = re.search(r"http://\S+", first)
         assert match, first
         yield match.group()

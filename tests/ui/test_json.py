@@ -9,7 +9,7 @@ from gramercy.ui.cli.main import cli
 from gramercy.ui.cli.terminal import json_text
 
 # A prompt, a server and a show print no facts; to accept is to look and answer, or to say --yes.
-WITHOUT = {"repl", "serve", "tour", "foreign accept"}
+WITHOUT = {"repl", "serve", "tour", "trust", "foreign accept"}
 NOTES = (
     "from gramercy import tool\n\n\n@tool\ndef read_note(title: str) -> str:\n"
     '    """Return a note.\n\n    Args:\n        title: Which one.\n    """\n    return title\n'

@@ -420,7 +420,7 @@ QUESTIONS = {
     ),
     "hunks": (
         ["tools", "call", "propose_file_edit", json.dumps(CHANGE), "--image", "python"],
-        [("[n p a r SPC A K q ?] ", "a\n"), ("[n p a r SPC A K q ?] ", "")],
+        [("[n p a r SPC A K v q ?] ", "a\n"), ("[n p a r SPC A K v q ?] ", "")],
     ),
 }
 

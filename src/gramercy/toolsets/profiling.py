@@ -81,7 +81,9 @@ def profiled(reply: Reply, *, can_read_on: bool) -> ToolOutput | str:
     facts = profile_text(reply.profile)
     rest = evaluation_text(reply, can_read_on=can_read_on, room=ROOM - len(facts) - 20)
     if reply.error is not None or not reply.ok:
-        is_measured = facts and reply.profile.get("microseconds", 0) >= LEAST_TIME
+        # With the text of a place it could not be read or compiled, so nothing was run.
+        was_run = reply.error is None or reply.error.text is None
+        is_measured = facts and was_run and reply.profile.get("microseconds", 0) >= LEAST_TIME
         return ToolOutput(None, error=f"{rest}\n\nUntil then: {facts}" if is_measured else rest)
     return f"{facts}\n\n{rest}" if rest else facts
 

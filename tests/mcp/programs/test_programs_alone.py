@@ -95,12 +95,12 @@ def test_an_edit_that_a_rule_allows_is_made(story):
 
 @pytest.mark.contract("clients.programs.unattended")
 def test_what_needs_a_person_is_refused_and_the_model_is_told_that_no_person_decided(program, story):
-    """Claude Code and Codex answer the form by themselves, the others show none."""
+    """Claude Code answers the form by itself, and Codex says that it is alone; the others show none."""
     told = story.script.results[4]
     assert not (story.place.project / "b.py").exists()
     assert "write_file was not run" in told
-    answers = isinstance(program, ClaudeCode | Codex)
-    assert ("without telling whether a person was asked" if answers else "nobody can be asked") in told
+    is_known = isinstance(program, ClaudeCode | Codex)
+    assert ("nobody is there to give it" if is_known else "nobody can be asked") in told
     assert "User denied" not in told
 
 

@@ -47,7 +47,7 @@ COMMANDS = {
     "tour": ("gramercy.ui.cli.tour:tour", "Show in under a minute what gramercy does."),
     "trust": (
         "gramercy.ui.cli.trust:trust",
-        "Look at files that evaluated code could have changed, and accept them.",
+        "Show what changed in files that run or rule here, and accept them; without PATH, list them.",
     ),
 }
 

@@ -20,7 +20,7 @@ MOST_LINES = 2_000
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
 @click.option("--yes", is_flag=True, help="Accept without asking, what is shown.")
 def trust(*, paths: tuple[Path, ...], yes: bool) -> int:
-    """Show what changed in files that run or rule on this machine, and accept them; without PATH, list them.
+    """Show what changed in files that run or rule here, and accept them; without PATH, list them.
 
     Files with tools, policies and pins are known by their content. One that changed while an image of its
     project ran, which could have changed it, is not used before you have accepted it here.
