@@ -5,6 +5,8 @@ import resource
 import subprocess
 import sys
 import threading
+from functools import partial
+from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
@@ -12,9 +14,12 @@ import pytest
 from gramercy.images import bounds
 from gramercy.images.environment import Environment
 from gramercy.images.lifecycle import Thrift
-from gramercy.images.opening import open_image
+from gramercy.images.live import LiveImage
+from gramercy.images.opening import ImageSettings, open_image
+from gramercy.images.sandbox import Confinement, why_not
 
 WAIT = 20.0
+PROC = Path("/proc")
 SLEEPER = ["sleep", "1000"]
 START = {
     "python": "import subprocess; background = subprocess.Popen(['sleep', '1000'], start_new_session=True)",
@@ -184,6 +189,33 @@ def test_the_watch_ends_with_the_last_image(tmp_path):
     image.close()
     looks = bounds.watch._looks
     wait_until(lambda: all(look.watched is not image._lifecycle for look in looks))
+
+
+SLIPPING = {
+    "python": "import subprocess; subprocess.Popen(['setsid', 'sh', '-c', 'sleep 100; :', '{}'])",
+    "sbcl": '(progn (sb-ext:run-program "/usr/bin/setsid" (list "/bin/sh" "-c" "sleep 100; :" "{}")'
+    " :wait nil) 1)",
+}
+
+
+@pytest.mark.parametrize("language", ["python", "sbcl"])
+@pytest.mark.parametrize("confinement", [Confinement.BUBBLEWRAP, Confinement.LANDLOCK])
+def test_what_forks_and_ends_at_once_does_not_outlive_the_image(language, confinement, tmp_path):
+    """It is gone when its turn comes to be killed, and its child is not in the list yet."""
+    if why_not(confinement) is not None:
+        pytest.skip(f"no {confinement} here: {why_not(confinement)}")
+    for number in range(6):
+        mark = f"slipping-{os.getpid()}-{number}"
+        image = LiveImage(language, ImageSettings(language, tmp_path, confinement).program, language=language)
+        try:
+            assert image.evaluate(SLIPPING[language].format(mark)).ok
+        finally:
+            image.close()
+        wait_until(partial(is_gone, mark.encode() + b"\0"))
+
+
+def is_gone(ending):
+    return not any(command(int(path.name)).endswith(ending) for path in PROC.glob("[0-9]*"))
 
 
 def test_only_descendants_are_ended():

@@ -592,12 +592,24 @@ class Lifecycle:
         # The processes of kept states end by themselves, and are not what evaluated code has left behind.
         kept = self.kept_pids()
         self._begin_again()
-        zygote = self.zygote_pid()
-        ended = bounds.end_processes(zygote, kept) if zygote is not None else []
+        ended = self._end_strays(kept)
         stay = ["Files that calls have changed stay as they are."] if self.trail is not None else []
         if self.files is not None:
             self.files.head = None
         return [*([bounds.told(ended)] if ended else []), *stay]
+
+    def _end_strays(self, kept: set[int]) -> list[str]:
+        """End what evaluated code has left running; return its names."""
+        zygote, listener = self.zygote_pid(), self.family.listener if self.family is not None else None
+        if zygote is None:
+            return []
+        if listener is not None:
+            listener.holds_forks = True
+        try:
+            return bounds.end_processes(zygote, kept)
+        finally:
+            if listener is not None:
+                listener.holds_forks = False
 
     def adopt(self, program: Callable[[], Program]) -> None:
         """Begin again with another program, once that has started."""

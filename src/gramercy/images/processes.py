@@ -32,9 +32,9 @@ from gramercy.images.wire import Forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from threading import Thread
 
     from gramercy.images.environment import PublishedPort
+    from gramercy.images.files.listener import Listener
     from gramercy.images.walls import Sentry
 
 # A zygote starts within 0.1 s from a core and within 5 s from source; the rest is for a loaded machine.
@@ -92,7 +92,7 @@ class Family:
         self._ends = Ends()
         self._spawned: Spawned | None = None
         # Ends by itself when the last process has; closing waits for that.
-        self.listener: Thread | None = None
+        self.listener: Listener | None = None
         # Looks after control files of the project; None where nothing is confined.
         self.sentry: Sentry | None = None
         self.zygote = self._start(heir_of)
@@ -289,6 +289,8 @@ class Family:
         """End every process and remove what they shared."""
         if self.relay is not None:
             self.relay.close()
+        if self.listener is not None:
+            self.listener.holds_forks = True
         if self._spawned is not None:
             self._spawned.end(STOP_SECONDS)
         self._ends.close()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # Each turn kills all that run; only a fork bomb that is faster survives some.
 MOST_TURNS = 10
+SURELY_EMPTY = 2
 # From a process up to the first one: each state that is gone back to adds a generation, while it is kept.
 MOST_GENERATIONS = 1000
 # Limits are set by a shell: Python code between fork and exec (preexec_fn) is not safe with threads.
@@ -207,12 +208,15 @@ def _wait_for(descriptors: list[int], seconds: float) -> None:
 
 def _end_session(leader: int) -> None:
     """Kill the descendants of the first process, again and again since they may be forking."""
+    empty = 0
     for _ in range(MOST_TURNS):
         found = _kin(leader)
         for process in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
-        if not found:
+        # One that has forked and ended between the list and the look at it leaves a child that neither shows.
+        empty = 0 if found else empty + 1
+        if empty == SURELY_EMPTY:
             return
 
 

@@ -310,6 +310,8 @@ class Listener(threading.Thread):
         self._tell = tell
         self._refuses = refuses
         self._may_fork = may_fork
+        # No fork goes on: what forks and exits at once would slip through the hands of whoever ends it.
+        self.holds_forks = False
         self._memory, self._places = Memory(), Places()
         column = MACHINES[platform.machine()][1]
         self._names = {NUMBERS[name][column]: name for name in CALLS}
@@ -360,7 +362,7 @@ class Listener(threading.Thread):
     def _asked(self, pid: int) -> bool:
         """Tell whether a fork goes on; else it is never answered, and its caller is about to end."""
         try:
-            return self._may_fork(pid)
+            return not self.holds_forks and self._may_fork(pid)
         except Exception:  # noqa: BLE001 - the processes changed while they were counted; the caller waits
             return True
 
