@@ -179,7 +179,8 @@ def test_real_libraries_are_loaded_by_the_server(project, walk):
     day.client.seconds = 400
     for system, (code, value) in LIBRARIES.items():
         assert f"Loaded: {system}" in day.load(system)
-        assert day.value(code) == value
+        # Compiling leaves about 256 MB in use, where an image begins to keep fewer states and says so.
+        assert f"{day.value(code)}\n\n".startswith(f"{value}\n\n")
 
 
 SERVER = """
