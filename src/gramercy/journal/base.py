@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from gramercy.errors import ExecutionError
+from gramercy.errors import MovedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,14 +48,6 @@ MOVES: dict[State | None, frozenset[State]] = {
 FINAL = frozenset({State.DENIED, State.DONE, State.FAILED, State.IN_DOUBT})
 # These wait for a person or for somebody to run them, and outlive the process that asked.
 OPEN = frozenset({State.REQUESTED, State.AWAITING, State.READY})
-
-
-class MovedError(ExecutionError):
-    """Somebody else was first: the call is not in the state that a move comes from, or another runs it."""
-
-    def __init__(self, message: str, record: CallRecord | None = None) -> None:
-        super().__init__(message)
-        self.record = record
 
 
 class NewCall(msgspec.Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from gramercy.errors import MovedError
 from gramercy.journal.base import (
     FINAL,
     MOVES,
@@ -18,7 +19,6 @@ from gramercy.journal.base import (
     CallRecord,
     Entry,
     Facts,
-    MovedError,
     NewCall,
     State,
     check_move,
