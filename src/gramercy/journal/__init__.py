@@ -1,0 +1,1 @@
+"""The journal: what remembers every call, who decided about it, and what became of it."""
