@@ -33,6 +33,7 @@ class Rulebook:
         self._given = given
         self._tell = tell
         self._executor: Executor | None = None
+        self._used: tuple[object, ...] = ()
         self._marks = self._look()
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -45,6 +46,7 @@ class Rulebook:
     def serve(self, executor: Executor) -> None:
         """Keep the policy of an executor up to date until `close`."""
         self._executor = executor
+        self._used = _identity(self.policy)
         threading.Thread(target=self._watch, name="gramercy-rules", daemon=True).start()
 
     def close(self) -> None:
@@ -67,17 +69,20 @@ class Rulebook:
             with self._lock:
                 self._marks = self._look()
                 self.policies = read_policies(self.policies.project, self._given, before=self.policies)
-                if self._executor is not None and self.policy.version != self._executor.policy.version:
-                    self._use(self.policy)
+                if self._use(self.policy):
                     count = len(self.policy.rules)
                     told = f"{count} {'is' if count == 1 else 'are'} in force"
                     self._tell(f"the rules were read again: {told}")
         except GramercyError as error:
             self._tell(f"the rules before stay in force: {error}")
 
-    def _use(self, policy: Policy) -> None:
-        if self._executor is not None:
-            self._executor.policy = policy
+    def _use(self, policy: Policy) -> bool:
+        """Give the executor other rules; not for nothing, since clients are then told to list the tools."""
+        if self._executor is None or _identity(policy) == self._used:
+            return False
+        self._executor.policy = policy
+        self._used = _identity(policy)
+        return True
 
     def _watch(self) -> None:
         while not self._is_over.wait(LOOK_SECONDS):
@@ -96,3 +101,8 @@ def _mark(file: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _identity(policy: Policy) -> tuple[object, ...]:
+    """Return what verdicts depend on, also where they say that a rule stands."""
+    return policy.version, *(rule.origin for rule in policy.rules)
