@@ -16,6 +16,7 @@ ERRORS = {
     "BindingError": "ToolLibrary().bind_all([ToolSpecification.from_gram(HELLO)])",
     "InvalidCallError": 'Executor(Registry()).execute_tool_calls("read_note")',
     "InvalidPolicyError": 'Policy([{"action": "alow", "tools": ["read_*"]}])',
+    "MovedError": "MemoryJournal().claim(7)",
     "SourceError": 'load_tools("missing.py")',
     "ForeignError": 'connect_server(name="notes")',
     "ServerGoneError": 'connect_server(["true"], name="notes")',
@@ -46,6 +47,7 @@ from gramercy.images.connection import as_json
 from gramercy.images.environment import Environment
 from gramercy.images.sandbox import Confinement
 from gramercy.images.checkpoints import Timeline
+from gramercy.journal.memory import MemoryJournal
 from gramercy.mcp.foreign import connect_server
 from gramercy.mcp.http import HttpSettings
 from gramercy.toolsets.workspace import Workspace

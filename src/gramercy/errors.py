@@ -15,7 +15,9 @@ GramercyError
 ├── ExecutionError              how a call runs
 │   ├── InvalidCallError        the call itself is malformed
 │   ├── InvalidPolicyError      a rule is refused
-│   └── DeadlineExceededError   a handler, hook or approver took too long
+│   ├── DeadlineExceededError   a handler, hook or approver took too long
+│   └── JournalError            calls cannot be recorded or looked up
+│       └── MovedError          somebody else was first to move a call
 ├── SourceError                 a file or module with tools cannot be loaded
 │   ├── UntrustedFileError      a file that runs or rules here was changed while an image could have done it
 │   └── ForeignError            another MCP server, or the file of its pins, cannot be used
@@ -54,7 +56,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -227,6 +229,21 @@ class DeadlineExceededError(ExecutionError):
         self.what = what
         self.seconds = seconds
         super().__init__(f"{what} did not finish within {seconds:g} s")
+
+
+class JournalError(ExecutionError):
+    """Calls cannot be recorded or looked up."""
+
+
+class MovedError(JournalError):
+    """Somebody else was first: a call is not in the state that a move comes from, or another runs it.
+
+    `record` tells how it stands, where that is known.
+    """
+
+    def __init__(self, message: str, record: Any = None) -> None:
+        super().__init__(message)
+        self.record = record
 
 
 class SourceError(GramercyError):

@@ -26,8 +26,9 @@ SOURCES = (
     "answers: ",
     "day: ",
     "trust: ",
+    "journal: ",
 )
-ID = re.compile(r"(00[0-4]|decision\.\d\d|clients|answers|day|trust)(\.[a-z0-9]+(-[a-z0-9]+)*)+")
+ID = re.compile(r"(00[0-4]|decision\.\d\d|clients|answers|day|trust|journal)(\.[a-z0-9]+(-[a-z0-9]+)*)+")
 
 Requirements = list[dict[str, str]]
 

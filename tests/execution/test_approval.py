@@ -13,8 +13,8 @@ import pytest
 
 from gramercy import Approved, Denied, Executor, Modified, Policy, Registry, define_tool
 from gramercy.execution.approval import read_decision
-from gramercy.execution.journal import State
 from gramercy.execution.results import ADVICE
+from gramercy.journal.base import State
 
 PARAMETERS: list[dict[str, Any]] = [
     {"name": "path", "type": "string"},

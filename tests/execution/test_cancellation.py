@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gramercy import Executor, Registry, define_tool
+from gramercy.journal.base import OPEN
 
 PATIENCE = 10.0
 CALL = {"id": "call_1", "name": "it", "arguments": {}}
@@ -129,7 +130,7 @@ def test_cancelling_a_call_that_waits_for_approval_ends_the_wait_and_runs_nothin
         await cancel_when(ready, executor)
         assert states(executor) == ["requested", "awaiting", "failed"]
         assert "it was not run" in executor.journal.entries()[-1].detail
-        assert executor.journal._open == {}
+        assert not executor.journal.records(list(OPEN))
 
     asyncio.run(main())
     release.set()

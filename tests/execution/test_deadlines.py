@@ -16,8 +16,8 @@ import pytest
 
 from gramercy import Executor, Registry, define_tool
 from gramercy.execution.callers import BLOCKING, Limit, drive
-from gramercy.execution.journal import State
 from gramercy.execution.worker import RESTING, Worker
+from gramercy.journal.base import State
 
 CALL = {"id": "call_1", "name": "it", "arguments": {}}
 # Far beyond any deadline here, far below what would make the suite slow: an answer after this is a hang.

@@ -10,7 +10,7 @@ import pytest
 
 from gramercy import Executor, Policy, Registry, Safety, ToolOutput, define_tool
 from gramercy.errors import ExecutionError, InvalidPolicyError, UnknownToolError
-from gramercy.execution.journal import State
+from gramercy.journal.base import State
 
 TEXT: list[dict[str, Any]] = [{"name": "text", "type": "string"}]
 
@@ -289,14 +289,16 @@ def test_the_order_of_one_call_is_the_designs(run):
     order: list[Any] = []
 
     class Journal:
-        def open(self):
+        def begin(self, _call, state, *_facts):
+            order.extend(["journal requested", f"journal {state.value}"])
             return 1
 
-        def move(self, _key, state, **_details):
+        def move(self, _key, state, *_facts):
             order.append(f"journal {state.value}")
 
-        def note(self, state, *_details):
-            order.append(f"note {state.value}")
+        def claim(self, *_facts):
+            order.append("journal executing")
+            return 1
 
         def entries(self):
             return []

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gramercy import Approved, Denied, Executor, Modified, Policy, Registry, ToolOutput, define_tool
-from gramercy.execution.journal import FINAL
+from gramercy.journal.base import FINAL
 
 # A handler that hangs waits for this; it is set when a case is over, so that nothing is left behind.
 TINY = 0.01

@@ -9,7 +9,8 @@ import pytest
 
 from gramercy import Executor, Registry, define_tool
 from gramercy.errors import ExecutionError
-from gramercy.execution.journal import FINAL, LONGEST_DETAIL, MOVES, MemoryJournal, State
+from gramercy.journal.base import FINAL, MOVES, NOTHING, Facts, NewCall, State
+from gramercy.journal.memory import LONGEST_DETAIL, MemoryJournal
 
 CALL = {"id": "call_1", "name": "it", "arguments": {"text": "hi"}}
 
@@ -20,8 +21,14 @@ def executor_with(handler=lambda _: "done", level="dangerous", journal=None, **s
     return Executor(Registry([tool]), lambda *_: "approved", journal=journal, **settings)
 
 
+NEW = NewCall("c", "it", "dangerous", {"text": "hi"})
+
+
 def move(journal, key, state):
-    journal.move(key, state, call_id="c", tool="it")
+    """Move a call; without a key it is a new one, which has to begin where calls begin."""
+    if not key and state not in MOVES[None]:
+        raise ExecutionError(f"it cannot go from nothing to {state}")
+    return journal.move(key, state) or key if key else journal.begin(NEW, state)
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product([None, *State], State)))
@@ -39,11 +46,11 @@ def test_only_the_moves_of_a_calls_life_are_recorded(before, after):
         State.IN_DOUBT: [State.EXECUTING, State.IN_DOUBT],
     }
     journal = MemoryJournal()
-    key = journal.open()
+    key = 0
     for state in ways[before]:
-        move(journal, key, state)
+        key = move(journal, key, state)
     recorded = len(journal.entries())
-    if before not in FINAL and after in MOVES[before]:
+    if after in MOVES.get(before, ()):
         move(journal, key, after)
         assert journal.entries()[-1].state is after
     else:
@@ -54,14 +61,14 @@ def test_only_the_moves_of_a_calls_life_are_recorded(before, after):
 
 def test_a_call_that_was_never_opened_cannot_move():
     """Every key is given by the journal."""
-    with pytest.raises(ExecutionError, match="was never opened"):
+    with pytest.raises(ExecutionError, match="unknown or forgotten"):
         move(MemoryJournal(), 7, State.EXECUTING)
 
 
 def test_nothing_approved_can_skip_the_approval():
     """Guard design: from awaiting there is no way to executing but through ready."""
     assert State.EXECUTING not in MOVES[State.AWAITING]
-    assert MOVES.keys() & FINAL == set()
+    assert MOVES.keys() & FINAL == {State.IN_DOUBT}
 
 
 def test_entries_say_which_call_which_tool_and_when(run):
@@ -71,8 +78,8 @@ def test_entries_say_which_call_which_tool_and_when(run):
     entries = executor.journal.entries()
     assert {(entry.call_id, entry.tool, entry.key) for entry in entries} == {("call_1", "it", 1)}
     assert [entry.at for entry in entries] == sorted(entry.at for entry in entries)
-    assert entries[0].detail == entries[3].detail == '{"text":"hi"}'
-    assert len(entries[2].detail) == 64
+    assert entries[3].facts.arguments == {"text": "hi"}
+    assert len(entries[2].facts.ruling.seal) == 64
 
 
 @pytest.mark.parametrize(
@@ -92,39 +99,43 @@ def test_every_call_leaves_its_states(run, handler, level, states):
     for _ in range(2):
         run(executor, CALL)
     assert [entry.state.value for entry in executor.journal.entries()] == states * 2
-    assert executor.journal._open == {}
+    assert not executor.journal.records([state for state in State if state not in FINAL])
 
 
 class Failing(MemoryJournal):
-    """A journal that fails at one state, or when it is opened."""
+    """A journal that fails at one state, or when a call begins."""
 
     def __init__(self, at):
         super().__init__()
         self.at = at
 
-    def open(self):
-        if self.at == "open":
+    def begin(self, call, state=State.REQUESTED, facts=NOTHING):
+        if self.at in ("begin", state):
             raise OSError("disk full")
-        return super().open()
+        return super().begin(call, state, facts)
 
-    def move(self, key, state, **given):
+    def move(self, key, state, facts=NOTHING, *, expected=()):
         if state == self.at:
             raise OSError("disk full")
-        super().move(key, state, **given)
+        super().move(key, state, facts, expected=expected)
 
-    def note(self, state, *given, **more):
+    def claim(self, key, facts=NOTHING):
+        if self.at == State.EXECUTING:
+            raise OSError("disk full")
+        return super().claim(key, facts)
+
+    def note(self, call, state, facts=NOTHING):
         if self.at == "note":
             raise OSError("disk full")
-        super().note(state, *given, **more)
+        super().note(call, state, facts)
 
 
 @pytest.mark.parametrize(
     ("level", "at"),
     [
-        ("cautious", "open"),
+        ("cautious", "begin"),
         ("cautious", State.EXECUTING),
-        ("dangerous", "open"),
-        ("dangerous", State.REQUESTED),
+        ("dangerous", "begin"),
         ("dangerous", State.AWAITING),
         ("dangerous", State.READY),
         ("dangerous", State.EXECUTING),
@@ -158,10 +169,9 @@ def test_the_journal_forgets_the_oldest_and_cuts_the_longest():
     """Style: never unbounded memory."""
     journal = MemoryJournal(limit=5)
     for number in range(20):
-        journal.note(State.DONE, str(number), "it", "x" * 10_000)
+        journal.note(NewCall(str(number), "it", "safe", {}), State.DONE, Facts(detail="x" * 10_000))
     entries = journal.entries()
     assert [entry.call_id for entry in entries] == ["15", "16", "17", "18", "19"]
     assert {len(entry.detail) for entry in entries} == {LONGEST_DETAIL}
-    key = journal.open()
-    journal.move(key, State.EXECUTING, call_id="c", tool="it", detail="y" * 10_000)
+    journal.begin(NEW, State.EXECUTING, Facts(detail="y" * 10_000))
     assert len(journal.entries()[-1].detail) == LONGEST_DETAIL

@@ -11,7 +11,8 @@ import pytest
 
 from gramercy import Executor, Policy, Registry, ToolCall, ToolOutput, define_tool
 from gramercy.errors import ExecutionError
-from gramercy.execution.journal import MemoryJournal
+from gramercy.journal.base import NOTHING
+from gramercy.journal.memory import MemoryJournal
 
 PARAMETERS: list[Any] = [
     {"name": "text", "type": "string"},
@@ -51,10 +52,10 @@ async def later(text):
 class Journal(MemoryJournal):
     """Fails to note the calls with a certain id."""
 
-    def note(self, state, call_id, tool, detail=""):
-        if call_id == "unlucky":
+    def note(self, call, state, facts=NOTHING):
+        if call.call_id == "unlucky":
             raise OSError("disk full")
-        super().note(state, call_id, tool, detail)
+        super().note(call, state, facts)
 
 
 class Road:

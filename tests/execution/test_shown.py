@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gramercy import Approved, Executor, Modified, Registry, tool
-from gramercy.execution.journal import MemoryJournal, State
 from gramercy.execution.results import Recorder
 from gramercy.execution.seal import digest_of_text
 from gramercy.execution.shown import BAR, folded, read_back, revealed, unshown, written
+from gramercy.journal.base import State
+from gramercy.journal.memory import MemoryJournal
 
 CHARACTERS = st.text(st.characters(exclude_categories=[]), max_size=300)
 NASTY = st.sampled_from(
@@ -101,7 +102,8 @@ def test_the_seal_has_the_digest_of_what_was_shown():
 
     run(person, journal=journal)
     (seal, text), ready = texts[0], next(one for one in journal.entries() if one.state is State.READY)
-    assert ready.detail == seal.with_shown(text).digest != seal.digest
+    assert ready.facts.ruling is not None
+    assert ready.facts.ruling.seal == seal.with_shown(text).digest != seal.digest
     assert seal.with_shown(text).shown == digest_of_text(text)
 
 
@@ -128,7 +130,7 @@ def test_the_reason_beside_an_approval_is_kept_and_told(answer):
     result = run(lambda *_: answer, journal=journal)
     assert "[The person who approved it says: once]\n" in result.content
     assert result.metadata["approval_reason"] == "once"
-    assert next(one for one in journal.entries() if one.state is State.READY).detail.endswith(" once")
+    assert next(one for one in journal.entries() if one.state is State.READY).detail == "once"
 
 
 ODD: list[dict[str, object]] = [{"reason": 1}, {"shown": b"x"}, {"by": None}]

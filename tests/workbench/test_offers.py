@@ -14,11 +14,11 @@ import pytest
 from gramercy import Approved, tool
 from gramercy.errors import GramercyError
 from gramercy.execution.executor import Executor
-from gramercy.execution.journal import State
 from gramercy.gram.specification import specifications_in
 from gramercy.gram.syntax.reader import read
 from gramercy.images.base import Gallery
 from gramercy.images.opening import open_image
+from gramercy.journal.base import Facts, NewCall, State
 from gramercy.mcp.catalogue import Catalog
 from gramercy.tools.context import Call, enter_call, leave_call
 from gramercy.tools.registry import Registry
@@ -421,21 +421,23 @@ def test_the_audit_shows_what_a_call_was_about_to_its_own_caller_only(audited):
 
 
 def test_the_audit_is_bounded():
-    """Never unbounded memory: the oldest calls and their owners are forgotten."""
+    """Never unbounded memory: the oldest calls are forgotten."""
     journal = AuditJournal(limit=300)
     for number in range(2_000):
-        journal.note(State.FAILED, f"c{number}", "press", f"failure {number}")
+        call = NewCall(f"c{number}", "press", "safe", {})
+        journal.note(call, State.FAILED, Facts(detail=f"failure {number}"))
     lines = journal.text("local").splitlines()
     assert len(lines) == MOST_CALLS
     assert "failure 1999" in lines[-1]
-    assert len(journal._owners) == 300
+    assert len(journal.entries()) == 300
 
 
 def test_hiding_secrets_takes_no_time_whatever_the_text():
     """Hostile arguments: a pattern must not be slow on any text."""
     journal = AuditJournal()
     for number in range(MOST_CALLS):
-        journal.note(State.FAILED, f"c{number}", "press", '"' + "token" * 400)
+        call = NewCall(f"c{number}", "press", "safe", {})
+        journal.note(call, State.FAILED, Facts(detail='"' + "token" * 400))
 
     def read_it():
         return journal.text("local")

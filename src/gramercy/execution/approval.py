@@ -17,11 +17,11 @@ import msgspec
 from gramercy.errors import DeadlineExceededError, ExecutionError, GramercyError
 from gramercy.execution.callers import Limit, ends_pipeline
 from gramercy.execution.calls import clean, error_text
-from gramercy.execution.journal import State
 from gramercy.execution.policy import Action
 from gramercy.execution.results import Approval, Refuser
 from gramercy.execution.seal import Seal, seal_call
 from gramercy.execution.shown import barred, folded, is_difference, revealed, told_by, unshown, written
+from gramercy.journal.base import Facts, Ruling, State
 
 if TYPE_CHECKING:
     from gramercy.execution.callers import Caller
@@ -245,7 +245,8 @@ class ApprovalGate:
             seal = await self._ask_once(attempt, approval, caller, changes)
             changes = tuple(await self._drift(attempt, seal, caller))
             if not changes:
-                self.recorder.move(attempt, State.READY, f"{seal.digest} {approval.reason}".rstrip())
+                ruling = Ruling(approved=True, by=approval.by or "", seal=seal.digest, reason=approval.reason)
+                self.recorder.move(attempt, State.READY, Facts(detail=approval.reason, ruling=ruling))
                 approval.approved, approval.seal = True, seal
                 return
         changed = "; ".join(changes)
@@ -259,7 +260,7 @@ class ApprovalGate:
         Edited arguments get a seal of their own.
         """
         seal = await self._seal(attempt, caller)
-        self.recorder.move(attempt, State.AWAITING, "; ".join(changes))
+        self.recorder.move(attempt, State.AWAITING, Facts(detail="; ".join(changes)))
         started = perf_counter()
         request = await self._request(attempt, seal, caller, changes)
         decision = await self._decision(request, attempt.given(), caller)

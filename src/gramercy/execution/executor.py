@@ -37,9 +37,9 @@ from gramercy.execution.callers import (
 )
 from gramercy.execution.calls import ToolCall, ToolResult, read_arguments
 from gramercy.execution.hooks import check_hooks, transformed
-from gramercy.execution.journal import Journal, MemoryJournal
 from gramercy.execution.policy import Action, Policy, Verdict
 from gramercy.execution.results import Attempt, Metrics, Recorder, Refuser, ToolMetrics, metrics_table
+from gramercy.journal.memory import MemoryJournal
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import SCALARS, PlainCopy, copy_json, is_duration
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.hooks import Hook, Transform
+    from gramercy.journal.base import Journal
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
 

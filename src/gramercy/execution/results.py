@@ -16,8 +16,10 @@ from gramercy.errors import DeadlineExceededError, ExecutionError
 from gramercy.execution.callers import must_pass
 from gramercy.execution.calls import ToolResult, error_text, text_for_model
 from gramercy.execution.hooks import notify
-from gramercy.execution.journal import State, canonical_text, without_secrets
+from gramercy.journal.base import NOTHING, Facts, NewCall, State
+from gramercy.journal.texts import canonical_text, without_secrets
 from gramercy.tools.content import ToolOutput, blocks_text
+from gramercy.tools.context import current_call
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
 
@@ -107,6 +109,7 @@ class Attempt(msgspec.Struct, gc=False):
     copied: Callable[[dict[str, Any]], dict[str, Any]] = copy_json
     note: str = ""
     key: int = 0
+    fence: int = 0
     started: float = 0.0
     approval: Approval | None = None
 
@@ -128,15 +131,13 @@ class Recorder:
         self.settings = settings
         self.metrics = metrics
 
-    def move(self, attempt: Attempt, state: State, detail: str = "") -> None:
+    def move(self, attempt: Attempt, state: State, facts: Facts = NOTHING) -> None:
         """Record where the call is now; a journal that cannot raises, and the call goes no further."""
-        journal, call_id, tool = self.settings.journal, attempt.call_id, attempt.tool.name
-        if not attempt.key:
-            attempt.key = journal.open()
-            if state is not State.EXECUTING:
-                shown = canonical_text(attempt.arguments)
-                journal.move(attempt.key, State.REQUESTED, call_id=call_id, tool=tool, detail=shown)
-        journal.move(attempt.key, state, call_id=call_id, tool=tool, detail=detail)
+        journal = self.settings.journal
+        if attempt.key:
+            journal.move(attempt.key, state, facts)
+        else:
+            attempt.key = journal.begin(_new_call(attempt), state, facts)
 
     def started(self, attempt: Attempt) -> None:
         """Record that the handler is about to run; from here on its effects must be expected.
@@ -145,18 +146,25 @@ class Recorder:
         """
         tool = attempt.tool
         if tool.safety_level is not _SAFE or attempt.key:
-            given = canonical_text(attempt.arguments)
             try:
-                self.move(attempt, State.EXECUTING, given)
+                self._claim(attempt)
             except Exception as error:  # noqa: BLE001 - a journal may raise anything; unrecorded means not run
                 text = f"{tool.name} was not run, because the journal failed: {error_text(error)}"
                 raise ExecutionError(text) from None
             if audit.isEnabledFor(logging.INFO):
-                _log(attempt, given)
+                _log(attempt)
         settings = self.settings
         if settings.hooks:
             notify(settings.hooks, "before", attempt, None, settings.hook_deadline)
         attempt.started = perf_counter()
+
+    def _claim(self, attempt: Attempt) -> None:
+        """Record that the call runs now, in this process and in no other."""
+        journal = self.settings.journal
+        if attempt.key:
+            attempt.fence = journal.claim(attempt.key, Facts(arguments=attempt.arguments))
+        else:
+            attempt.key, attempt.fence = journal.begin(_new_call(attempt), State.EXECUTING), 1
 
     def returned(self, attempt: Attempt, value: Any) -> ToolResult:
         """Make the result of a handler that returned."""
@@ -226,36 +234,34 @@ class Recorder:
         if attempt.note:
             note = "\n\n" + attempt.note.replace("{ms}", f"{elapsed_ms:.1f}")
             content, error = content + note, error and error + note
-        self._close(attempt, _DONE if success else failure, error or "", metadata)
+        facts = Facts(detail=error or "", fence=attempt.fence, elapsed_ms=elapsed_ms, size=len(content))
+        self._close(attempt, _DONE if success else failure, facts, metadata)
         result = ToolResult(attempt.call_id, success, content, error, metadata)
         if settings.hooks:
             phase: Phase = "after" if success else "error"
             notify(settings.hooks, phase, attempt, result, settings.hook_deadline)
         return result
 
-    def _close(self, attempt: Attempt, state: State, detail: str, metadata: dict[str, Any]) -> None:
+    def _close(self, attempt: Attempt, state: State, facts: Facts, metadata: dict[str, Any]) -> None:
         try:
-            journal, call_id, tool = self.settings.journal, attempt.call_id, attempt.tool.name
-            if attempt.key:
-                journal.move(attempt.key, state, call_id=call_id, tool=tool, detail=detail)
-            elif state is _DENIED:
-                self.move(attempt, state, detail)
+            if attempt.key or state is _DENIED:
+                self.move(attempt, state, facts)
             else:
-                journal.note(state, call_id, tool, detail)
+                self.settings.journal.note(_new_call(attempt), state, facts)
         except Exception as error:  # noqa: BLE001 - the handler has run: its result must not be lost
             metadata["journal_error"] = error_text(error)
 
     def cancelled(self, attempt: Attempt) -> None:
         """Record a call that was cancelled while it ran; there is no caller left to take a result."""
         self.metrics.record_refusal(attempt.tool.name)
-        self._close(attempt, _unfinished(attempt.tool), "cancelled by the caller", {})
+        facts = Facts(detail="cancelled by the caller", fence=attempt.fence)
+        self._close(attempt, _unfinished(attempt.tool), facts, {})
 
     def withdrawn(self, attempt: Attempt) -> None:
         """Record a call whose caller has gone away before it was approved: it has not run."""
         self.metrics.record_refusal(attempt.tool.name)
-        self._close(
-            attempt, State.FAILED, "cancelled by the caller before it was approved; it was not run", {}
-        )
+        text = "cancelled by the caller before it was approved; it was not run"
+        self._close(attempt, State.FAILED, Facts(detail=text), {})
 
     def denied(self, attempt: Attempt, refuser: Refuser, text: str) -> ToolResult:
         """Make the result of a call that may not run: its error says why, its content also what to do now."""
@@ -264,7 +270,7 @@ class Recorder:
         approval = attempt.approval.metadata() if attempt.approval else {}
         refusal = {"denied": True, "denied_by": refuser.value}
         metadata = {"safety_level": tool.level_word, **approval, **refusal}
-        self._close(attempt, State.DENIED, text, metadata)
+        self._close(attempt, State.DENIED, Facts(detail=text), metadata)
         self.metrics.record_refusal(tool.name, refuser)
         content = f"{text}\n{ADVICE[refuser].format(tool=tool.name)}"
         return ToolResult(attempt.call_id, success=False, content=content, error=text, metadata=metadata)
@@ -281,11 +287,20 @@ class Recorder:
         return ToolResult(call_id, success=False, content=text, error=text, metadata=metadata)
 
 
-def _log(attempt: Attempt, given: str) -> None:
-    """Log a call that runs; a cautious one with its arguments, which nobody was shown before."""
+def _new_call(attempt: Attempt) -> NewCall:
+    """Return the call as the journal wants it; who calls is known here only."""
     tool = attempt.tool
-    # Logs travel: arguments are shortened, and what looks like a secret is left out.
-    shown = f" with {without_secrets(given, LONGEST_LOGGED)}" if tool.safety_level is Safety.CAUTIOUS else ""
+    return NewCall(
+        attempt.call_id, tool.name, tool.level_word, attempt.arguments, principal=current_call().principal
+    )
+
+
+def _log(attempt: Attempt) -> None:
+    """Log a call that runs; a cautious one with its arguments, which nobody was shown before."""
+    tool, shown = attempt.tool, ""
+    if tool.safety_level is Safety.CAUTIOUS:
+        # Logs travel: arguments are shortened, and what looks like a secret is left out.
+        shown = f" with {without_secrets(canonical_text(attempt.arguments), LONGEST_LOGGED)}"
     audit.info("%s tool %s runs as call %r%s", tool.level_word, tool.name, attempt.call_id, shown)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from gramercy.execution.journal import canonical_text
+from gramercy.journal.texts import canonical_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import ExecutionError
-from gramercy.execution.journal import canonical_text
+from gramercy.journal.texts import canonical_text
 from gramercy.mcp.jsonrpc import invalid_params
 
 if TYPE_CHECKING:

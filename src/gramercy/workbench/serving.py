@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.executor import Executor
-    from gramercy.execution.journal import Journal
     from gramercy.execution.policy import Policy
     from gramercy.images.base import Image
     from gramercy.images.environment import Environment
     from gramercy.images.live import LiveImage
+    from gramercy.journal.base import Journal
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.engine import Engine
     from gramercy.mcp.question_files import Nearby

@@ -6,8 +6,9 @@ import json
 import pytest
 
 from gramercy import tool
-from gramercy.execution.journal import MemoryJournal, State
 from gramercy.execution.shown import read_back
+from gramercy.journal.base import State
+from gramercy.journal.memory import MemoryJournal
 from gramercy.mcp import approval
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"

@@ -1,0 +1,259 @@
+"""A journal that lives as long as the process: bounded, and fast enough to be always there."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict, deque
+from itertools import count
+from threading import Lock
+from time import time
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from gramercy.errors import MovedError
+from gramercy.journal.base import (
+    FINAL,
+    MOVES,
+    NOTHING,
+    CallRecord,
+    Entry,
+    Facts,
+    NewCall,
+    State,
+    check_move,
+)
+from gramercy.journal.texts import canonical_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+# Ten thousand details of ten megabytes would fill any machine; a durable journal keeps them whole.
+LONGEST_DETAIL = 2_000
+_EXECUTING, _AWAITING = State.EXECUTING, State.AWAITING
+_SMALL = frozenset({int, float, bool, type(None)})
+_DECIDED = frozenset({State.READY, State.DENIED})
+_Row: TypeAlias = tuple[int, NewCall, State, float, Facts, int]
+
+
+class MemoryJournal:
+    """A bounded journal in memory; the oldest calls are forgotten first, long details are cut."""
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self._lock = Lock()
+        self._limit = limit
+        # Moves as plain tuples: most are never looked at, and every call makes one.
+        self._rows: deque[_Row] = deque(maxlen=limit)
+        self._keys = count(1)
+        self._records: OrderedDict[int, CallRecord] = OrderedDict()
+
+    def begin(self, call: NewCall, state: State = State.REQUESTED, facts: Facts = NOTHING) -> int:
+        """Record a new call; return its key."""
+        key = next(self._keys)
+        is_first = state in MOVES[None]
+        if not is_first:
+            check_move(key, State.REQUESTED, state)
+        if state is _EXECUTING:
+            facts = _fenced(facts, 1)
+        with self._lock:
+            first, told = (state, facts) if is_first else (State.REQUESTED, NOTHING)
+            record = _record(key, call, first, told)
+            self._put(record, told)
+            if not is_first:
+                self._put(moved(record, state, facts), facts)
+        return key
+
+    def move(self, key: int, state: State, facts: Facts = NOTHING, *, expected: Sequence[State] = ()) -> None:
+        """Record a move; one that the life of a call does not have is refused."""
+        with self._lock:
+            before = self._found(key, state)
+            check_move(key, before.state, state, before)
+            check_expected(before, state, facts, expected)
+            self._put(moved(before, state, facts), facts)
+
+    def claim(self, key: int, facts: Facts = NOTHING) -> int:
+        """Take a call that is ready to run it; return the fence."""
+        with self._lock:
+            before = self._found(key, _EXECUTING)
+            check_move(key, before.state, _EXECUTING, before)
+            facts = _fenced(facts, before.facts.fence + 1)
+            self._put(moved(before, _EXECUTING, facts), facts)
+            return facts.fence
+
+    def note(self, call: NewCall, state: State, facts: Facts = NOTHING) -> None:
+        """Record a whole call at once."""
+        # Appending to a deque is atomic, so this needs no lock.
+        self._rows.append((next(self._keys), _light(call), state, time(), _cut(facts), 1))
+
+    def deliver(self, key: int) -> None:
+        """Record that the caller has got the answer."""
+        with self._lock:
+            found = self._records.get(key)
+            if found is not None:
+                self._records[key] = msgspec.structs.replace(found, delivered=True)
+
+    def recover(self, is_idempotent: Callable[[str], bool]) -> list[CallRecord]:
+        """Look after calls of processes that are gone: there are none, they had journals of their own."""
+        del is_idempotent
+        return []
+
+    def record(self, key: int) -> CallRecord | None:
+        """Return how a call stands; a safe one is known by its entry only."""
+        return self._records.get(key)
+
+    def find(self, identity: str) -> CallRecord | None:
+        """Return the latest call of this identity that is not over, or whose answer nobody has got."""
+        if not identity:
+            return None
+        for record in reversed(self._records.copy().values()):
+            if record.call.identity == identity and not record.delivered:
+                return record
+        return None
+
+    def records(  # noqa: PLR0913 - each is a filter of its own
+        self,
+        states: Sequence[State] = (),
+        *,
+        tool: str = "",
+        principal: str = "",
+        session: str = "",
+        project: str = "",
+        since: float = 0.0,
+        below: int = 0,
+        most: int = 1_000,
+    ) -> list[CallRecord]:
+        """Return how calls stand, latest first."""
+        wanted = {"tool": tool, "principal": principal, "session": session, "project": project}
+        given = {name: value for name, value in wanted.items() if value}
+        with self._lock:
+            known = dict(self._records)
+        for key, call, state, at, facts, step in self._rows.copy():
+            if key not in known:
+                known[key] = CallRecord(key, call, state, step, at, at, facts)
+        found = [
+            record
+            for key, record in sorted(known.items(), reverse=True)
+            if (not states or record.state in states)
+            and record.changed_at >= since
+            and (not below or key < below)
+            and all(getattr(record.call, name) == value for name, value in given.items())
+        ]
+        return found[:most]
+
+    def entries(self, key: int = 0, *, after: int = 0, most: int = 10_000) -> list[Entry]:
+        """Return what is remembered, oldest first; `after` is how many to leave out."""
+        rows = [row for row in self._rows.copy() if not key or row[0] == key]
+        return [_entry(row) for row in rows[after : after + most]]
+
+    def close(self) -> None:
+        """Let go of nothing: there is nothing outside of this process."""
+
+    def _found(self, key: int, state: State) -> CallRecord:
+        found = self._records.get(key)
+        if found is None:
+            raise MovedError(f"call {key} is unknown or forgotten: it cannot be {state.value}")
+        return found
+
+    def _put(self, record: CallRecord, facts: Facts) -> None:
+        """Keep how a call stands, and the move that has led there with what it told."""
+        if record.state in FINAL:
+            # Nobody runs it any more: what it was about is kept in short.
+            record = msgspec.structs.replace(record, call=_light(record.call), facts=_over(record.facts))
+        self._records[record.key] = record
+        row = (record.key, record.call, record.state, record.changed_at, _cut(facts), record.step)
+        self._rows.append(row)
+        while len(self._records) > self._limit:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Forget the oldest call that is over, or the oldest of all."""
+        for key, record in self._records.items():
+            if record.state in FINAL:
+                del self._records[key]
+                return
+        self._records.popitem(last=False)
+
+
+def check_expected(before: CallRecord, state: State, facts: Facts, expected: Sequence[State]) -> None:
+    """Raise MovedError unless a call is where the move comes from, as its fence and its seal tell."""
+    if expected and before.state not in expected:
+        wanted = " or ".join(word.value for word in expected)
+        raise MovedError(f"call {before.key} is {before.state.value}, no longer {wanted}", before)
+    if before.state is _EXECUTING and facts.fence and facts.fence != before.facts.fence:
+        raise MovedError(f"call {before.key} is run by another process now", before)
+    question, ruling = before.facts.question, facts.ruling
+    is_decided = before.state is _AWAITING and state in _DECIDED
+    if is_decided and ruling and question and ruling.seal != question.seal:
+        raise MovedError(f"call {before.key} is asked about anew: what was shown has changed", before)
+
+
+def moved(before: CallRecord, state: State, facts: Facts) -> CallRecord:
+    """Return how a call stands after a move: what it tells is added to what was known."""
+    now = time()
+    return CallRecord(
+        before.key,
+        before.call,
+        state,
+        before.step + 1,
+        before.at,
+        now,
+        joined(before.facts, facts),
+        now if state is _AWAITING else before.asked_at,
+        before.delivered,
+    )
+
+
+def joined(before: Facts, after: Facts) -> Facts:
+    """Return what is known after a move; its words are those of the latest."""
+    told: dict[str, Any] = {
+        name: value
+        for name in Facts.__struct_fields__
+        if (value := getattr(after, name)) != getattr(NOTHING, name)
+    }
+    return msgspec.structs.replace(before, **{"detail": "", **told})
+
+
+def _fenced(facts: Facts, fence: int) -> Facts:
+    return msgspec.structs.replace(facts, fence=fence, owner=facts.owner or str(os.getpid()))
+
+
+def _record(key: int, call: NewCall, state: State, facts: Facts) -> CallRecord:
+    now = time()
+    return CallRecord(key, call, state, 1, now, now, facts)
+
+
+def _entry(row: _Row) -> Entry:
+    key, call, state, at, facts, step = row
+    return Entry(key, call.call_id, call.tool, state, at, facts.detail, step, facts)
+
+
+def _cut(facts: Facts) -> Facts:
+    """Return what is told in few words; questions and contents are those of the record."""
+    if len(facts.detail) <= LONGEST_DETAIL and not facts.content and not facts.question:
+        return facts
+    return msgspec.structs.replace(facts, detail=facts.detail[:LONGEST_DETAIL], content="", question=None)
+
+
+def _over(facts: Facts) -> Facts:
+    """Return what stays to be told of a call that is over."""
+    if facts.question is None and facts.arguments is None:
+        return facts
+    return msgspec.structs.replace(facts, question=None, arguments=_short(facts.arguments or {}) or None)
+
+
+def _light(call: NewCall) -> NewCall:
+    """Return a call without the long texts of its arguments."""
+    arguments = call.arguments
+    for value in arguments.values():
+        if type(value) not in _SMALL and (type(value) is not str or len(value) > LONGEST_DETAIL):
+            return msgspec.structs.replace(call, arguments=_short(arguments))
+    return call
+
+
+def _short(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _shortened(value) for name, value in arguments.items()}
+
+
+def _shortened(value: Any) -> Any:
+    text = value if isinstance(value, str) else canonical_text(value)
+    return value if len(text) <= LONGEST_DETAIL else f"{text[:LONGEST_DETAIL]}…"
