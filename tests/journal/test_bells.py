@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gramercy.journal import bells
+from gramercy.journal.base import NewCall, State
 from gramercy.journal.bells import Bells, Doorbell, run_directory
+from gramercy.journal.memory import MemoryJournal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -301,6 +303,16 @@ def test_bells_without_an_ear_ring_within_the_process() -> None:
         own.strike()
         assert bell.wait(0)
     assert all(thread.name != "gramercy-bells" for thread in threading.enumerate())
+
+
+def test_who_waits_for_a_call_in_memory_is_woken_by_its_moves() -> None:
+    journal = MemoryJournal()
+    key = journal.begin(NewCall("1", "launch", "dangerous", {}))
+    with journal.bell() as bell:
+        assert not bell.wait(0)
+        journal.move(key, State.AWAITING)
+        assert bell.wait(0)
+    assert journal.run_directory is None
 
 
 def test_an_ear_that_breaks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

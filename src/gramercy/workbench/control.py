@@ -12,18 +12,33 @@ import socket
 import struct
 import threading
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gramercy import __version__
 from gramercy.errors import ControlError, GramercyError
+from gramercy.execution.approval import EFFECT_SECONDS, ApprovalRequest
+from gramercy.execution.callers import BLOCKING, Limit, drive
+from gramercy.execution.policy import Action
+from gramercy.execution.seal import digest_of_text, seal_call
+from gramercy.journal.base import State
 from gramercy.journal.bells import Address, own_directory
+from gramercy.tools.effects import Effect, read_effect
+from gramercy.tools.values import copy_json
+from gramercy.toolsets import hunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    Operations = Mapping[str, Callable[[dict[str, Any]], Any]]
+    from gramercy.execution.executor import Executor
+    from gramercy.images.base import Image
+    from gramercy.tools.tool import Tool
+
+    Operations = Mapping[str, Callable[..., Any]]
 
 SUFFIX = ".control"
 # An effect has at most 16 million characters, of which JSON may escape some; arguments have less.
@@ -55,7 +70,7 @@ class Control:
                 self._socket.bind(address)
             # Before listen(), so that there is no moment at which another user could connect.
             self.path.chmod(0o600)
-            self._socket.listen(MOST_CONNECTIONS)
+            self._socket.listen()
         except OSError:
             self.close()
             raise
@@ -76,7 +91,7 @@ class Control:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(connection,), name="gramercy-desk", daemon=True).start()
+            threading.Thread(target=self._serve, args=[connection], name="gramercy-desk", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -97,11 +112,12 @@ class Control:
     def _answer(self, line: bytes) -> bytes:
         try:
             request = msgspec.json.decode(line, type=dict[str, Any])
-            operation = self._operations.get(str(request.pop("do", "")))
-            if operation is None:
-                raise ControlError(f"there is no such request: expected one of {', '.join(self._operations)}")
-            return msgspec.json.encode({"done": operation(request)}, enc_hook=repr)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong, the person is told and the server goes on
+            name = str(request.pop("do", ""))
+            if name not in self._operations:
+                known = ", ".join(self._operations)
+                return _failure(ControlError(f"there is no request {name!r:.40}: expected one of {known}"))
+            return msgspec.json.encode({"done": self._operations[name](**request)}, enc_hook=repr)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the person is told and the server goes on
             return _failure(error)
 
 
@@ -202,3 +218,92 @@ def serving_processes(directory: Path) -> list[Serving]:
         return [Serving(path) for path in sorted(paths, key=lambda path: path.lstat().st_mtime)]
     except OSError:
         return []
+
+
+class Desk:
+    """What a person at another terminal can have a server do, each through its executor."""
+
+    def __init__(self, executor: Executor, images: Callable[[], Iterable[Image]], project: str) -> None:
+        self._executor = executor
+        self._images = images
+        self._project = project
+        self._since = time()
+
+    def operations(self) -> Operations:
+        """Return the requests by name."""
+        return {
+            "about": self.about,
+            "images": self.images,
+            "check": self.check,
+            "hunks": self.hunks,
+            "choose": self.choose,
+        }
+
+    def about(self) -> dict[str, Any]:
+        """Tell what is served."""
+        tools = [tool.name for tool in self._executor.tools()]
+        return {
+            "pid": os.getpid(),
+            "version": __version__,
+            "since": self._since,
+            "project": self._project,
+            "tools": tools,
+        }
+
+    def images(self) -> list[dict[str, Any]]:
+        """Look at the images; that never waits for one, and never starts one."""
+        return [_looked_at(image) for image in self._images()]
+
+    def check(self, key: int, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return a call with edited arguments as it would be asked about, its effect told anew."""
+        tool = self._tool(key)[0]
+        checked = tool.checker.check(arguments)
+        verdict = self._executor.why(tool.name, checked)
+        if verdict.action is Action.DENY:
+            raise ControlError(f"the policy denies the edited call: {verdict.explanation}")
+        told = _effect(tool, checked)
+        seal = seal_call(tool, checked, self._executor.policy.version)
+        request = ApprovalRequest(tool, checked, verdict, seal, effect=told.text())
+        return {"arguments": checked, "text": request.text(), "effect": told.as_data()}
+
+    def hunks(self, key: int) -> dict[str, Any]:
+        """Return the hunks of the edit that a call proposes, if it does, and what names them all."""
+        tool, arguments = self._tool(key)
+        texts = tool.proposed_edit(arguments)
+        found = hunks.split(*texts) if texts else []
+        return {"seal": _name(texts) if texts else "", "hunks": [asdict(hunk) for hunk in found]}
+
+    def choose(self, key: int, seal: str, numbers: list[int], reason: str = "") -> dict[str, Any]:
+        """Return the arguments of the same call with some of its hunks, and the note for the model."""
+        tool, arguments = self._tool(key)
+        texts = tool.proposed_edit(arguments)
+        if texts is None or _name(texts) != seal:
+            raise ControlError("what the call changes is another text now: look at its hunks again")
+        taken = hunks.accepted(*texts, set(numbers))
+        note = hunks.applied_note(*texts, set(numbers), reason)
+        return {"arguments": tool.with_edit(arguments, texts[0], taken), "note": note}
+
+    def _tool(self, key: int) -> tuple[Tool, dict[str, Any]]:
+        """Return the tool of a call that waits for a decision, and its arguments as they are asked about."""
+        record = self._executor.journal.record(key)
+        if record is None or record.state is not State.AWAITING:
+            raise ControlError(f"call {key} waits for no decision")
+        tool = self._executor.settings.registry.resolve(record.call.tool)
+        return tool, copy_json(dict(record.facts.arguments or record.call.arguments))
+
+
+def _effect(tool: Tool, arguments: dict[str, Any]) -> Effect:
+    if tool.effect is None:
+        return Effect()
+    limit = Limit("the preview", EFFECT_SECONDS)
+    return read_effect(drive(BLOCKING.call(tool.effect, copy_json(arguments), limit=limit)))
+
+
+def _name(texts: tuple[str, str]) -> str:
+    return digest_of_text("\0".join(texts))
+
+
+def _looked_at(image: Image) -> dict[str, Any]:
+    look = getattr(image, "look", None)
+    known = {"name": image.name, "language": image.language}
+    return {**known, **(msgspec.to_builtins(look(), enc_hook=repr) if look is not None else {})}
