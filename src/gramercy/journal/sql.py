@@ -23,8 +23,10 @@ from gramercy.journal.rows import COLUMNS, CallRow, new_row, read_entry, read_re
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from gramercy.journal.base import Entry, NewCall
+    from gramercy.journal.bells import Bell
     from gramercy.journal.chain import Event, Told
 
 _AWAITING, _READY, _DENIED = State.AWAITING, State.READY, State.DENIED
@@ -62,10 +64,7 @@ T = TypeVar("T")
 
 
 class SqlJournal(ABC):
-    """What both stores share. A dialect fills in the few methods at the end.
-
-    `bell` is called after every commit; what it raises is its own affair and must be nothing.
-    """
+    """What both stores share. A dialect fills in the few methods at the end."""
 
     # What follows a SELECT so that nobody else changes its rows before the commit.
     LOCKING = ""
@@ -75,7 +74,6 @@ class SqlJournal(ABC):
     def __init__(self, where: str) -> None:
         self.where = where
         self.owner = owners.new_owner()
-        self.bell: Callable[[], None] | None = None
         self._lock = RLock()
         # The end of this writer's chain; None when it has to be read or opened first.
         self._head: Head | None = None
@@ -397,8 +395,7 @@ class SqlJournal(ABC):
                 raise
             if self._head is not None:
                 self._chain = self._head.chain
-        if self.bell is not None:
-            self.bell()
+        self._ring()
         return done
 
     def _read(self, work: Callable[[], T]) -> T:
@@ -406,6 +403,18 @@ class SqlJournal(ABC):
             return work()
 
     # What a dialect has of its own.
+
+    @abstractmethod
+    def bell(self) -> Bell:
+        """Return what rings after each move of any process."""
+
+    @property
+    @abstractmethod
+    def run_directory(self) -> Path | None:
+        """Where processes of this machine that use this journal have their sockets."""
+
+    def _ring(self) -> None:  # noqa: B027 - a server may tell of commits by itself
+        """Wake those who wait, after the commit; it never raises."""
 
     def _now(self) -> float:
         """Return the time of events, leases and expiry."""
