@@ -3,9 +3,8 @@
 import pytest
 
 from gramercy import Executor, Registry, create_tool
-from gramercy.workbench import rulebook
-from gramercy.workbench.policies import user_policy_file
-from gramercy.workbench.rulebook import Rulebook
+from gramercy.workbench import policies
+from gramercy.workbench.policies import Rulebook, user_policy_file
 from tests.support import until
 
 DENY = '[[rules]]\naction = "deny"\n'
@@ -16,7 +15,7 @@ ALLOW = '[[rules]]\naction = "allow"\n'
 def place_fixture(tmp_path, monkeypatch):
     """Return a directory with a project, and a file of the user's that a test may write."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(rulebook, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(policies, "LOOK_SECONDS", 0.01)
     (tmp_path / "config" / "gramercy").mkdir(parents=True)
     (tmp_path / "garden").mkdir()
     return tmp_path

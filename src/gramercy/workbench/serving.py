@@ -24,7 +24,7 @@ from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.project import project_tools
 from gramercy.workbench.deferred import DeferredImage, close_within, offers_of
-from gramercy.workbench.rulebook import Rulebook
+from gramercy.workbench.policies import Rulebook
 from gramercy.workbench.settings import SPOKEN, read_image_names
 from gramercy.workbench.site import Site
 

@@ -8,9 +8,8 @@ import click
 
 from gramercy.errors import InvalidArgumentsError, UnknownToolError
 from gramercy.execution.calls import read_arguments
-from gramercy.ui.cli.options import LEVELS, json_option, policy_option
+from gramercy.ui.cli.options import LEVELS, json_option, policy_option, read_words
 from gramercy.ui.cli.terminal import json_text, show, tell
-from gramercy.ui.cli.tools import read_words
 from gramercy.workbench.policies import GENERAL, GIVEN, PROJECT, SPECIAL, read_policies, user_policy_file
 from gramercy.workbench.sources import known_tools, stand_in
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from gramercy.errors import InvalidArgumentsError
 from gramercy.execution.approval import Approved
-from gramercy.execution.calls import ToolCall, ToolResult, parse_arguments
+from gramercy.execution.calls import ToolCall, ToolResult
 from gramercy.execution.executor import Executor
 from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.main import DENIED, FAILED
-from gramercy.ui.cli.options import LEVELS, json_option, origin_options, policy_option
+from gramercy.ui.cli.options import LEVELS, json_option, origin_options, policy_option, read_words
 from gramercy.ui.cli.pictures import show_blocks
 from gramercy.ui.cli.terminal import json_text, summary_line, tell, visible
 from gramercy.workbench.policies import read_policies
@@ -185,32 +184,6 @@ def _note_place(places: list[str], phase: str, *_: Any) -> None:
     error = sys.exc_info()[1]
     if phase == "error" and error is not None:
         places.append(place_of(error))
-
-
-def read_words(tool: Tool, words: Sequence[str]) -> Any:
-    """Read the arguments of a call as they were typed."""
-    if len(words) == 1 and words[0] == "-":
-        return sys.stdin.read()
-    if len(words) == 1 and words[0].lstrip().startswith("{"):
-        return words[0]
-    pairs: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise click.UsageError(f"{word!r} is neither a JSON object nor key=value")
-        pairs[key] = _read_value(tool, key, value)
-    return pairs
-
-
-def _read_value(tool: Tool, key: str, text: str) -> Any:
-    """Read a value as JSON where the tool does not want text; what is not JSON the checker will name."""
-    kinds = {parameter.name: parameter.type for parameter in tool.parameters}
-    if kinds.get(key, "string") == "string":
-        return text
-    try:
-        return parse_arguments(text)
-    except InvalidArgumentsError:
-        return text
 
 
 def _report(result: ToolResult, *, as_json: bool) -> int:
