@@ -1,12 +1,13 @@
 """The journal on an SQL database: the life of calls as compare-and-set moves, for every dialect.
 
-What is decided here is decided inside a transaction that holds the call's row, and its event is written in the
-same one. How rows and events are written stands in `tables.py`.
+What is decided here is decided inside a transaction that holds the call's row, and its event is written in
+the same one. How rows and events are written stands in `tables.py`.
 """
 
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from threading import Event as Signal
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,10 @@ from gramercy.journal.tables import CallRow, Tables, marks, new_row, writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from gramercy.journal.base import Entry, NewCall
+    from gramercy.journal.bells import Bell
 
 log = logging.getLogger("gramercy.journal")
 _AWAITING, _READY, _DENIED, _EXECUTING = State.AWAITING, State.READY, State.DENIED, State.EXECUTING
@@ -143,6 +146,15 @@ class SqlJournal(Tables):
                 self._renewer.set()
             self._disconnect()
 
+    @abstractmethod
+    def bell(self) -> Bell:
+        """Return what rings after each move of any process."""
+
+    @property
+    @abstractmethod
+    def run_directory(self) -> Path | None:
+        """Where processes of this machine that use this journal have their sockets."""
+
     # What happens inside a transaction.
 
     def _begin(self, call: NewCall, state: State, facts: Facts) -> int:
@@ -198,7 +210,7 @@ class SqlJournal(Tables):
         return None
 
     def _late(self, row: CallRow, state: State, facts: Facts) -> MovedError:
-        """Record the end of a run that another has taken over or that is in doubt; it changes nothing else."""
+        """Record the end of a run that another has taken over or that is in doubt; that changes nothing."""
         reason = f"call {row.key} ended as {state.value} in a process that had lost it"
         told = Told(
             owner=self.owner,
@@ -210,7 +222,9 @@ class SqlJournal(Tables):
             reason=reason,
         )
         self._tell_own(LATE, self._now(), told)
-        return MovedError(f"call {row.key} is {row.state} now, and no longer this process's", self._record(row))
+        return MovedError(
+            f"call {row.key} is {row.state} now, and no longer this process's", self._record(row)
+        )
 
     def _check(self, row: CallRow, state: State, facts: Facts, expected: Sequence[State]) -> None:
         """Raise MovedError unless the move comes from where the call is."""

@@ -1,7 +1,7 @@
 """Whether what the journal holds about one call is what was recorded, before that call is run.
 
-This is a look at one call and the links to its neighbours, made in microseconds; the whole journal is proved by
-`verify.py`.
+This is a look at one call and at its neighbours in the chain, made in microseconds; the whole journal is
+proved by `verify.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from gramercy.journal.chain import Event, content_digest, event_hash, read_told
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gramercy.journal.chain import Told
     from gramercy.journal.tables import CallRow
 
     Run = Callable[[str, Sequence[Any]], list[Sequence[Any]]]
@@ -76,16 +77,19 @@ def _check_decision(row: CallRow, events: list[Event]) -> None:
         told = read_told(event.facts)
         if event.state == State.AWAITING:
             seal = told.seal
-        elif event.state == State.READY and seal and (not told.approved or told.named != seal):
-            # Ready again after a process died: it was approved before.
-            if not told.fence:
-                raise _forged(row.key, "its approval is for something else")
+        elif event.state == State.READY and seal and not _approves(told, seal):
+            raise _forged(row.key, "its approval is for something else")
     if row.seal != seal:
         raise _forged(row.key, "its question is not the one that was recorded")
 
 
+def _approves(told: Told, seal: str) -> bool:
+    # With a fence it is ready again after its process died, and was approved before.
+    return bool(told.fence) or (told.approved is True and told.named == seal)
+
+
 def _forged(key: int, what: str) -> ForgedRecordError:
     return ForgedRecordError(
-        f"call {key} was not run: what the journal holds about it was changed from outside ({what}). "
-        "gramercy audit verify tells what else was changed"
+        f"what the journal holds about call {key} was changed from outside: {what}. "
+        "`gramercy audit verify` tells what else was"
     )

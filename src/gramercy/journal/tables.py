@@ -90,7 +90,7 @@ _UPDATE_CALL = (
     "UPDATE calls SET state = ?, step = ?, changed_at = ?, asked_at = ?, expires_at = ?, seal = ?, "
     "owner = ?, fence = ?, delivered = ? WHERE key = ? AND step = ?"
 )
-_INSERT_EVENT = f"INSERT INTO events VALUES ({', '.join('?' * len(Event._fields))})"
+_INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_CONTENT = "INSERT INTO contents (key, step, salt, text) VALUES (?, ?, ?, ?)"
 _UPDATE_CONTENT = "UPDATE contents SET salt = ?, text = ? WHERE key = ? AND step = ?"
 _UPDATE_CHAIN = "UPDATE chains SET number = ?, hash = ? WHERE chain = ? AND number = ?"
@@ -244,9 +244,8 @@ class Tables(ABC):
     def _lock_chains(self) -> None:  # noqa: B027 - where one transaction at a time writes, nothing is to do
         """Keep others from opening a chain until the commit."""
 
-    @abstractmethod
-    def _ring(self) -> None:
-        """Wake those who wait for a change, after a commit; never raises."""
+    def _ring(self) -> None:  # noqa: B027 - a server may tell of commits by itself
+        """Wake those who wait, after the commit; it never raises."""
 
     @abstractmethod
     def _start(self, *, is_lasting: bool) -> None:
