@@ -18,7 +18,7 @@ import msgspec
 from gramercy.errors import GramercyError, MovedError
 from gramercy.journal import owners
 from gramercy.journal.base import FINAL, MOVES, NOTHING, CallRecord, Facts, Ruling, State, check_move
-from gramercy.journal.chain import LATE, REDACTED, Told
+from gramercy.journal.chain import LATE, Told
 from gramercy.journal.story import check_story
 from gramercy.journal.tables import CallRow, Tables, marks, new_row, writable
 
@@ -178,7 +178,7 @@ class SqlJournal(Tables):
         now = self._now()
         # Nobody comes back for it: it was answered before it was recorded.
         row = new_row(call, self.owner, now).moved(state, facts, now)._replace(delivered=1)
-        self._tell((self._add_call(row), 1), state, now, facts, call=call, is_whole=False)
+        self._tell((self._add_call(row), 1), state, now, facts, call=call, tool=call.tool)
 
     def _take(self, key: int, facts: Facts, expected: Sequence[State]) -> int:
         fence = self._write(lambda: self._claim(key, facts, expected), is_lasting=True)
@@ -249,19 +249,12 @@ class SqlJournal(Tables):
             # The caller was told that nobody knows; now there is an answer.
             after = after._replace(delivered=0)
         self._change_call(row, after)
-        is_over = state not in MOVES
-        masked = self._mask(row.key) if is_over else {}
-        # A caller who may come back is given the whole answer, once.
-        is_whole = not is_over or bool(row.identity)
-        self._tell((row.key, after.step), state, now, facts, masked=masked, is_whole=is_whole)
+        tool, is_awaited = ("", False) if state in MOVES else (row.tool, bool(row.identity))
+        self._tell((row.key, after.step), state, now, facts, tool=tool, is_awaited=is_awaited)
 
     def _deliver(self, key: int) -> None:
-        if self._change("UPDATE calls SET delivered = 1 WHERE key = ? AND delivered = 0", (key,)) != 1:
-            return
-        ((state, identity),) = self._run("SELECT state, identity FROM calls WHERE key = ?", (key,))
-        masked = self._mask(key) if identity and State(state) not in MOVES else {}
-        if masked:
-            self._tell_own(REDACTED, self._now(), Told(masked=masked, reason="delivered"))
+        self._run("UPDATE calls SET delivered = 1 WHERE key = ?", (key,))
+        self._run("DELETE FROM answers WHERE key = ?", (key,))
 
     # Calls of processes that are gone.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from threading import RLock
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -31,17 +32,19 @@ from gramercy.journal.chain import (
     text_of,
     told_text,
 )
+from gramercy.journal.masking import Masking
 from gramercy.journal.memory import joined
-from gramercy.journal.texts import masked_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gramercy.journal.base import Facts
 
 T = TypeVar("T")
 # Parameters in one statement: every SQLite takes 999.
 MOST_PARAMETERS = 500
+# A caller who has not come back for an answer with secrets in it after a week gets it with dots.
+LONGEST_AWAITED = 7 * 86_400.0
 _TEXTS = ("call_id", "tool", "level", "principal", "client", "session", "project", "identity")
 # PostgreSQL takes no NUL in a text, UTF-8 no half of a surrogate pair.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
@@ -112,6 +115,8 @@ class Tables(ABC):
     LOCKING = ""
     # The same, without those that somebody else is changing now.
     SKIPPING = ""
+    # Begins a transaction that only reads, and sees one state all the time.
+    LOOKING = "BEGIN"
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -120,6 +125,8 @@ class Tables(ABC):
         # The end of this writer's chain; None when it has to be read or opened first.
         self._head: Head | None = None
         self._chain = 0
+        # Secrets are masked when a call is over; until then it may have to run, or to be decided on.
+        self.masking = Masking()
 
     # Reading.
 
@@ -138,12 +145,28 @@ class Tables(ABC):
             part = keys[first : first + MOST_PARAMETERS]
             for key, told, kept in self._run(_STORY.format(marks(part)), part):
                 stories[key].append((told, kept))
+            for key, kept in self._run(f"SELECT key, text FROM answers WHERE key IN ({marks(part)})", part):  # noqa: S608 - as above
+                stories[key][-1] = (stories[key][-1][0], kept)
         return [_read_record(row, stories[row.key]) for row in rows]
 
     def _entries(self, key: int, most: int, after: int) -> list[Entry]:
         which, order = ("= ?", "e.step") if key else ("> ?", "e.at, e.chain, e.number")
         rows = self._run(_ENTRIES.format(which, order), (key, most, after))
         return [_read_entry(row) for row in rows]
+
+    @contextmanager
+    def looking(self) -> Iterator[Callable[[str, Sequence[Any]], list[Sequence[Any]]]]:
+        """Give a function that asks the database, always about the state of this moment."""
+        with self._lock:
+            self._run(self.LOOKING, ())
+            try:
+                yield self._run
+            finally:
+                self._roll_back()
+
+    def amend(self, state: str, work: Callable[[Callable[..., int]], Told]) -> None:
+        """Record what is done to the journal itself, with the changes that `work` makes in its contents."""
+        self._write(lambda: self._tell_own(state, self._now(), work(self._change)), is_lasting=True)
 
     # Writing, inside a transaction.
 
@@ -163,16 +186,27 @@ class Tables(ABC):
         facts: Facts,
         *,
         call: NewCall | None = None,
-        masked: Mapping[str, str] | None = None,
-        is_whole: bool = True,
+        tool: str = "",
+        is_awaited: bool = False,
     ) -> None:
-        """Add the event of a move at (key, step) and its contents; without secrets unless they are whole."""
+        """Add the event of a move at (key, step) and its contents.
+
+        The tool is named when the call is over: then its secrets are masked. The whole answer is kept apart
+        as long as a caller who may come back awaits it.
+        """
         kept, digest = kept_text(facts, call), ""
+        masked: dict[str, str] = {}
+        if tool:
+            whole = kept
+            kept, masked = self._mask(place, tool, kept)
+            if is_awaited and kept != whole:
+                self._run("INSERT INTO answers (key, at, text) VALUES (?, ?, ?)", (place[0], at, whole))
+                self._run("DELETE FROM answers WHERE at < ?", (at - LONGEST_AWAITED,))
         if kept:
-            content = salted(kept if is_whole else masked_text(kept))
+            content = salted(kept)
             digest = content.digest
             self._run(_INSERT_CONTENT, (*place, *content))
-        self._link(place, state.value, at, told_text(facts, call, masked or {}), digest)
+        self._link(place, state.value, at, told_text(facts, call, masked), digest)
 
     def _tell_own(self, state: str, at: float, told: Told) -> None:
         """Add an event that is no move: the journal did or refused something itself."""
@@ -202,16 +236,18 @@ class Tables(ABC):
             raise JournalError(f"the chain of this process in {self.where} was changed by another")
         self._head = head
 
-    def _mask(self, key: int) -> dict[str, str]:
-        """Take secrets out of what is kept of a call; return what has changed, as an event tells it."""
-        changed: dict[str, str] = {}
-        for step, text in self._run("SELECT step, text FROM contents WHERE key = ?", (key,)):
-            without = masked_text(text)
-            if without != text:
-                content = salted(without)
-                self._run(_UPDATE_CONTENT, (*content, key, step))
-                changed[f"{key}.{step}"] = content.digest
-        return changed
+    def _mask(self, place: tuple[int, int], tool: str, kept: str) -> tuple[str, dict[str, str]]:
+        """Mask the secrets of a call that is over; return its last contents, and digests of earlier ones."""
+        key, step = place
+        found = self._run("SELECT step, text FROM contents WHERE key = ?", (key,)) if step > 1 else []
+        *earlier, kept = self.masking(tool, [*(text for _, text in found), kept])
+        changed = {}
+        for (number, before), after in zip(found, earlier, strict=True):
+            if after != before:
+                content = salted(after)
+                self._run(_UPDATE_CONTENT, (*content, key, number))
+                changed[f"{key}.{number}"] = content.digest
+        return kept, changed
 
     def _write(self, work: Callable[[], T], *, is_lasting: bool) -> T:
         """Do something in one transaction; nothing of it is there unless all of it is."""
