@@ -7,6 +7,7 @@ parameters. All that is written through one journal object belongs to one chain,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from threading import RLock
 from time import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,20 +17,23 @@ import msgspec
 from gramercy.errors import JournalError, MovedError
 from gramercy.journal import owners
 from gramercy.journal.base import FINAL, MOVES, NOTHING, CallRecord, Facts, Ruling, State, check_move
-from gramercy.journal.chain import Head, kept_text, linked, opened, salted, told_text
+from gramercy.journal.chain import Head, kept_text, linked, opened, salted, text_of, told_text
+from gramercy.journal.masking import Masking
 from gramercy.journal.rows import COLUMNS, CallRow, new_row, read_entry, read_record, writable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from gramercy.journal.base import Entry, NewCall
     from gramercy.journal.bells import Bell
-    from gramercy.journal.chain import Event
+    from gramercy.journal.chain import Event, Told
 
 _AWAITING, _READY, _DENIED = State.AWAITING, State.READY, State.DENIED
 _EXECUTING, _FAILED, _IN_DOUBT = State.EXECUTING, State.FAILED, State.IN_DOUBT
 _REQUESTED = State.REQUESTED
+# Nothing of these is needed any more to run a call or to find out whether it ran.
+_OVER = frozenset({State.DONE, State.FAILED, State.DENIED})
 _DECISIONS = frozenset({_READY, _DENIED})
 # What a person has been asked or has decided must outlive a power cut, and so must that it may have run.
 _LASTING = frozenset({_AWAITING, _READY})
@@ -64,6 +68,8 @@ class SqlJournal(ABC):
 
     # What follows a SELECT so that nobody else changes its rows before the commit.
     LOCKING = ""
+    # Begins a transaction that only reads, and sees one state all the time.
+    LOOKING = "BEGIN"
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -72,6 +78,8 @@ class SqlJournal(ABC):
         # The end of this writer's chain; None when it has to be read or opened first.
         self._head: Head | None = None
         self._chain = 0
+        # Secrets are masked when a call is over; until then it may have to run, or to be decided on.
+        self.masking = Masking()
         # The fences of the calls that run here, by key.
         self._claims: dict[int, int] = {}
 
@@ -160,6 +168,22 @@ class SqlJournal(ABC):
         statement = _ENTRIES.format(which) + f"ORDER BY {order} LIMIT ? OFFSET ?"
         return self._read(lambda: [read_entry(row) for row in self._run(statement, (key, most, after))])
 
+    @contextmanager
+    def looking(self) -> Iterator[Callable[[str, Sequence[Any]], list[Sequence[Any]]]]:
+        """Give a function that asks the database, always about the state of this moment."""
+        with self._lock:
+            self._run(self.LOOKING, ())
+            try:
+                yield self._run
+            finally:
+                self._roll_back()
+
+    def amend(self, state: str, work: Callable[[Callable[..., int]], Told]) -> None:
+        """Record what is done to the journal itself, with the changes that `work` makes in its contents."""
+        self._write(
+            lambda: self._link(0, 0, state, self._now(), text_of(work(self._change))), is_lasting=True
+        )
+
     def close(self) -> None:
         """Let go of the connection; calls that run are left to `recover`."""
         with self._lock:
@@ -181,7 +205,7 @@ class SqlJournal(ABC):
             row = row.moved(step, told, now)
         key = self._insert(INSERT_CALL, row[1:])
         for number, (step, told) in enumerate(moves, 1):
-            self._tell(key, number, step, now, told, None if number > 1 else call)
+            self._tell(key, call.tool, number, step, now, told, None if number > 1 else call)
         if state is _EXECUTING:
             self._claims[key] = 1
         return key
@@ -190,7 +214,7 @@ class SqlJournal(ABC):
         now = self._now()
         # Nobody comes back for it: it was answered before it was recorded.
         row = new_row(call, self.owner, now).moved(state, facts, now)._replace(delivered=1)
-        self._tell(self._insert(INSERT_CALL, row[1:]), 1, state, now, facts, call)
+        self._tell(self._insert(INSERT_CALL, row[1:]), call.tool, 1, state, now, facts, call)
 
     def _move(
         self, key: int, state: State, facts: Facts, expected: Sequence[State] = ()
@@ -238,7 +262,7 @@ class SqlJournal(ABC):
             # The caller has been told that nobody knows; now there is an answer.
             after = after._replace(delivered=0)
         self._run(_UPDATE_CALL, (after.state, after.step, *after[12:], row.key, row.step))
-        self._tell(row.key, after.step, state, now, facts)
+        self._tell(row.key, row.tool, after.step, state, now, facts)
 
     def _recover(self, is_idempotent: Callable[[str], bool]) -> list[int]:
         found = self._rows("state IN ('executing', 'requested', 'awaiting')", [])
@@ -297,16 +321,44 @@ class SqlJournal(ABC):
         return self._records("key = ?", [row.key])[0]
 
     def _tell(  # noqa: PLR0913, PLR0917 - the columns of an event
-        self, key: int, step: int, state: State, at: float, facts: Facts, call: NewCall | None = None
+        self,
+        key: int,
+        tool: str,
+        step: int,
+        state: State,
+        at: float,
+        facts: Facts,
+        call: NewCall | None = None,
     ) -> None:
         """Add the event of a move, and its contents beside it."""
         kept, digest = kept_text(facts, call), ""
+        changed: dict[str, str] = {}
+        if state in _OVER:
+            kept, changed = self._mask(key, tool, kept, step)
         if kept:
             content = salted(kept)
             digest = content.digest
             self._run(_INSERT_CONTENT, (key, step, *content))
+        self._link(key, step, state.value, at, told_text(facts, call, changed), digest)
+
+    def _mask(self, key: int, tool: str, kept: str, step: int) -> tuple[str, dict[str, str]]:
+        """Mask the secrets of a call that is over; return its last contents, and digests of earlier ones."""
+        found = self._run("SELECT step, text FROM contents WHERE key = ?", (key,)) if step > 1 else []
+        *earlier, kept = self.masking(tool, [*(text for _, text in found), kept])
+        changed = {}
+        for (number, before), after in zip(found, earlier, strict=True):
+            if after != before:
+                content = salted(after)
+                self._run(
+                    "UPDATE contents SET salt = ?, text = ? WHERE key = ? AND step = ?",
+                    (*content, key, number),
+                )
+                changed[f"{key}.{number}"] = content.digest
+        return kept, changed
+
+    def _link(self, key: int, step: int, state: str, at: float, facts: str, contents: str = "") -> None:  # noqa: PLR0913, PLR0917 - as above
         head = self._head or self._found_head() or self._open_chain(at)
-        self._append(head.number, *linked(head, key, step, state.value, at, told_text(facts, call), digest))
+        self._append(head.number, *linked(head, key, step, state, at, facts, contents))
 
     def _found_head(self) -> Head | None:
         """Return the end of the chain as the database has it; it knows whether a commit has happened."""
