@@ -20,7 +20,6 @@ from gramercy.execution.calls import parse_arguments
 from gramercy.execution.results import Refuser
 from gramercy.execution.shown import folded, revealed
 from gramercy.toolsets import hunks
-from gramercy.ui.cli.terminal import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,14 +56,6 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
             Refuser.NOBODY,
         )
     screen = Screen(getattr(request, "is_open", None))
-    try:
-        return _ask(tool, arguments, request, screen)
-    except WithdrawnError:
-        tell("it was decided elsewhere")
-        return LEFT
-
-
-def _ask(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest, screen: Screen) -> Decision:
     is_reviewed = bool(tool.edits) and request.told.issuperset(tool.edit_arguments)
     if not _show_call(screen, request, with_effect=not is_reviewed):
         return LEFT
@@ -96,14 +87,10 @@ def read_answer(arguments: dict[str, Any], screen: Screen, *, by_hunks: bool = F
                 return Modified(edited, by=BY, reason=reason.strip(), shown=screen.text)
 
 
-class WithdrawnError(Exception):
-    """The question was decided elsewhere while the person at this terminal thought about it."""
-
-
 class Screen:
     """The terminal of a person, a page at a time, and what it has shown.
 
-    With `is_open` a question is withdrawn when it is decided elsewhere.
+    With `is_open` a question is withdrawn when it is decided elsewhere: then there are no more lines to read.
     """
 
     def __init__(self, is_open: Callable[[], bool] | None = None) -> None:
@@ -146,13 +133,13 @@ class Screen:
         return typed is not None and typed.strip().lower() != "q"
 
     def read(self, prompt: str) -> str | None:
-        """Read a line as it was typed; None when there are no more, WithdrawnError when it is too late."""
+        """Read a line as it was typed; None when there are no more."""
         click.echo(prompt, nl=False, err=True)
         # A terminal gives a line at a time, so that none waits unseen in a buffer.
         while self._is_open is not None and not select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
             if not self._is_open():
-                click.echo(err=True)
-                raise WithdrawnError
+                click.echo("\nit was decided elsewhere", err=True)
+                return None
         line = sys.stdin.readline()
         if not line:
             click.echo(err=True)  # what is printed next must not stand behind the prompt
