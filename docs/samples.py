@@ -90,6 +90,7 @@ with ours, theirs:
 UNSHOWN = frozenset(
     {
         "ChangedError",
+        "ControlError",
         "FileStoreError",
         "FileTooLargeError",
         "HandshakeError",

@@ -26,7 +26,8 @@ GramercyError
 │       ├── RemoteError         it answered with an error of the protocol
 │       └── ChangedError        a tool of it is no longer what a person accepted
 ├── ServingError                a server cannot be started as asked
-│   └── KeysUnavailableError    the keys of an authorization server cannot be read now
+│   ├── KeysUnavailableError    the keys of an authorization server cannot be read now
+│   └── ControlError            a process that serves cannot do what another terminal asks of it
 ├── ProtocolError               a request of a client is answered with a JSON-RPC error
 │   └── InvalidFrameError       what a client sent is no message
 │       └── SilentFrameError    nor is it a request, so that it must not be answered
@@ -291,6 +292,10 @@ class ServingError(GramercyError):
 
 class KeysUnavailableError(ServingError):
     """The keys of an authorization server cannot be read now, and none are left from before."""
+
+
+class ControlError(ServingError):
+    """A process that serves cannot do what another terminal asks of it; the message says why."""
 
 
 class ProtocolError(GramercyError):
