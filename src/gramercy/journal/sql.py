@@ -183,6 +183,7 @@ class SqlJournal(ABC):
         self._write(
             lambda: self._link(0, 0, state, self._now(), text_of(work(self._change))), is_lasting=True
         )
+        self._read(self._wipe)
 
     def close(self) -> None:
         """Let go of the connection; calls that run are left to `recover`."""
@@ -419,6 +420,9 @@ class SqlJournal(ABC):
     def _now(self) -> float:
         """Return the time of events, leases and expiry."""
         return time()
+
+    def _wipe(self) -> None:  # noqa: B027 - not every database keeps what was deleted
+        """Remove from the files what was deleted from the tables."""
 
     def _lock_chains(self) -> None:  # noqa: B027 - where one transaction at a time writes, nothing is to do
         """Keep others from opening a chain until the commit."""

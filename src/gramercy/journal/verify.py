@@ -14,7 +14,6 @@ from gramercy.journal.chain import (
     OPENED,
     PRUNED,
     REDACTED,
-    Content,
     Head,
     content_digest,
     digest_of_heads,
@@ -83,6 +82,7 @@ class Verifier:
 
     def __init__(self, pruned_before: float = 0.0, anchors: Iterable[Head] = ()) -> None:
         self._flaws: list[Flaw] = []
+        self._elsewhere: list[Flaw] = []
         self._heads: list[Head] = []
         self._events = 0
         self._chain, self._number, self._hash, self._first_hash = 0, 0, "", ""
@@ -97,8 +97,8 @@ class Verifier:
         self._deleted = 0
         self._anchors = {(head.chain, head.number): head.hash for head in anchors}
 
-    def add(self, event: Sequence[Any], content: Content | None = None, *, is_left_out: bool = False) -> None:
-        """Look at the next event, with its contents; `is_left_out` if an export has none on purpose."""
+    def add(self, event: Sequence[Any], content: Sequence[Any] | None = None) -> None:
+        """Look at the next event; `content` has its salt and text, None if gone, is None if left out."""
         chain, number, key, step, state, at, facts, contents, previous, made = event
         if tuple(map(type, event)) != _TYPES:
             self._flaw("a column holds what gramercy never writes", chain, number, key)
@@ -116,7 +116,7 @@ class Verifier:
         self._number, self._hash = number, made
         self._events += 1
         self._read(event)
-        if contents and not is_left_out:
+        if contents and content is not None:
             self._look_at_contents(event, content)
 
     def _begin(self, chain: int, number: int, state: str, previous: str) -> None:
@@ -149,6 +149,11 @@ class Verifier:
         if len(self._flaws) < MOST_FLAWS:
             numbers = (part if isinstance(part, int) else 0 for part in (chain, number, key))
             self._flaws.append(Flaw(what, *numbers))
+
+    def flaw(self, flaw: Flaw) -> None:
+        """Take in what was found elsewhere; it is told after what is wrong with the chains."""
+        if len(self._elsewhere) < MOST_FLAWS:
+            self._elsewhere.append(flaw)
 
     def _read(self, event: Sequence[Any]) -> None:
         """Take from an event what later ones are held against."""
@@ -184,9 +189,11 @@ class Verifier:
             self._masked.update(told.masked.items())
         self._pruned_seen = max(self._pruned_seen, told.before_at or 0.0)
 
-    def _look_at_contents(self, event: Sequence[Any], content: Content | None) -> None:
+    def _look_at_contents(self, event: Sequence[Any], content: Sequence[Any]) -> None:
         chain, number, key, step, _state, at, _facts, contents, *_ = event
-        found = "" if content is None else _digest(content)
+        salt, text = content
+        # A row that was edited may hold anything.
+        found = "" if salt is None else content_digest(str(salt), str(text))
         if found == contents:
             return
         if not found and at < self._pruned_before:
@@ -211,7 +218,7 @@ class Verifier:
             len(self._moves),
             tuple(self._heads),
             digest_of_heads(self._heads),
-            tuple(self._flaws),
+            (*self._flaws, *self._elsewhere)[:MOST_FLAWS],
             len(self._masked),
             self._deleted,
         )
@@ -263,11 +270,6 @@ class Verifier:
             if (key, earlier) in self._questions:
                 return self._questions[key, earlier]
         return ""
-
-
-def _digest(content: Content) -> str:
-    # A row that was edited may hold anything.
-    return content_digest(str(content.salt), str(content.text))
 
 
 def _missing(noun: str, first: int, last: int, prefix: str = "") -> str:
