@@ -11,6 +11,7 @@ import msgspec
 
 from gramercy.journal.base import FINAL, MOVES, State
 from gramercy.journal.chain import (
+    LATE,
     OPENED,
     PRUNED,
     REDACTED,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 MOST_FLAWS = 20
 # No call moves more often; a forged number must not make the record of its moves gigabytes long.
 MOST_STEPS = 1_000
-_OWN = frozenset({OPENED, REDACTED, PRUNED})
+_OWN = frozenset({OPENED, REDACTED, PRUNED, LATE})
 _TYPES = (int, int, int, int, str, float, str, str, str, str)
 # Four bits hold the state of a call; 0 is none.
 _BITS = 4
