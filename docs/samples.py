@@ -93,6 +93,7 @@ UNSHOWN = frozenset(
         "ControlError",
         "FileStoreError",
         "FileTooLargeError",
+        "ForgedRecordError",
         "HandshakeError",
         "HttpError",
         "InvalidFrameError",

@@ -17,7 +17,8 @@ GramercyError
 │   ├── InvalidPolicyError      a rule is refused
 │   ├── DeadlineExceededError   a handler, hook or approver took too long
 │   └── JournalError            calls cannot be recorded or looked up
-│       └── MovedError          somebody else was first to move a call
+│       ├── MovedError          somebody else was first to move a call
+│       └── ForgedRecordError   what was recorded about a call was changed from outside
 ├── SourceError                 a file or module with tools cannot be loaded
 │   ├── UntrustedFileError      a file that runs or rules here was changed while an image could have done it
 │   └── ForeignError            another MCP server, or the file of its pins, cannot be used
@@ -244,6 +245,10 @@ class MovedError(JournalError):
     def __init__(self, message: str, record: Any = None) -> None:
         super().__init__(message)
         self.record = record
+
+
+class ForgedRecordError(JournalError):
+    """What the journal holds about a call is not what was recorded: it was changed from outside."""
 
 
 class SourceError(GramercyError):

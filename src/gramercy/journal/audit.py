@@ -24,8 +24,8 @@ from gramercy.journal.chain import (
     salted,
 )
 from gramercy.journal.opening import MEMORY, default_place, open_journal
-from gramercy.journal.rows import COLUMNS, CallRow
 from gramercy.journal.sql import SqlJournal
+from gramercy.journal.tables import COLUMNS, CallRow
 from gramercy.journal.verify import Flaw, Report, Verifier
 
 if TYPE_CHECKING:
@@ -238,6 +238,8 @@ def _rewritten(
     change: Callable[..., int], *, part: Mapping[tuple[int, int], str | None], by: str, reason: str
 ) -> Told:
     masked = {}
+    for key in {key for key, _ in part}:
+        change("DELETE FROM answers WHERE key = ?", (key,))
     for (key, step), text in part.items():
         if text is None:
             change("DELETE FROM contents WHERE key = ? AND step = ?", (key, step))
@@ -261,4 +263,5 @@ def prune(journal: SqlJournal, before: float, by: str) -> int:
 
 def _pruned(change: Callable[..., int], *, before: float, by: str) -> Told:
     change(f"DELETE FROM contents WHERE {_PRUNABLE}", (before,))  # noqa: S608 - own words
+    change(f"DELETE FROM answers WHERE {_PRUNABLE}", (before,))  # noqa: S608 - own words
     return Told(before_at=before, by=by)

@@ -11,6 +11,7 @@ import msgspec
 
 from gramercy.journal.base import FINAL, MOVES, State
 from gramercy.journal.chain import (
+    LATE,
     OPENED,
     PRUNED,
     REDACTED,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 MOST_FLAWS = 20
 # No call moves more often; a forged number must not make the record of its moves gigabytes long.
 MOST_STEPS = 1_000
-_OWN = frozenset({OPENED, REDACTED, PRUNED})
+_OWN = frozenset({OPENED, REDACTED, PRUNED, LATE})
 _TYPES = (int, int, int, int, str, float, str, str, str, str)
 # Four bits hold the state of a call; 0 is none.
 _BITS = 4
@@ -183,7 +184,7 @@ class Verifier:
             return
         if told.seal:
             self._questions[key, step] = told.seal
-        if told.approved is not None:
+        elif key:
             self._rulings[key, step] = told
         if told.masked:
             self._masked.update(told.masked.items())
@@ -257,12 +258,15 @@ class Verifier:
             if fault:
                 self._flaw(fault, key=key)
         for (key, step), told in self._rulings.items():
-            asked = self._asked(key, step)
             state = _STATES.get(self._moves[key] >> (_BITS * step) & 0xF)
-            if told.approved is not (state is State.READY):
+            if told.approved is (state is State.DENIED):
                 self._flaw(f"step {step} is {state}, and its ruling says otherwise", key=key)
-            elif told.approved and asked and told.named != asked:
-                self._flaw(f"step {step} approves something else than was asked about", key=key)
+            # With a fence it is ready again after its process died, and was approved before.
+            elif state is State.READY and not told.fence and (asked := self._asked(key, step)):
+                if not told.approved:
+                    self._flaw(f"step {step} makes it ready, but nobody has approved it", key=key)
+                elif told.named != asked:
+                    self._flaw(f"step {step} approves something else than was asked about", key=key)
 
     def _asked(self, key: int, step: int) -> str:
         """Return the seal of the question that was open at a step, if there was one."""
