@@ -238,9 +238,7 @@ class Executor:
         """Return the policy under this executor's own ceiling, which no later policy can raise."""
         if not isinstance(policy, Policy):
             raise InvalidPolicyError(f"a policy must be a Policy, not {type(policy).__name__}")
-        if policy.max_safety_level <= self._ceiling:
-            return policy
-        return Policy(policy.rules, self._ceiling)
+        return policy.under(self._ceiling)
 
     def _prepare(self, call: Any) -> Attempt | ToolResult:
         """Look up, validate, transform and judge; a call that fails here gets its result here."""
