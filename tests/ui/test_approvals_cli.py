@@ -14,7 +14,7 @@ import pytest
 
 from gramercy import Executor, Registry, tool
 from gramercy.execution.seal import digest_of_text
-from gramercy.journal.base import Facts, NewCall, Question, State
+from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
 from gramercy.journal.opening import open_journal
 from gramercy.ui.cli.inbox import code_of, label, table, waiting_calls
 from gramercy.workbench.control import Control, Desk
@@ -49,7 +49,7 @@ def ask(journal, seal=SEAL, tool="launch", text=TEXT, effect=None, **arguments):
 
 def doubtful(journal):
     key = ask(journal)
-    journal.move(key, State.READY)
+    journal.move(key, State.READY, Facts(ruling=Ruling(approved=True, by="person", seal=SEAL)))
     fence = journal.claim(key)
     journal.move(key, State.IN_DOUBT, Facts(fence=fence, detail="its process has ended"))
     return key
@@ -68,7 +68,8 @@ def test_what_waits_is_listed_with_who_asked_and_what_for(inside, journal):
     assert "gramercy approvals show KEY" in done.stderr
 
 
-def test_where_nothing_waits_that_is_told(inside, journal):
+@pytest.mark.usefixtures("journal")
+def test_where_nothing_waits_that_is_told(inside):
     done = inside("approvals", "list")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "nothing waits for a decision\n"
@@ -111,8 +112,9 @@ def test_a_call_is_shown_to_programs_with_arguments_and_schema(inside, journal):
     assert (found["text"], found["seal"]) == (TEXT, SEAL)
 
 
+@pytest.mark.usefixtures("journal")
 @pytest.mark.parametrize("verb", ["show", "approve", "deny", "edit"])
-def test_a_call_that_is_unknown_is_told(inside, journal, verb):
+def test_a_call_that_is_unknown_is_told(inside, verb):
     done = inside("approvals", verb, "4711")
     assert done.returncode == 1
     assert "there is no call 4711 in this journal" in done.stderr
@@ -230,7 +232,8 @@ def test_what_is_not_in_doubt_is_not_resolved(inside, journal):
     assert journal.record(key).state is State.AWAITING
 
 
-def test_what_waits_in_another_journal_is_found_there(inside, journal, tmp_path):
+@pytest.mark.usefixtures("journal")
+def test_what_waits_in_another_journal_is_found_there(inside, tmp_path):
     other = open_journal(tmp_path / "other.db")
     ask(other)
     other.close()

@@ -6,6 +6,7 @@ one wins and the others are told. What needs the tool itself is asked of the pro
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import closing
 from functools import wraps
@@ -159,7 +160,9 @@ def edit(  # noqa: PLR0913 - one parameter per option
     review = Review(journal, record)
     if arguments is None:
         if not sys.stdin.isatty():
-            raise click.UsageError("there is no terminal for an editor: give --arguments JSON and --seal CODE")
+            raise click.UsageError(
+                "there is no terminal for an editor: give --arguments JSON and --seal CODE"
+            )
         return outcome(review.edit(), as_json=as_json)
     if seal is None:
         raise click.UsageError("--arguments needs --seal CODE, which `show` tells below the question")
@@ -192,28 +195,26 @@ def watch(journal: Journal, project: str, *, as_json: bool) -> None:
     is_asking = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
     if is_asking:
         tell("waiting for questions; Ctrl-C ends")
-    seen: dict[int, int] = {}
+    seen: dict[int, int] | None = None
     with journal.bell() as bell:
         while True:
             found = waiting_calls(journal, project)
-            news = [record for record in found if seen.get(record.key) != record.step]
-            gone = [key for key in seen if key not in {record.key for record in found}]
-            if (news or gone or not seen) and as_json:
-                _print_line([summary(record) for record in found])
-            seen = {record.key: record.step for record in found}
-            if not as_json:
-                for key in gone:
-                    _tell_gone(journal, key)
-                for record in news:
-                    _tell_new(journal, record, is_asking=is_asking)
+            now = {record.key: record.step for record in found}
+            if as_json and now != seen:
+                # Whole each time, so that a reader who missed one has lost nothing.
+                click.echo(json.dumps({"pending": [summary(record) for record in found]}))
+            elif not as_json:
+                _tell_news(journal, seen or {}, found, is_asking=is_asking)
+            seen = now
             bell.wait(None)
 
 
-def _print_line(pending: list[dict[str, Any]]) -> None:
-    # One object on a line, whole each time, so that a reader who missed one has lost nothing.
-    import json
-
-    click.echo(json.dumps({"pending": pending}, ensure_ascii=True))
+def _tell_news(journal: Journal, seen: dict[int, int], found: list[CallRecord], *, is_asking: bool) -> None:
+    for key in seen.keys() - {record.key for record in found}:
+        _tell_gone(journal, key)
+    for record in found:
+        if seen.get(record.key) != record.step:
+            _tell_new(journal, record, is_asking=is_asking)
 
 
 def _tell_gone(journal: Journal, key: int) -> None:
@@ -251,8 +252,8 @@ def check_code(record: CallRecord, code: str) -> None:
     """Refuse a code that is not that of the question as it is now."""
     if not is_code(code, seal_of(record)):
         raise JournalError(
-            f"{code:.40} is not the code of call {record.key} as it is asked about now: look at it again with "
-            f"gramercy approvals show {record.key}"
+            f"{code:.40} is not the code of call {record.key} as it is asked about now: look at it again "
+            f"with gramercy approvals show {record.key}"
         )
 
 

@@ -21,6 +21,10 @@ from gramercy.errors import (
 
 # Help must not import what it lists: name -> (where it lives, what it does).
 COMMANDS = {
+    "approvals": (
+        "gramercy.ui.cli.approvals:group",
+        "Decide about calls that wait for a person, in whatever process they were made.",
+    ),
     "config": (
         "gramercy.ui.cli.config:group",
         "Show the settings of images, and where each comes from.",
