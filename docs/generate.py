@@ -91,6 +91,10 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 
 | command | with `--json` |
 |---|---|
+| `approvals list` | list: `key`, `state`, `tool`, `level`, `what`, `principal`, `client`, `code`, … |
+| `approvals show` | the same object with `text`, `arguments`, `effect`, `explanation`, `schema`, `seal`, … |
+| `approvals approve`, `deny`, `edit`, `resolve` | the object of `list` as it is then, with `detail` |
+| `approvals watch` | an object on a line after each change: `pending`, the list of `approvals list` |
 | `config show` | object: `project`, `files`, `settings`, `refused`, `remarks` ([more](configuration.md)) |
 | `doctor` | object: `ok`, `checks`, each with `status`, `name` and `detail` |
 | `eval` | object, the whole reply: `ok`, `forms` with `values`, `stdout`, `stderr`, `warnings`, `error`, … |
