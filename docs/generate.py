@@ -102,6 +102,7 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `gram lint`, `gram check` | object: a report of diagnostics by file ([how](../how-to/check-gram-files.md)) |
 | `gram fmt` | object: names of files that are `changed`, `unchanged`, `failed` |
 | `gram schema` | object: schemas by name of tool, or one |
+| `images` | list of processes: `pid`, `project`, `since`, `images`, each with all that is known of it |
 | `install` | object: `client`, `scope`, `name`, `file`, `entry`, `changed`, `backup`, `text` |
 | `policy show` | object: `project`, `version`, `max_safety_level`, `layers`, `defaults`, `remarks` |
 | `policy why` | object: `tool`, `action`, `explanation`, `origin` of the rule, `layers` |

@@ -281,7 +281,7 @@ AFTER = BEFORE.replace("line 2\n", "line two\n").replace("line 20\n", "line twen
 def edit(journal):
     """Serve a tool that changes texts; return the key of a call of it that waits."""
     executor = Executor(Registry([rewrite]), journal=journal)
-    control = Control(journal.run_directory, Desk(executor, list, "/home/ada/garden").operations())
+    control = Control(journal.run_directory, Desk(executor, list, lambda: "/home/ada/garden").operations())
     arguments = {"path": "a", "before": BEFORE, "after": AFTER}
     yield ask(journal, tool="rewrite", effect={"difference": "--- a\n+++ b\n"}, **arguments)
     control.close()

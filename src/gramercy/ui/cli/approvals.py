@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import closing
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,6 +22,7 @@ from gramercy.ui.cli.inbox import (
     details,
     heading,
     is_code,
+    journal_option,
     line,
     question_text,
     seal_of,
@@ -37,28 +36,8 @@ from gramercy.ui.cli.review import Review, follow
 from gramercy.ui.cli.terminal import json_text, show, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gramercy.execution.approval import Decision
     from gramercy.journal.base import CallRecord, Journal
-
-
-def journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option that names the journal; the command gets it opened, as `journal`."""
-
-    @wraps(command)
-    def wrapped(*, journal: str | None, **options: Any) -> Any:
-        from gramercy.journal.opening import open_journal
-
-        with closing(open_journal(journal)) as opened:
-            return command(journal=opened, **options)
-
-    return click.option(
-        "--journal",
-        envvar="GRAMERCY_JOURNAL",
-        metavar="FILE|postgresql://…",
-        help="Where calls are recorded; by default in your state directory.",
-    )(wrapped)
 
 
 key_argument = click.argument("key", type=click.IntRange(min=1))

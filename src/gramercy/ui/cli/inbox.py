@@ -1,16 +1,20 @@
-"""Calls that wait for a person, as they are shown: on a line, whole, and as JSON."""
+"""Calls that wait for a person: their journal, and how they are shown on a line, whole, and as JSON."""
 
 from __future__ import annotations
 
+from contextlib import closing
+from functools import wraps
 from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from gramercy.execution.shown import folded, revealed, written
 from gramercy.journal.base import State
 from gramercy.journal.texts import canonical_text, without_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gramercy.journal.base import CallRecord, Journal
 
@@ -164,3 +168,21 @@ def details(record: CallRecord) -> dict[str, Any]:
     if ruling is not None:
         told["ruling"] = {"approved": ruling.approved, "by": ruling.by, "reason": ruling.reason}
     return {**told, "detail": record.facts.detail}
+
+
+def journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that names the journal; the command gets it opened, as `journal`."""
+
+    @wraps(command)
+    def wrapped(*, journal: str | None, **options: Any) -> Any:
+        from gramercy.journal.opening import open_journal
+
+        with closing(open_journal(journal)) as opened:
+            return command(journal=opened, **options)
+
+    return click.option(
+        "--journal",
+        envvar="GRAMERCY_JOURNAL",
+        metavar="FILE|postgresql://…",
+        help="Where calls are recorded; by default in your state directory.",
+    )(wrapped)

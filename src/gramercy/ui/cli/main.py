@@ -42,6 +42,10 @@ COMMANDS = {
         "Look at the tools of other MCP servers, and say which may be used.",
     ),
     "gram": ("gramercy.ui.cli.gram:group", "Check, format and translate gram files; - is standard input."),
+    "images": (
+        "gramercy.ui.cli.images:images",
+        "Look at the live images of all serving processes.",
+    ),
     "install": (
         "gramercy.ui.cli.install:install",
         "Show what an MCP client needs to use this server, or write it into the client's settings.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -167,17 +168,18 @@ def _hunk(told: dict[str, Any]) -> Hunk:
 
 
 def server_of(journal: Journal, record: CallRecord) -> Serving:
-    """Return the process that serves the tool of a call in its project; ControlError when there is none."""
-    call = record.call
-    directory = journal.run_directory
-    for serving in reversed(serving_processes(directory) if directory is not None else []):
-        try:
+    """Return the process whose call it is, or else one that serves its tool in its project."""
+    call, found = record.call, None
+    for serving in serving_processes(journal.run_directory):
+        with suppress(ControlError):
             about = serving.ask("about")
-        except ControlError:
-            continue
-        if call.tool in about["tools"] and call.project in {"", about["project"]}:
-            return serving
-    raise ControlError("no process that serves it is running")
+            if call.session and call.session == about["session"]:
+                return serving
+            if call.tool in about["tools"] and call.project in {"", about["project"]}:
+                found = serving
+    if found is None:
+        raise ControlError("no process that serves it is running")
+    return found
 
 
 def follow(journal: Journal, record: CallRecord, seconds: float = FOLLOWED_SECONDS) -> CallRecord:
