@@ -36,6 +36,8 @@ _DECISIONS = frozenset({_READY, _DENIED})
 # What a person has been asked or has decided must outlive a power cut, and so must that it may have run.
 _LASTING = frozenset({_AWAITING, _READY})
 _DANGEROUS = "dangerous"
+# By this the database sees that it can use the index of calls that are not done.
+UNDONE = "state <> 'done'"
 # Long enough for a process that is starved or a database that restarts to renew it, twice over; a person who
 # waits for a dead worker elsewhere waits no longer than this.
 LEASE_SECONDS = 30.0
@@ -119,6 +121,8 @@ class SqlJournal(Tables):
     ) -> list[CallRecord]:
         """Return how calls stand, latest first; `below` is the key from which to go on."""
         wanted: list[str] = [f"state IN ({marks(states)})"] if states else []
+        if states and State.DONE not in states:
+            wanted.append(UNDONE)
         values: list[Any] = [state.value for state in states]
         filters = {
             "tool = ?": tool,
@@ -260,8 +264,8 @@ class SqlJournal(Tables):
 
     def _stale(self, now: float, locking: str = "") -> list[CallRow]:
         wanted = (
-            "state IN ('executing', 'requested') OR "
-            "(state = 'awaiting' AND expires_at > 0 AND expires_at <= ?)"
+            f"{UNDONE} AND state IN ('executing', 'requested', 'awaiting') "
+            "AND (state <> 'awaiting' OR (expires_at > 0 AND expires_at <= ?))"
         )
         rows = self._rows(wanted, [now], None, locking)
         alive: dict[str, bool | None] = {}
