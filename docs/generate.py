@@ -99,6 +99,8 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `gram fmt` | object: names of files that are `changed`, `unchanged`, `failed` |
 | `gram schema` | object: schemas by name of tool, or one |
 | `install` | object: `client`, `scope`, `name`, `file`, `entry`, `changed`, `backup`, `text` |
+| `policy show` | object: `project`, `version`, `max_safety_level`, `layers`, `defaults`, `remarks` |
+| `policy why` | object: `tool`, `action`, `explanation`, `origin` of the rule, `layers` |
 | `tools list` | list of schemas in the shape of `--style` |
 | `tools show` | object: `name`, `description`, `safety_level`, `categories`, `schema` |
 | `tools why` | object: `tool`, `action` (`allow`, `ask` or `deny`), `explanation` |
@@ -116,7 +118,7 @@ def cli_page() -> str:
         "| 0 | done |",
         "| 1 | a tool failed; for `gramercy gram`: something was found |",
         "| 2 | wrong usage, an unknown tool; for `gramercy gram` also: an unreadable file |",
-        "| 3 | a file or module with tools cannot be loaded, or an image or client cannot be used |",
+        "| 3 | a file with tools or rules cannot be loaded, or an image or client cannot be used |",
         "| 4 | the call was refused: by a person, by a rule, or because nobody could be asked |",
         "| 130 | interrupted |\n",
         JSON_SHAPES,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ def default_place() -> Path:
     return base / "gramercy" / "journal.db"
 
 
+# A store is imported when a setting names it: each costs milliseconds that not every command has to pay.
 def open_journal(where: str | Path | None = None, *, project: Path | None = None) -> Journal:
     """Open a journal: a file, `postgresql://…`, or `memory`; without a place, the user's own.
 
@@ -34,8 +34,12 @@ def open_journal(where: str | Path | None = None, *, project: Path | None = None
     if where == MEMORY:
         return MemoryJournal()
     if isinstance(where, str) and where.startswith(SERVERS):
-        opened: Journal = import_module("gramercy.journal.postgres").PostgresJournal(where)
-        return opened
+        from gramercy.journal.postgres import PostgresJournal
+
+        return PostgresJournal(where)
+    if isinstance(where, str) and "://" in where:
+        scheme = where.partition("://")[0]
+        raise JournalError(f"{scheme}:// is no journal: expected a file, postgresql://…, or memory")
     path = default_place() if where is None else Path(where).expanduser().absolute()
     _check_place(path, project)
     if where is None:
@@ -43,15 +47,12 @@ def open_journal(where: str | Path | None = None, *, project: Path | None = None
             own_directory(path.parent)
         except OSError as error:
             raise JournalError(f"the journal {path} cannot be written: {error.strerror or error}") from error
-    # Imported when used: SQLite costs milliseconds that not every command has to pay.
     from gramercy.journal.sqlite import SqliteJournal
 
     return SqliteJournal(path)
 
 
 def _check_place(path: Path, project: Path | None) -> None:
-    if "://" in str(path):
-        raise JournalError(f"{path.name!r} is no journal: expected a file, postgresql://…, or memory")
     if project is not None and path.resolve().is_relative_to(project.resolve()):
         raise JournalError(
             f"the journal {path} is inside the project {project}, whose files evaluated code can write: "

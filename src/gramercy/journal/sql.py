@@ -33,8 +33,6 @@ log = logging.getLogger("gramercy.journal")
 _AWAITING, _READY, _DENIED, _EXECUTING = State.AWAITING, State.READY, State.DENIED, State.EXECUTING
 _REQUESTED, _FAILED, _IN_DOUBT = State.REQUESTED, State.FAILED, State.IN_DOUBT
 _DECISIONS = frozenset({_READY, _DENIED})
-# What a person has been asked or has decided must outlive a power cut, and so must that it may have run.
-_LASTING = frozenset({_AWAITING, _READY})
 _DANGEROUS = "dangerous"
 # By this the database sees that it can use the index of calls that are not done.
 UNDONE = "state <> 'done'"
@@ -48,6 +46,10 @@ FORGOTTEN_SECONDS = 86_400.0
 class SqlJournal(Tables):
     """What both stores share; a dialect adds connections, transactions, errors and a doorbell."""
 
+    # What a person has been asked or has decided must outlive a power cut, and so must that it may have run:
+    # to be taken from `ready` is always so, to begin with it where the call is dangerous.
+    LASTING = frozenset({_AWAITING, _READY})
+
     def __init__(self, where: str) -> None:
         super().__init__(where)
         self.owner = owners.new_owner()
@@ -58,7 +60,7 @@ class SqlJournal(Tables):
 
     def begin(self, call: NewCall, state: State = State.REQUESTED, facts: Facts = NOTHING) -> int:
         """Record a new call; return its key."""
-        is_lasting = state in _LASTING or (state is _EXECUTING and call.level == _DANGEROUS)
+        is_lasting = state in self.LASTING or (state is _EXECUTING and call.level == _DANGEROUS)
         key = self._write(lambda: self._begin(writable(call), state, facts), is_lasting=is_lasting)
         if state is _EXECUTING:
             self._claims[key] = 1
@@ -69,7 +71,8 @@ class SqlJournal(Tables):
         if state is _EXECUTING:
             self._take(key, facts, expected)
             return
-        refusal = self._write(lambda: self._move(key, state, facts, expected), is_lasting=state in _LASTING)
+        is_lasting = state in self.LASTING
+        refusal = self._write(lambda: self._move(key, state, facts, expected), is_lasting=is_lasting)
         if state in FINAL:
             self._claims.pop(key, None)
         if refusal is not None:
@@ -81,7 +84,7 @@ class SqlJournal(Tables):
 
     def note(self, call: NewCall, state: State, facts: Facts = NOTHING) -> None:
         """Record a whole call at once, after it is over."""
-        self._write(lambda: self._note(writable(call), state, facts), is_lasting=False)
+        self._write(lambda: self._note(writable(call), state, facts), is_lasting=state in self.LASTING)
 
     def deliver(self, key: int) -> None:
         """Record that the caller has got the answer."""

@@ -150,6 +150,8 @@ class SqliteJournal(SqlJournal):
         self._connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         self._check_kind()
         self._use_log()
+        # What is masked or deleted is overwritten with zeros; else it could be read in the file.
+        self._connection.execute("PRAGMA secure_delete = ON")
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         self._migrate()
 
@@ -303,6 +305,10 @@ class SqliteJournal(SqlJournal):
             return self._connection.execute(statement, values).lastrowid or 0
         except sqlite3.Error as error:
             raise self._told(error) from error
+
+    def _wipe(self) -> None:
+        # The log still has the pages as they were before.
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)", ())
 
     def _disconnect(self) -> None:
         self._is_closed = True
