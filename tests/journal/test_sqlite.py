@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,10 @@ from gramercy.journal.sqlite import PAGE_BYTES, SqliteJournal
 from tests.journal.stores import ASKED, BOUND, READ, WRITE, YES, process
 
 
+def open_at(path, **options):
+    return SqliteJournal(path, **options)
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "state" / "journal.db"
@@ -29,7 +34,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def journal(path):
-    opened = SqliteJournal(path)
+    opened = open_at(path)
     yield opened
     opened.close()
 
@@ -70,7 +75,7 @@ def test_a_journal_of_a_newer_gramercy_is_refused_and_left_as_it_is(journal, pat
     journal.close()
     before = path.read_bytes()
     with pytest.raises(JournalError, match="999 wonders"):
-        SqliteJournal(path)
+        open_at(path)
     assert path.read_bytes() == before
 
 
@@ -80,7 +85,7 @@ def test_missing_migrations_are_made_once(journal, path, monkeypatch):
     journal.close()
     monkeypatch.setitem(MIGRATIONS, "998 a table", ("CREATE TABLE more (key {counter})",))
     with ThreadPoolExecutor(4) as pool:
-        for opened in pool.map(lambda _: SqliteJournal(path), range(4)):
+        for opened in pool.map(lambda _: open_at(path), range(4)):
             assert opened.record(key).state is State.REQUESTED
             opened._run("SELECT * FROM more", ())
             opened.close()
@@ -90,9 +95,9 @@ def test_a_migration_that_fails_changes_nothing(journal, path, monkeypatch):
     journal.close()
     monkeypatch.setitem(MIGRATIONS, "998 a fault", ("CREATE TABLE more (key {counter})", "CREATE NONSENSE"))
     with pytest.raises(JournalError):
-        SqliteJournal(path)
+        open_at(path)
     monkeypatch.delitem(MIGRATIONS, "998 a fault")
-    opened = SqliteJournal(path)
+    opened = open_at(path)
     assert opened._run("SELECT name FROM sqlite_master WHERE name = 'more'", ()) == []
     opened.close()
 
@@ -119,13 +124,13 @@ def test_a_damaged_file_is_set_aside_and_a_new_one_is_begun(journal, path, how, 
     journal.close()
     journal.run_directory.mkdir()
     before = damaged(path, how)
-    opened = SqliteJournal(path)
+    opened = open_at(path)
     assert opened.records() == []
     opened.note(READ, State.DONE)
     opened.close()
     assert opened.set_aside.read_bytes() == before
     assert str(opened.set_aside) in caplog.text
-    again = SqliteJournal(path)
+    again = open_at(path)
     assert len(again.records()) == 1
     assert again.set_aside is None
     again.close()
@@ -140,11 +145,11 @@ def test_damage_that_is_met_later_is_told_and_set_aside_at_the_next_opening(jour
     data = bytearray(path.read_bytes())
     data[(page - 1) * PAGE_BYTES : page * PAGE_BYTES] = os.urandom(PAGE_BYTES)
     path.write_bytes(data)
-    opened = SqliteJournal(path)
+    opened = open_at(path)
     with pytest.raises(JournalError, match="damaged"):
         opened.records(most=300)
     opened.close()
-    opened = SqliteJournal(path)
+    opened = open_at(path)
     assert opened.set_aside.read_bytes() == data
     assert opened.records() == []
     opened.close()
@@ -155,7 +160,7 @@ def test_of_many_who_find_the_damage_one_sets_the_file_aside(journal, path):
     journal.close()
     damaged(path, "schema")
     with ThreadPoolExecutor(8) as pool:
-        opened = list(pool.map(lambda _: SqliteJournal(path), range(8)))
+        opened = list(pool.map(lambda _: open_at(path), range(8)))
     for each in opened:
         each.note(READ, State.DONE)
     assert len(opened[0].records()) == 8
@@ -169,7 +174,7 @@ def test_a_file_that_is_no_journal_is_refused_and_kept(path):
     path.parent.mkdir()
     path.write_text("my notes\n" * 100)
     with pytest.raises(JournalError, match="not a journal"):
-        SqliteJournal(path)
+        open_at(path)
     assert path.read_text() == "my notes\n" * 100
     path.unlink()
     with sqlite3.connect(path) as other:
@@ -177,14 +182,14 @@ def test_a_file_that_is_no_journal_is_refused_and_kept(path):
     other.close()
     before = path.read_bytes()
     with pytest.raises(JournalError, match="another program"):
-        SqliteJournal(path)
+        open_at(path)
     assert path.read_bytes() == before
 
 
 @pytest.mark.contract("journal.store.locked")
 def test_a_locked_journal_is_told_and_works_again_after(journal, path):
     journal.close()
-    opened = SqliteJournal(path, busy_seconds=0.05)
+    opened = open_at(path, busy_seconds=0.05)
     key = opened.begin(WRITE, State.AWAITING, ASKED)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -217,12 +222,12 @@ def test_a_full_disk_loses_nothing_that_was_recorded(journal):
 
 OPEN = """
 import gramercy.journal.sqlite, os, sys
-if "unprivileged" in sys.argv and os.geteuid() == 0:
-    os.setgid(65534)
-    os.setuid(65534)
 from gramercy.errors import JournalError
 from gramercy.journal.base import *
 from gramercy.journal.opening import open_journal
+if "unprivileged" in sys.argv and os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
 try:
     journal = open_journal(sys.argv[1])
     journal.note(NewCall("c", "t", "safe", {}), State.DONE)
@@ -232,9 +237,11 @@ except JournalError as error:
 
 
 @pytest.mark.contract("journal.store.read-only")
-def test_a_directory_that_cannot_be_written_is_told(tmp_path):
-    path = tmp_path / "journal.db"
-    tmp_path.chmod(0o555)
+def test_a_directory_that_cannot_be_written_is_told():
+    # Not below the directory of this run, which only its user can enter.
+    directory = Path(tempfile.mkdtemp())
+    path = directory / "journal.db"
+    directory.chmod(0o555)
     # The tests may run as root, who is refused nothing.
     done = subprocess.run(
         [sys.executable, "-c", OPEN, str(path), "unprivileged"],
@@ -243,7 +250,7 @@ def test_a_directory_that_cannot_be_written_is_told(tmp_path):
         timeout=BOUND,
         check=True,
     )
-    tmp_path.chmod(0o755)
+    shutil.rmtree(directory)
     assert done.stdout == f"the journal {path} cannot be written: Permission denied\n"
 
 
@@ -254,7 +261,7 @@ def test_a_file_that_is_removed_under_a_process_is_begun_anew(journal, path, cap
     journal.note(READ, State.DONE)
     assert len(journal.records()) == 1
     assert "removed or replaced" in caplog.text
-    other = SqliteJournal(path)
+    other = open_at(path)
     assert len(other.records()) == 1
     other.close()
 
@@ -304,7 +311,7 @@ def test_many_processes_can_begin_one_file(tmp_path):
         subprocess.Popen([sys.executable, "-c", OPEN, str(path)], stdout=subprocess.PIPE) for _ in range(6)
     ]
     assert [child.communicate(timeout=BOUND)[0] for child in children] == [b""] * 6
-    opened = SqliteJournal(path)
+    opened = open_at(path)
     assert len(opened.records()) == 6
     opened.close()
 
