@@ -21,6 +21,10 @@ from gramercy.errors import (
 
 # Help must not import what it lists: name -> (where it lives, what it does).
 COMMANDS = {
+    "audit": (
+        "gramercy.ui.cli.audit:group",
+        "Look at what was recorded of calls, prove that nobody has changed it, delete contents.",
+    ),
     "config": (
         "gramercy.ui.cli.config:group",
         "Show the settings of images, and where each comes from.",
