@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gramercy.execution.approval import Approved, Denied
+from gramercy.execution.approval import ApprovalRequest, Approved, Denied
 from gramercy.execution.executor import Executor
 from gramercy.execution.policy import Policy
 from gramercy.images.opening import open_image
@@ -27,7 +27,7 @@ class Bench:
         register_core_tools(registry, image, project=workspace)
         register_project_tools(registry, image, workspace)
         register_session_tools(registry, image, language="python", workspace=workspace)
-        self.requests = []
+        self.requests: list[ApprovalRequest] = []
 
         def decide(_tool, _arguments, request):
             self.requests.append(request)
