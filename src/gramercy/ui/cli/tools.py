@@ -18,6 +18,7 @@ from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.main import DENIED, FAILED
 from gramercy.ui.cli.options import LEVELS, json_option, origin_options, policy_option, read_words
 from gramercy.ui.cli.pictures import show_blocks
+from gramercy.ui.cli.stats import stats
 from gramercy.ui.cli.terminal import json_text, summary_line, tell, visible
 from gramercy.workbench.policies import read_policies
 from gramercy.workbench.sources import assembled, place_of
@@ -35,6 +36,9 @@ STYLES = click.Choice(["openai", "anthropic", "mcp"])
 @click.group()
 def group() -> None:
     """List, show and call the tools of Python files and of a live image."""
+
+
+group.add_command(stats)
 
 
 @group.command("list")
