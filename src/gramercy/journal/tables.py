@@ -148,7 +148,8 @@ class Tables(ABC):
                 stories[key].append((told, kept))
             for key, kept in self._run(f"SELECT key, text FROM answers WHERE key IN ({marks(part)})", part):  # noqa: S608 - as above
                 stories[key][-1] = (stories[key][-1][0], kept)
-        return [_read_record(row, stories[row.key]) for row in rows]
+        # Without the steps that others have added since the rows were read.
+        return [_read_record(row, stories[row.key][: row.step]) for row in rows]
 
     def _entries(self, key: int, most: int, after: int) -> list[Entry]:
         which, order = ("= ?", "e.step") if key else ("> ?", "e.at, e.chain, e.number")
