@@ -13,7 +13,8 @@ HEAVY = ("click", "jsonschema_rs", "asyncio", "opentelemetry", "msgspec")
 # a module that only its server imports. Each way of files in time (to hear, to look, to restore) is a port to
 # the kernel that only the ledger imports. A dialect of the journal is a port that only its opening imports;
 # the notices of PostgreSQL are a boundary that only its dialect crosses.
-MOST_SINGLE_IMPORTERS = 51
+# The gate is the boundary between a call and its approval, which only the executor passes.
+MOST_SINGLE_IMPORTERS = 52
 QUESTIONS = 10
 
 

@@ -82,6 +82,7 @@ class PostgresJournal(SqlJournal):
 
     LOCKING = " FOR UPDATE"
     SKIPPING = " FOR UPDATE SKIP LOCKED"
+    LOOKING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     # A server can crash under a process that lives on, and whose caller has got an answer.
     LASTING = frozenset(State)
     WORDS = schema.POSTGRES_WORDS
@@ -288,6 +289,11 @@ class PostgresJournal(SqlJournal):
     def _now(self) -> float:
         """Return the time of the server: the clocks of its clients may differ."""
         return _ticks() + self._offset
+
+    def _wipe(self) -> None:
+        # Rows that were deleted or changed stay in the files of the server until then.
+        self._run("VACUUM contents", ())
+        self._run("VACUUM answers", ())
 
     def _lock_chains(self) -> None:
         # That a chain was opened must outlive a crash of the server: else another would get its number.

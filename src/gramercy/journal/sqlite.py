@@ -78,6 +78,8 @@ class SqliteJournal(SqlJournal):
         )
         self._pid = os.getpid()
         self._run("PRAGMA journal_mode = WAL", ())
+        # What is masked or deleted is overwritten with zeros; else it could be read in the file.
+        self._run("PRAGMA secure_delete = ON", ())
 
     def _migrate(self) -> None:
         self._start(is_lasting=True)
@@ -123,6 +125,10 @@ class SqliteJournal(SqlJournal):
             return self._connection.execute(statement, values).lastrowid or 0
         except sqlite3.Error as error:
             raise self._told(error) from error
+
+    def _wipe(self) -> None:
+        # The log still has the pages as they were before.
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)", ())
 
     def _disconnect(self) -> None:
         self._is_closed = True

@@ -167,6 +167,7 @@ class Tables(ABC):
     def amend(self, state: str, work: Callable[[Callable[..., int]], Told]) -> None:
         """Record what is done to the journal itself, with the changes that `work` makes in its contents."""
         self._write(lambda: self._tell_own(state, self._now(), work(self._change)), is_lasting=True)
+        self._read(self._wipe)
 
     # Writing, inside a transaction.
 
@@ -276,6 +277,9 @@ class Tables(ABC):
     def _now(self) -> float:
         """Return the time of events, leases and expiry."""
         return time()
+
+    def _wipe(self) -> None:  # noqa: B027 - a database may do that by itself
+        """Remove from the files what was deleted from the tables."""
 
     def _lock_chains(self) -> None:  # noqa: B027 - where one transaction at a time writes, nothing is to do
         """Keep others from opening a chain until the commit."""
