@@ -115,11 +115,17 @@ def counted(replayed: Iterable[Replayed]) -> dict[Past, Counter[Action]]:
     return {past: counts for past, counts in table.items() if counts}
 
 
-def let_through(journal: Journal, rule: Rule, tool: Tool, project: str) -> tuple[list[CallRecord], int]:
-    """Return the recorded calls of a tool that a rule would have allowed, and how many were looked at."""
+def let_through(
+    journal: Journal, rule: Rule, tool: Tool, project: str, but: int = 0
+) -> tuple[list[CallRecord], int]:
+    """Return the recorded calls of a tool that a rule would have allowed, and how many were looked at.
+
+    `but` is the key of the call that is being asked about.
+    """
     if not rule.matches_tool(tool):
         return [], 0
-    found = list(recorded(journal, project=project, tool=tool.name, most=MOST_LOOKED_AT))
+    past = recorded(journal, project=project, tool=tool.name, most=MOST_LOOKED_AT)
+    found = [record for record in past if record.key != but]
     return [record for record in found if rule.matches_arguments(record.call.arguments)], len(found)
 
 
