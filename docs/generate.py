@@ -91,6 +91,12 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 
 | command | with `--json` |
 |---|---|
+| `approvals list` | list: `key`, `state`, `tool`, `level`, `what`, `principal`, `client`, `code`, … |
+| `approvals show` | the same object with `text`, `arguments`, `effect`, `explanation`, `schema`, `seal`, … |
+| `approvals approve`, `deny`, `edit`, `resolve` | the object of `list` as it is then, with `detail` |
+| `approvals watch` | an object on a line after each change: `pending`, the list of `approvals list` |
+| `audit show` | list of calls; with KEY a list of stories, each with `steps` |
+| `audit verify` | object: `intact`, `flaws`, `events`, `calls`, `chains`, `masked`, `deleted`, `digest` |
 | `config show` | object: `project`, `files`, `settings`, `refused`, `remarks` ([more](configuration.md)) |
 | `doctor` | object: `ok`, `checks`, each with `status`, `name` and `detail` |
 | `eval` | object, the whole reply: `ok`, `forms` with `values`, `stdout`, `stderr`, `warnings`, `error`, … |
@@ -98,6 +104,7 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `gram lint`, `gram check` | object: a report of diagnostics by file ([how](../how-to/check-gram-files.md)) |
 | `gram fmt` | object: names of files that are `changed`, `unchanged`, `failed` |
 | `gram schema` | object: schemas by name of tool, or one |
+| `images` | list of processes: `pid`, `project`, `since`, `images`, each with all that is known of it |
 | `install` | object: `client`, `scope`, `name`, `file`, `entry`, `changed`, `backup`, `text` |
 | `policy show` | object: `project`, `version`, `max_safety_level`, `layers`, `defaults`, `remarks` |
 | `policy why` | object: `tool`, `action`, `explanation`, `origin` of the rule, `layers` |
@@ -116,7 +123,7 @@ def cli_page() -> str:
         "Data goes to standard output, everything else to standard error.\n",
         "| exit code | meaning |\n|---|---|",
         "| 0 | done |",
-        "| 1 | a tool failed; for `gramercy gram`: something was found |",
+        "| 1 | a tool failed; for `gramercy gram`: something was found, `audit verify`: not intact |",
         "| 2 | wrong usage, an unknown tool; for `gramercy gram` also: an unreadable file |",
         "| 3 | a file with tools or rules cannot be loaded, or an image or client cannot be used |",
         "| 4 | the call was refused: by a person, by a rule, or because nobody could be asked |",

@@ -14,7 +14,8 @@ HEAVY = ("click", "jsonschema_rs", "asyncio", "opentelemetry", "msgspec")
 # the kernel that only the ledger imports. A dialect of the journal is a port that only its opening imports;
 # the notices of PostgreSQL are a boundary that only its dialect crosses.
 # The gate is the boundary between a call and its approval, which only the executor passes.
-MOST_SINGLE_IMPORTERS = 52
+# The review of a call of another process is what `gramercy approvals` does at a terminal.
+MOST_SINGLE_IMPORTERS = 53
 QUESTIONS = 10
 
 

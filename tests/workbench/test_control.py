@@ -11,11 +11,13 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from gramercy import Executor, Policy, Registry, tool
 from gramercy.errors import ControlError
 from gramercy.execution.policy import Action, Rule
+from gramercy.images.views import ImageView
 from gramercy.journal.base import NewCall, State
 from gramercy.workbench import control
 from gramercy.workbench.control import Control, Desk, Serving, serving_processes
@@ -53,10 +55,8 @@ def launch(target: str, speed: int = 1) -> str:
 class Looked:
     """An image, as far as it is looked at."""
 
-    name, language = "main", "python"
-
-    def look(self) -> dict[str, Any]:
-        return {"state": "idle", "memory": 12}
+    def look(self) -> ImageView:
+        return ImageView("main", "python", "idle", memory_bytes=12)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def executor() -> Executor:
 
 @pytest.fixture
 def server(tmp_path: Path, executor: Executor) -> Iterator[Control]:
-    desk = Desk(executor, lambda: [Looked()], str(tmp_path))  # type: ignore[list-item]  # all that is asked of it
+    desk = Desk(executor, lambda: [Looked()], lambda: str(tmp_path))  # type: ignore[list-item]  # all that is asked of it
     opened = Control(tmp_path / "run", desk.operations())
     yield opened
     opened.close()
@@ -96,7 +96,8 @@ def test_a_process_tells_what_it_serves(serving: Serving, tmp_path: Path) -> Non
 
 
 def test_the_images_of_a_process_are_looked_at(serving: Serving) -> None:
-    assert serving.ask("images") == [{"name": "main", "language": "python", "state": "idle", "memory": 12}]
+    [view] = serving.ask("images")
+    assert msgspec.convert(view, ImageView) == Looked().look()
 
 
 @pytest.mark.contract("journal.desk.control-check")

@@ -14,11 +14,12 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gramercy.errors import JournalError
-from gramercy.journal import schema
+from gramercy.journal import owners, schema
 from gramercy.journal.base import State
 from gramercy.journal.bells import Bells
 from gramercy.journal.opening import default_place
 from gramercy.journal.sql import SqlJournal
+from gramercy.journal.tables import INSERT_CONTENT, INSERT_EVENT, UPDATE_CHAIN
 
 try:
     import psycopg
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from gramercy.journal.base import CallRecord
     from gramercy.journal.bells import Bell
-    from gramercy.journal.chain import Head
+    from gramercy.journal.chain import Content, Event, Head
 
 # A server is back within seconds after a restart; a client gives a call up after a minute.
 PATIENCE_SECONDS = 20.0
@@ -68,6 +69,8 @@ _HELLO = (
 )
 _END_OTHER = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?"
 _OWN_HEAD = "SELECT chain, number, hash FROM chains WHERE chain = ? FOR UPDATE"
+_PUT = f"WITH event AS ({INSERT_EVENT}) {UPDATE_CHAIN}"
+_PUT_BOTH = f"WITH event AS ({INSERT_EVENT}), content AS ({INSERT_CONTENT}) {UPDATE_CHAIN}"
 # The server has given this transaction up to end a deadlock, or could not order it among others.
 _AGAIN = frozenset({"40001", "40P01"})
 T = TypeVar("T")
@@ -266,6 +269,12 @@ class PostgresJournal(SqlJournal):
         ((key,),) = self._run(f"{statement} RETURNING key", values)
         return int(key)
 
+    def _put(self, event: Event, content: Content | None, end: tuple[int, str, int, int]) -> int:
+        # One statement instead of three: the way to the server and back is most of what a call costs.
+        if content is None:
+            return self._change(_PUT, (*event, *end))
+        return self._change(_PUT_BOTH, (*event, event.key, event.step, *content, *end))
+
     def _execute(self, statement: str, values: Sequence[Any]) -> psycopg.Cursor[Any]:
         connection = self._connection
         if connection is None:
@@ -299,6 +308,14 @@ class PostgresJournal(SqlJournal):
         # That a chain was opened must outlive a crash of the server: else another would get its number.
         self._run(f"SET LOCAL synchronous_commit = {self._synchronous}", ())
         self._run("SELECT pg_advisory_xact_lock(?)", (LOCK,))
+
+    def _renew(self) -> bool:
+        self._read(self._set_clock)
+        return super()._renew()
+
+    def _is_alive_here(self, owner: str) -> bool | None:
+        # Hosts of one name may be several machines here, each with a start of its own.
+        return owners.is_alive(owner) if owners.is_here(owner) else None
 
     def _ring(self) -> None:
         self._bells.strike()

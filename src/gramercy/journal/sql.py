@@ -10,7 +10,7 @@ import logging
 from abc import abstractmethod
 from threading import Event as Signal
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
 import msgspec
@@ -33,9 +33,8 @@ log = logging.getLogger("gramercy.journal")
 _AWAITING, _READY, _DENIED, _EXECUTING = State.AWAITING, State.READY, State.DENIED, State.EXECUTING
 _REQUESTED, _FAILED, _IN_DOUBT = State.REQUESTED, State.FAILED, State.IN_DOUBT
 _DECISIONS = frozenset({_READY, _DENIED})
-# What a person has been asked or has decided must outlive a power cut, and so must that it may have run.
-_LASTING = frozenset({_AWAITING, _READY})
 _DANGEROUS = "dangerous"
+T = TypeVar("T")
 # Long enough for a process that is starved or a database that restarts to renew it, twice over; a person who
 # waits for a dead worker elsewhere waits no longer than this.
 LEASE_SECONDS = 30.0
@@ -45,6 +44,9 @@ FORGOTTEN_SECONDS = 86_400.0
 
 class SqlJournal(Tables):
     """What both stores share; a dialect adds connections, transactions, errors and a doorbell."""
+
+    # What a person was asked or has decided must outlive a power cut, and so must that a call may have run.
+    LASTING = frozenset({_AWAITING, _READY})
 
     def __init__(self, where: str) -> None:
         super().__init__(where)
@@ -56,10 +58,12 @@ class SqlJournal(Tables):
 
     def begin(self, call: NewCall, state: State = State.REQUESTED, facts: Facts = NOTHING) -> int:
         """Record a new call; return its key."""
-        is_lasting = state in _LASTING or (state is _EXECUTING and call.level == _DANGEROUS)
-        key = self._write(lambda: self._begin(writable(call), state, facts), is_lasting=is_lasting)
-        if state is _EXECUTING:
-            self._claims[key] = 1
+        is_lasting = state in self.LASTING or (state is _EXECUTING and call.level == _DANGEROUS)
+        # Together, so that the thread that renews the lease never sees a call that runs without its claim.
+        with self._lock:
+            key = self._write(lambda: self._begin(writable(call), state, facts), is_lasting=is_lasting)
+            if state is _EXECUTING:
+                self._claims[key] = 1
         return key
 
     def move(self, key: int, state: State, facts: Facts = NOTHING, *, expected: Sequence[State] = ()) -> None:
@@ -67,7 +71,8 @@ class SqlJournal(Tables):
         if state is _EXECUTING:
             self._take(key, facts, expected)
             return
-        refusal = self._write(lambda: self._move(key, state, facts, expected), is_lasting=state in _LASTING)
+        is_lasting = state in self.LASTING
+        refusal = self._write(lambda: self._move(key, state, facts, expected), is_lasting=is_lasting)
         if state in FINAL:
             self._claims.pop(key, None)
         if refusal is not None:
@@ -181,8 +186,9 @@ class SqlJournal(Tables):
         self._tell((self._add_call(row), 1), state, now, facts, call=call, tool=call.tool)
 
     def _take(self, key: int, facts: Facts, expected: Sequence[State]) -> int:
-        fence = self._write(lambda: self._claim(key, facts, expected), is_lasting=True)
-        self._claims[key] = fence
+        with self._lock:
+            fence = self._write(lambda: self._claim(key, facts, expected), is_lasting=True)
+            self._claims[key] = fence
         return fence
 
     def _claim(self, key: int, facts: Facts, expected: Sequence[State]) -> int:
@@ -274,11 +280,23 @@ class SqlJournal(Tables):
         """Tell whether a process lives, by its id or its lease; None where neither can tell."""
         if owner == self.owner:
             return True
-        here = owners.is_alive(owner)
+        here = self._is_alive_here(owner)
         if here is not None:
             return here
         found = self._run("SELECT until FROM leases WHERE owner = ?", (owner,))
         return found[0][0] > now if found else None
+
+    def _is_alive_here(self, owner: str) -> bool | None:
+        """Tell whether a process of this machine lives; None if it is of another."""
+        return owners.is_alive(owner)
+
+    def _write(self, work: Callable[[], T], *, is_lasting: bool) -> T:
+        try:
+            return super()._write(work, is_lasting=is_lasting)
+        except BaseException:
+            # The lease may have been renewed in what was given up.
+            self._leased_until = 0.0
+            raise
 
     def _recover(self, is_idempotent: Callable[[str], bool]) -> list[int]:
         stale = self._stale(self._now(), self.SKIPPING)

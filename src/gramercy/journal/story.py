@@ -20,20 +20,26 @@ if TYPE_CHECKING:
 
     Run = Callable[[str, Sequence[Any]], list[Sequence[Any]]]
 
-_EVENTS = "SELECT * FROM events WHERE key = ? AND key > 0 ORDER BY step"
+# Each with what the event before it is, and what the event or the head after it says: in one statement, since
+# the chains of other processes grow between two.
+_EVENTS = (
+    "SELECT e.*, b.hash, COALESCE(a.previous, h.hash) FROM events e "
+    "LEFT JOIN events b ON b.chain = e.chain AND b.number = e.number - 1 "
+    "LEFT JOIN events a ON a.chain = e.chain AND a.number = e.number + 1 "
+    "LEFT JOIN chains h ON h.chain = e.chain AND h.number = e.number "
+    "WHERE e.key = ? AND e.key > 0 ORDER BY e.step"
+)
 _CONTENTS = "SELECT step, salt, text FROM contents WHERE key = ?"
-_HASH = "SELECT hash FROM events WHERE chain = ? AND number = ?"
-_PREVIOUS = "SELECT previous FROM events WHERE chain = ? AND number = ?"
-_HEAD = "SELECT hash FROM chains WHERE chain = ? AND number = ?"
 _NAMES = ("call_id", "tool", "level", "principal", "client", "session", "project", "identity")
 
 
 def check_story(row: CallRow, run: Run) -> None:
     """Raise ForgedRecordError unless the row, the events and the contents of a call belong together."""
-    events = [Event(*event) for event in run(_EVENTS, (row.key,))]
+    found = run(_EVENTS, (row.key,))
+    events = [Event(*columns) for *columns, _, _ in found]
     contents = {step: (salt, text) for step, salt, text in run(_CONTENTS, (row.key,))}
-    for event in events:
-        _check_event(event, run)
+    for event, (*_, before, after) in zip(events, found, strict=True):
+        _check_event(event, before, after)
         kept = contents.pop(event.step, None)
         if (content_digest(*kept) if kept else "") != event.contents:
             raise _forged(row.key, f"the contents of step {event.step} are not those that were recorded")
@@ -43,16 +49,14 @@ def check_story(row: CallRow, run: Run) -> None:
     _check_decision(row, events)
 
 
-def _check_event(event: Event, run: Run) -> None:
-    """Look at the hash of an event, and at the events or the head beside it."""
+def _check_event(event: Event, before: str | None, after: str | None) -> None:
+    """Look at the hash of an event, at that of the one before it, and at what the one after it says."""
     place = f"event {event.chain}.{event.number}"
     if event_hash(*event[:-1]) != event.hash:
         raise _forged(event.key, f"{place} was changed")
-    before = run(_HASH, (event.chain, event.number - 1))
-    if not before or before[0][0] != event.previous:
+    if before != event.previous:
         raise _forged(event.key, f"{place} does not follow from the one before it")
-    after = run(_PREVIOUS, (event.chain, event.number + 1)) or run(_HEAD, (event.chain, event.number))
-    if not after or after[0][0] != event.hash:
+    if after != event.hash:
         raise _forged(event.key, f"{place} is not in its chain")
 
 

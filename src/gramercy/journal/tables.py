@@ -19,6 +19,7 @@ import msgspec
 from gramercy.errors import JournalError, MovedError
 from gramercy.journal.base import NOTHING, CallRecord, Entry, NewCall, State
 from gramercy.journal.chain import (
+    Content,
     Event,
     Head,
     Told,
@@ -93,10 +94,10 @@ _UPDATE_CALL = (
     "UPDATE calls SET state = ?, step = ?, changed_at = ?, asked_at = ?, expires_at = ?, seal = ?, "
     "owner = ?, fence = ?, delivered = ? WHERE key = ? AND step = ?"
 )
-_INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_INSERT_CONTENT = "INSERT INTO contents (key, step, salt, text) VALUES (?, ?, ?, ?)"
+INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_CONTENT = "INSERT INTO contents (key, step, salt, text) VALUES (?, ?, ?, ?)"
 _UPDATE_CONTENT = "UPDATE contents SET salt = ?, text = ? WHERE key = ? AND step = ?"
-_UPDATE_CHAIN = "UPDATE chains SET number = ?, hash = ? WHERE chain = ? AND number = ?"
+UPDATE_CHAIN = "UPDATE chains SET number = ?, hash = ? WHERE chain = ? AND number = ?"
 _STORY = (
     "SELECT e.key, e.facts, c.text FROM events e LEFT JOIN contents c ON c.key = e.key AND c.step = e.step "
     "WHERE e.key IN ({}) AND e.key > 0 ORDER BY e.key, e.step"
@@ -195,7 +196,7 @@ class Tables(ABC):
         The tool is named when the call is over: then its secrets are masked. The whole answer is kept apart
         as long as a caller who may come back awaits it.
         """
-        kept, digest = kept_text(facts, call), ""
+        kept = kept_text(facts, call)
         masked: dict[str, str] = {}
         if tool:
             whole = kept
@@ -203,19 +204,19 @@ class Tables(ABC):
             if is_awaited and kept != whole:
                 self._run("INSERT INTO answers (key, at, text) VALUES (?, ?, ?)", (place[0], at, whole))
                 self._run("DELETE FROM answers WHERE at < ?", (at - LONGEST_AWAITED,))
-        if kept:
-            content = salted(kept)
-            digest = content.digest
-            self._run(_INSERT_CONTENT, (*place, *content))
-        self._link(place, state.value, at, told_text(facts, call, masked), digest)
+        told = told_text(facts, call, masked)
+        self._link(place, state.value, at, told, salted(kept) if kept else None)
 
     def _tell_own(self, state: str, at: float, told: Told) -> None:
         """Add an event that is no move: the journal did or refused something itself."""
-        self._link((0, 0), state, at, text_of(told), "")
+        self._link((0, 0), state, at, text_of(told))
 
-    def _link(self, place: tuple[int, int], state: str, at: float, facts: str, digest: str) -> None:
+    def _link(
+        self, place: tuple[int, int], state: str, at: float, facts: str, content: Content | None = None
+    ) -> None:
         head = self._head or self._found_head() or self._open_chain(at)
-        self._append(head.number, *linked(head, *place, state, at, facts, digest))
+        digest = content.digest if content else ""
+        self._append(head.number, *linked(head, *place, state, at, facts, digest), content)
 
     def _found_head(self) -> Head | None:
         """Return the end of the chain as the database has it; it knows whether a commit has happened."""
@@ -231,11 +232,18 @@ class Tables(ABC):
         self._append(0, event, head)
         return head
 
-    def _append(self, number: int, event: Event, head: Head) -> None:
-        self._run(_INSERT_EVENT, event)
-        if self._change(_UPDATE_CHAIN, (head.number, head.hash, head.chain, number)) != 1:
+    def _append(self, number: int, event: Event, head: Head, content: Content | None = None) -> None:
+        """Write an event behind number `number` of its chain, and its contents."""
+        if self._put(event, content, (head.number, head.hash, head.chain, number)) != 1:
             raise JournalError(f"the chain of this process in {self.where} was changed by another")
         self._head = head
+
+    def _put(self, event: Event, content: Content | None, end: tuple[int, str, int, int]) -> int:
+        """Write an event, its contents and the end of its chain; return how many chains had that end."""
+        if content:
+            self._run(INSERT_CONTENT, (event.key, event.step, *content))
+        self._run(INSERT_EVENT, event)
+        return self._change(UPDATE_CHAIN, end)
 
     def _mask(self, place: tuple[int, int], tool: str, kept: str) -> tuple[str, dict[str, str]]:
         """Mask the secrets of a call that is over; return its last contents, and digests of earlier ones."""

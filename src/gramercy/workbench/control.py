@@ -211,8 +211,10 @@ class Serving(msgspec.Struct, frozen=True):
         return answer.get("done")
 
 
-def serving_processes(directory: Path) -> list[Serving]:
+def serving_processes(directory: Path | None) -> list[Serving]:
     """List the processes that serve with a journal, oldest first; some of them may be gone."""
+    if directory is None:
+        return []
     try:
         paths = [path for path in directory.iterdir() if path.name.endswith(SUFFIX)]
         return [Serving(path) for path in sorted(paths, key=lambda path: path.lstat().st_mtime)]
@@ -221,12 +223,22 @@ def serving_processes(directory: Path) -> list[Serving]:
 
 
 class Desk:
-    """What a person at another terminal can have a server do, each through its executor."""
+    """What a person at another terminal can have a server do, each through its executor.
 
-    def __init__(self, executor: Executor, images: Callable[[], Iterable[Image]], project: str) -> None:
+    `project` tells where it works, `session` what its calls are recorded with.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        images: Callable[[], Iterable[Image]],
+        project: Callable[[], str],
+        session: str = "",
+    ) -> None:
         self._executor = executor
         self._images = images
         self._project = project
+        self._session = session
         self._since = time()
 
     def operations(self) -> Operations:
@@ -246,13 +258,14 @@ class Desk:
             "pid": os.getpid(),
             "version": __version__,
             "since": self._since,
-            "project": self._project,
+            "session": self._session,
+            "project": self._project(),
             "tools": tools,
         }
 
     def images(self) -> list[dict[str, Any]]:
         """Look at the images; that never waits for one, and never starts one."""
-        return [_looked_at(image) for image in self._images()]
+        return [msgspec.to_builtins(image.look()) for image in self._images()]
 
     def check(self, key: int, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return a call with edited arguments as it would be asked about, its effect told anew."""
@@ -301,9 +314,3 @@ def _effect(tool: Tool, arguments: dict[str, Any]) -> Effect:
 
 def _name(texts: tuple[str, str]) -> str:
     return digest_of_text("\0".join(texts))
-
-
-def _looked_at(image: Image) -> dict[str, Any]:
-    look = getattr(image, "look", None)
-    known = {"name": image.name, "language": image.language}
-    return {**known, **(msgspec.to_builtins(look(), enc_hook=repr) if look is not None else {})}

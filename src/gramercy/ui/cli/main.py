@@ -21,6 +21,14 @@ from gramercy.errors import (
 
 # Help must not import what it lists: name -> (where it lives, what it does).
 COMMANDS = {
+    "approvals": (
+        "gramercy.ui.cli.approvals:group",
+        "Decide about calls that wait for a person, in whatever process they were made.",
+    ),
+    "audit": (
+        "gramercy.ui.cli.audit:group",
+        "Look at what was recorded of calls, prove that nobody has changed it, delete contents.",
+    ),
     "config": (
         "gramercy.ui.cli.config:group",
         "Show the settings of images, and where each comes from.",
@@ -38,6 +46,10 @@ COMMANDS = {
         "Look at the tools of other MCP servers, and say which may be used.",
     ),
     "gram": ("gramercy.ui.cli.gram:group", "Check, format and translate gram files; - is standard input."),
+    "images": (
+        "gramercy.ui.cli.images:images",
+        "Look at the live images of all serving processes.",
+    ),
     "install": (
         "gramercy.ui.cli.install:install",
         "Show what an MCP client needs to use this server, or write it into the client's settings.",
