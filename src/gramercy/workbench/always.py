@@ -24,10 +24,12 @@ from gramercy.execution.policy import Action, Rule, text_of
 from gramercy.images.trust import accept_file, check_file
 from gramercy.workbench.configuration import PROJECTS, bounded_content
 from gramercy.workbench.policies import GENERAL, GIVEN, SPECIAL, read_policies, shown_path, user_policy_file
+from gramercy.workbench.replay import let_through, told_let_through
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from gramercy.execution.approval import ApprovalRequest
     from gramercy.execution.policy import Verdict
     from gramercy.tools.tool import Tool
 
@@ -227,6 +229,41 @@ def _replace(path: Path, text: str) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise InvalidPolicyError(f"the rule cannot be written into {path}: {error.strerror}") from None
+
+
+class FormOffers:
+    """The same offers for a form at a client; `written` is called after a rule was written."""
+
+    def __init__(self, request: ApprovalRequest, written: Callable[[], object]) -> None:
+        self._request = request
+        self._written = written
+        self._offers = {offer.name: offer for offer in offered_rules(request.tool.name, request.arguments)}
+        self.names = tuple(self._offers)
+        told = "; ".join(
+            f"{offer.name}: {offer.words} ({self._past(offer)})" for offer in self._offers.values()
+        )
+        self.description = f"Allow such calls in {request.project} without asking. {told}"
+
+    def _past(self, offer: Offer) -> str:
+        request = self._request
+        if request.journal is None:
+            return "what it would have let through is not recorded"
+        found, total = let_through(request.journal, offer.rule, request.tool, request.project, request.key)
+        return told_let_through(found, total, request.tool.name)
+
+    def write(self, name: str) -> str:
+        """Write the rule of that name; return what is told about it."""
+        request = self._request
+        rule = remember(self._offers[name].rule, request.tool, request.arguments, request.project)
+        self._written()
+        return f"always, by {rule.origin}"
+
+
+def form_offers(written: Callable[[], object], request: ApprovalRequest) -> FormOffers | None:
+    """Return what a form can offer; nothing where no project is known, or a rule would not help."""
+    if not request.project or why_not(request.verdict, request.project):
+        return None
+    return FormOffers(request, written)
 
 
 def told_rule(rule: Rule) -> str:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from gramercy.errors import GramercyError
 from gramercy.execution.shown import revealed
 from gramercy.ui.cli.terminal import tell
 from gramercy.workbench.always import offered_rules, remember, told_rule, why_not
 from gramercy.workbench.replay import Past, let_through, past_of, told_let_through
+from gramercy.workbench.sources import known_tools, stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gramercy.execution.policy import Verdict
-    from gramercy.journal.base import Journal
+    from gramercy.journal.base import CallRecord, Journal
     from gramercy.tools.tool import Tool
     from gramercy.ui.cli.approval import Screen
     from gramercy.workbench.always import Offer
 
 # Calls that a person denied and the rule would have allowed, told one by one.
 MOST_DENIED = 5
+NO_PROJECT = "it is not known which project the call is of"
 
 
 class Always:
@@ -41,8 +45,19 @@ class Always:
         self._project = project
         self._journal = past
         self._key = key
-        self._trouble = why_not(verdict, project)
+        self._trouble = why_not(verdict, project) if project else NO_PROJECT
         self.offers = offered_rules(tool.name, arguments)
+
+    def named(self, word: str) -> Offer:
+        """Return the offer that a word of the command line means; UsageError tells which there are."""
+        found = {offer.name.split()[-1]: offer for offer in self.offers}
+        if self._trouble:
+            raise click.UsageError(f"a rule would not help: {self._trouble}")
+        if word not in found:
+            raise click.UsageError(
+                f"such a rule cannot be written for this call; there are {', '.join(found)}"
+            )
+        return found[word]
 
     def choose(self, screen: Screen) -> str | None:
         """Let the person choose a rule and write it; return what is told about it, None if none was."""
@@ -75,3 +90,11 @@ class Always:
             return None
         tell(told_rule(rule))
         return f"always, by {rule.origin}"
+
+
+def always_of(journal: Journal, record: CallRecord) -> Always:
+    """Return the rules for a call of another process, as it is asked about now."""
+    call = record.call
+    tool = known_tools(".").get(call.tool) or stand_in(call.tool, call.level)
+    arguments = call.arguments if record.facts.arguments is None else record.facts.arguments
+    return Always(tool, arguments, call.project, past=journal, key=record.key)
