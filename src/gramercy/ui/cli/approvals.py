@@ -18,6 +18,7 @@ from gramercy.execution.calls import parse_arguments
 from gramercy.journal.base import State
 from gramercy.ui.cli.approval import BY
 from gramercy.ui.cli.inbox import (
+    aftermath,
     code_of,
     details,
     heading,
@@ -83,7 +84,7 @@ def show_call(journal: Journal, key: int, *, as_json: bool) -> None:
         show(f"That is all of it. To approve exactly this: --seal {code_of(seal_of(record))}")
         tell(f"gramercy approvals approve {key}, or deny {key} --reason TEXT, or edit {key}")
     else:
-        show(standing(record))
+        show(aftermath(record))
         if record.facts.detail:
             show(record.facts.detail)
 
@@ -162,7 +163,10 @@ def resolve_call(journal: Journal, key: int, outcome: str, *, reason: str, as_js
     """Say what became of a call that is in doubt: its process ended while it ran, so look before you say."""
     found_record(journal, key)
     record = resolve(journal, key, happened=outcome == "done", by=BY, reason=reason)
-    report(record, as_json=as_json)
+    if as_json:
+        report(record, as_json=True)
+    else:
+        show(f"call {key} is {record.state.value}: {record.facts.detail}")
 
 
 @group.command("watch")
@@ -208,7 +212,7 @@ def _tell_new(journal: Journal, record: CallRecord, *, is_asking: bool) -> None:
         return
     current = journal.record(record.key)
     if current is not None and current.step == record.step:
-        tell(standing(Review(journal, record).ask()))
+        tell(aftermath(Review(journal, record).ask()))
 
 
 def found_record(journal: Journal, key: int) -> CallRecord:
@@ -269,4 +273,4 @@ def report(record: CallRecord, *, as_json: bool) -> None:
     if as_json:
         click.echo(json_text({**summary(record), "detail": record.facts.detail}))
     else:
-        show(standing(record))
+        show(aftermath(record))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gramercy.execution.approval import standing
 from gramercy.execution.shown import folded, revealed, written
 from gramercy.journal.base import State
 from gramercy.journal.texts import canonical_text, without_secrets
@@ -28,6 +29,12 @@ CODE_DIGITS = 8
 MOST_LISTED = 1_000
 COLUMNS = ("key", "age", "state", "asked by", "tool", "what")
 WORDS = {State.AWAITING: "waits", State.IN_DOUBT: "in doubt", State.READY: "approved"}
+ENDINGS = {
+    State.READY: "; it runs when its caller goes on, or comes back",
+    State.EXECUTING: " and runs",
+    State.DONE: " and has run",
+    State.FAILED: " and has failed",
+}
 UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -121,6 +128,18 @@ def heading(record: CallRecord) -> str:
     parts.append(f"at {moment(record.asked_at or record.at)}")
     parts += [f"until {moment(record.facts.expires_at)}"] if record.facts.expires_at else []
     return folded(revealed(" ".join(parts)))
+
+
+def aftermath(record: CallRecord) -> str:
+    """Tell what has come of a decision."""
+    name, ruling, facts = f"call {record.key}", record.facts.ruling, record.facts
+    if record.state is State.AWAITING and facts.question is not None:
+        changes = "; ".join(facts.question.changes) or "it has changed"
+        return f"{name} waits again ({revealed(changes)}): gramercy approvals show {record.key}"
+    if ruling is None or not ruling.approved or record.state not in ENDINGS:
+        return standing(record)
+    why = f": {revealed(facts.detail)}" if record.state is State.FAILED and facts.detail else ""
+    return f"{name} is approved{ENDINGS[record.state]}{why}"
 
 
 def question_text(record: CallRecord) -> str:
