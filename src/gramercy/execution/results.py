@@ -19,7 +19,7 @@ from gramercy.execution.calls import ToolResult, error_text, text_for_model
 from gramercy.execution.hooks import notify
 from gramercy.journal.base import NOTHING, Facts, NewCall, Ruling, State
 from gramercy.journal.texts import canonical_text, without_secrets
-from gramercy.tools.content import ToolOutput, blocks_text
+from gramercy.tools.content import TextWithFacts, ToolOutput, blocks_text
 from gramercy.tools.context import current_call
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
@@ -194,10 +194,13 @@ class Recorder:
     def returned(self, attempt: Attempt, value: Any) -> ToolResult:
         """Make the result of a handler that returned."""
         elapsed_ms = (perf_counter() - attempt.started) * 1000.0
+        end = None
+        if type(value) is TextWithFacts:
+            end, value = _End(State.FAILED, REPORTED, value.facts), str.__str__(value)
         if type(value) is str and len(value) <= self.settings.max_output and value.isascii():
-            return self._finished(attempt, value, None, elapsed_ms)
+            return self._finished(attempt, value, None, elapsed_ms, end)
         content, error = self._read(attempt, value)
-        end = _End(State.FAILED, REPORTED)
+        end = end or _End(State.FAILED, REPORTED)
         if not isinstance(value, ToolOutput):
             return self._finished(attempt, content, error, elapsed_ms, end)
         end.facts = value.facts

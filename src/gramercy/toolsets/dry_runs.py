@@ -8,6 +8,7 @@ import msgspec
 
 from gramercy.images.files.telling import attempts_text
 from gramercy.tools.effects import Effect
+from gramercy.toolsets.factory import state_name
 from gramercy.toolsets.rendering import MOST_CHANGES, ROOM, change_lines, fitting, parts_of
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ def dry_run(field: str) -> Callable[[Image, dict[str, Any]], Effect]:
 
     def tried(image: Image, arguments: dict[str, Any]) -> Effect:
         package = arguments.get("package")
-        return effect_of(image.preview(arguments[field], package=package, timeout=DRY_RUN_SECONDS))
+        reply = image.preview(arguments[field], package=package, timeout=DRY_RUN_SECONDS)
+        return effect_of(reply, state_name(image, reply.span.epoch))
 
     return tried
 
 
-def effect_of(reply: Reply) -> Effect:
+def effect_of(reply: Reply, state: str = "") -> Effect:
     """Return what a preview has told as an effect; its length is bounded."""
     tried, reply = reply.files, msgspec.structs.replace(reply, files=[])
     room = ROOM - 2 * MOST_CHANGES
@@ -46,6 +48,7 @@ def effect_of(reply: Reply) -> Effect:
         would_touch=tuple(fitting(touched, MOST_CHANGES)),
         output=_joined(parts, "stdout", "stderr", "log", "warnings"),
         value=_joined(parts, "values", "pictures", "notes"),
+        state=state,
     )
 
 

@@ -92,6 +92,7 @@ def _compile_form(workshop: Workshop) -> Tool:
         level="cautious",
         categories=["execution"],
         title="Compile definitions",
+        effect=dry_run("form"),
     )
 
 
