@@ -110,6 +110,7 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `policy why` | object: `tool`, `action`, `explanation`, `origin` of the rule, `layers` |
 | `tools list` | list of schemas in the shape of `--style` |
 | `tools show` | object: `name`, `description`, `safety_level`, `categories`, `schema` |
+| `tools stats` | list: `tool`, `day`, `calls`, `done`, `failed`, `p50_ms`, `wait_p50`, `failures`, … |
 | `tools why` | object: `tool`, `action` (`allow`, `ask` or `deny`), `explanation` |
 | `tools call` | object: `id`, `success`, `content`, `error`, `metadata` |
 | any of them that cannot be done | object: `error` with `type`, `message` and `exit_code` |

@@ -175,3 +175,16 @@ def test_a_look_while_another_process_writes_is_a_look_at_one_state(audit):
         journal.note(LOOK, State.DONE)
     assert audit("verify").stdout.startswith("intact: 35 events")
     journal.close()
+
+
+@pytest.mark.contract("journal.audit.figures")
+def test_tools_stats_tells_of_all_processes(audit, gramercy):
+    done = gramercy("tools", "stats", GRAMERCY_JOURNAL=str(audit.place))
+    head, look, pay, *classes = done.stdout.splitlines()
+    assert head.split()[:4] == ["tool", "calls", "ok", "failed"]
+    assert look.split() == ["look", "2", "1", "1", "0", "0", "0", "50%", "0.5", "0.5", "2"]
+    assert pay.split()[:8] == ["pay", "3", "1", "0", "1", "0", "1", "100%"]
+    assert classes == ["look failed by: ValueError (1)", "pay refused by: person (1)"]
+    done = gramercy("tools", "stats", "pay", "--json", GRAMERCY_JOURNAL=str(audit.place))
+    (facts,) = json.loads(done.stdout)
+    assert (facts["approvals"], facts["refusals"]) == (2, {"person": 1})

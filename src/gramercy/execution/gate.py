@@ -207,6 +207,8 @@ class ApprovalGate:
             asked_at=record.asked_at,
             expires_at=record.facts.expires_at,
             is_open=is_open,
+            project=call.project,
+            journal=journal,
         )
 
     def _misfits(self, request: ApprovalRequest, known: CallRecord) -> list[str]:
@@ -434,7 +436,11 @@ class ApprovalGate:
             text = f"{attempt.tool.name} was not run: the policy now denies it: {verdict.explanation}"
             raise _RefusalError(text, Refuser.RULE)
         attempt.verdict = verdict
-        return approved.drift(await self._seal(attempt, caller))
+        now = await self._seal(attempt, caller)
+        if verdict.action is Action.ALLOW:
+            # A rule allows it now, perhaps one that the person wrote with this very answer.
+            approved = replace(approved, policy=now.policy)
+        return approved.drift(now)
 
     def _judge(self, tool: Tool, arguments: dict[str, Any]) -> Verdict:
         policy = self.settings.policy

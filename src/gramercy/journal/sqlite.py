@@ -59,6 +59,8 @@ class SqliteJournal(SqlJournal):
     `set_aside` is where a damaged file went that was found instead.
     """
 
+    OLDEST_FIRST = "e.rowid"
+
     def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = Path(path)
         super().__init__(str(path))

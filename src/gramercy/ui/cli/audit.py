@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from contextlib import closing
-from functools import wraps
 from getpass import getuser
 from pathlib import Path
 from time import perf_counter, time
@@ -18,69 +17,21 @@ from gramercy.errors import JournalError
 from gramercy.journal.audit import open_kept, prune, redact_calls, redact_matches, story, verify_journal
 from gramercy.journal.base import State
 from gramercy.ui.cli.main import FAILED
-from gramercy.ui.cli.options import json_option
+from gramercy.ui.cli.options import MOMENT, json_option, kept_journal_option, place_of_journal_option
 from gramercy.ui.cli.stories import call_facts, call_table, steps_facts, story_text, when
 from gramercy.ui.cli.terminal import json_text, show, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gramercy.journal.chain import Head
     from gramercy.journal.sql import SqlJournal
     from gramercy.journal.verify import Report
 
 STATES = click.Choice([state.value for state in State])
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 HASH = re.compile("[0-9a-f]{64}")
 # As `less` would be full; more are asked for with --most.
 USUAL = 30
-
-
-class Moment(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
-    """A time: so long ago (30m, 12h, 7d, 2w), or a date with or without the time of day."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds since the epoch."""
-        if isinstance(value, float):
-            return value
-        if found := _SPAN.fullmatch(value):
-            return time() - float(found[1]) * _SECONDS[found[2]]
-        # Not needed for a span, and costs a millisecond.
-        from datetime import datetime
-
-        try:
-            # Without a zone it is the time of this machine, as everything that is shown.
-            return datetime.fromisoformat(value).astimezone().timestamp()
-        except ValueError:
-            self.fail(
-                f"{value!r} is neither so long ago, as 12h or 7d, nor a date, as 2026-05-01", param, ctx
-            )
-
-
-MOMENT = Moment()
-
-
-def kept_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option that names the journal; the command gets it opened, as `journal`, if there is one."""
-
-    @wraps(command)
-    def wrapped(*, journal: str | None, **options: Any) -> Any:
-        with closing(open_kept(journal)) as opened:
-            return command(journal=opened, **options)
-
-    return _place_option(wrapped)
-
-
-def _place_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--journal",
-        envvar="GRAMERCY_JOURNAL",
-        metavar="FILE|postgresql://…",
-        help="Where calls are recorded; by default in your state directory.",
-    )(command)
 
 
 @click.group()
@@ -134,7 +85,7 @@ def show_calls(  # noqa: PLR0913 - one parameter per option
 
 @group.command("verify")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@_place_option
+@place_of_journal_option
 @click.option(
     "--expect",
     metavar="DIGEST|FILE",
