@@ -58,7 +58,7 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
             "nobody can be asked: standard input is not a terminal (use --approve to approve this call)",
             Refuser.NOBODY,
         )
-    screen = Screen(getattr(request, "is_open", None))
+    screen = Screen(request.is_open)
     is_reviewed = bool(tool.edits) and request.told.issuperset(tool.edit_arguments)
     if not _show_call(screen, request, with_effect=not is_reviewed):
         return LEFT

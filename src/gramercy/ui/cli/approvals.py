@@ -67,7 +67,7 @@ def list_calls(journal: Journal, project: str, *, as_json: bool) -> None:
         tell("nothing waits for a decision")
     else:
         show(table(found))
-        tell("gramercy approvals show KEY tells all of a call; approve, deny and edit decide")
+        _hint("gramercy approvals show KEY tells all of a call; approve, deny and edit decide")
 
 
 @group.command("show")
@@ -83,11 +83,17 @@ def show_call(journal: Journal, key: int, *, as_json: bool) -> None:
     show(f"{heading(record)}\n{question_text(record)}")
     if record.state is State.AWAITING:
         show(f"That is all of it. To approve exactly this: --seal {code_of(seal_of(record))}")
-        tell(f"gramercy approvals approve {key}, or deny {key} --reason TEXT, or edit {key}")
+        _hint(f"gramercy approvals approve {key}, or deny {key} --reason TEXT, or edit {key}")
     else:
         show(aftermath(record))
         if record.facts.detail:
             show(record.facts.detail)
+
+
+def _hint(text: str) -> None:
+    """Tell a person what to do next; a program knows."""
+    if sys.stdout.isatty():
+        tell(text)
 
 
 @group.command("approve")
@@ -259,7 +265,7 @@ def open_record(journal: Journal, key: int) -> CallRecord:
     """Return a call that waits for a decision; JournalError tells how another one stands."""
     record = found_record(journal, key)
     if record.state is not State.AWAITING:
-        raise JournalError(f"{standing(record)}: nothing is to be decided about it")
+        raise JournalError(f"nothing is to be decided any more: {standing(record)}")
     return record
 
 

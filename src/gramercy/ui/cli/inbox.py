@@ -15,7 +15,7 @@ from gramercy.journal.base import State
 from gramercy.journal.texts import canonical_text, without_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from gramercy.journal.base import CallRecord, Journal
 
@@ -82,6 +82,13 @@ def age(seconds: float) -> str:
     return "now"
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Write rows as a table."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def moment(at: float) -> str:
     """Write a time."""
     return strftime("%Y-%m-%d %H:%M:%S", localtime(at))
@@ -90,17 +97,22 @@ def moment(at: float) -> str:
 def table(records: list[CallRecord]) -> str:
     """Write calls on a line each."""
     now = time()
-    rows = [COLUMNS, *(_row(record, now) for record in records)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+    return aligned([COLUMNS, *(_row(record, now) for record in records)])
 
 
 def _row(record: CallRecord, now: float) -> tuple[str, ...]:
     since = now - (record.asked_at or record.changed_at)
     call = record.call
     what = label(arguments_of(record))
-    return (str(record.key), age(since), _word(record), revealed(asker(record)), revealed(call.tool), what)
+    # As wide as the widest, so that the table does not change with the minutes.
+    return (
+        str(record.key),
+        f"{age(since):<6}",
+        _word(record),
+        revealed(asker(record)),
+        revealed(call.tool),
+        what,
+    )
 
 
 def _word(record: CallRecord) -> str:
