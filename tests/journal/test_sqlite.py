@@ -350,7 +350,7 @@ def test_what_was_recorded_outlives_a_kill(journal, path):
 
 def plan_of(journal, look):
     """Return how SQLite would answer the statements of a look-up."""
-    found = []
+    found: list[str] = []
     run = journal._run
 
     def explained(statement, values):
