@@ -183,6 +183,7 @@ def _look_ups(path: Path, events: int) -> dict[str, float]:
         "how a call stands": lambda: journal.record(middle),
         "the moves of a call": lambda: journal.entries(middle),
         "the call of an identity": lambda: journal.find("i500"),
+        "no call of an identity": lambda: journal.find("unknown"),
         "the latest of a tool": lambda: journal.records(tool="tool_7", most=20),
         "the latest of a session": lambda: journal.records(session="session-7", most=20),
         "the latest that failed": lambda: journal.records([State.FAILED], most=20),
