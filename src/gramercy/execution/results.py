@@ -20,7 +20,7 @@ from gramercy.execution.hooks import notify
 from gramercy.journal.base import NOTHING, Facts, NewCall, Ruling, State
 from gramercy.journal.texts import canonical_text, without_secrets
 from gramercy.tools.content import TextWithFacts, ToolOutput, blocks_text
-from gramercy.tools.context import current_call
+from gramercy.tools.context import current_call, running_key
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
 
@@ -185,6 +185,7 @@ class Recorder:
             except Exception as error:  # noqa: BLE001 - a journal may raise anything; unrecorded means not run
                 text = f"{tool.name} was not run, because the journal failed: {error_text(error)}"
                 raise ExecutionError(text) from None
+            running_key.set(attempt.key)
             if audit.isEnabledFor(logging.INFO):
                 _log(attempt)
         settings = self.settings
@@ -284,6 +285,9 @@ class Recorder:
         if attempt.is_lost:
             # Its end is told by the process that runs it.
             return
+        if attempt.key:
+            # What this thread runs next may be no call at all.
+            running_key.set(0)
         try:
             if attempt.key or state is _DENIED:
                 self.move(attempt, state, facts)
