@@ -12,7 +12,6 @@ import os
 import sqlite3
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from random import random
 from threading import Lock, RLock
 from time import gmtime, monotonic, sleep, strftime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -317,7 +316,7 @@ class SqliteJournal(SqlJournal):
                 if _code(error) != sqlite3.SQLITE_BUSY or monotonic() > ends:
                     raise self._told(error) from error
             # Not all at the same moments.
-            sleep(random() * SHORT_WAIT_MS / 1_000)  # noqa: S311 - no secret
+            sleep(os.urandom(1)[0] / 255 * SHORT_WAIT_MS / 1_000)
 
     def _change(self, statement: str, values: Sequence[Any]) -> int:
         try:
