@@ -15,7 +15,8 @@ HEAVY = ("click", "jsonschema_rs", "asyncio", "opentelemetry", "msgspec")
 # the notices of PostgreSQL are a boundary that only its dialect crosses.
 # The gate is the boundary between a call and its approval, which only the executor passes.
 # The review of a call of another process is what `gramercy approvals` does at a terminal.
-MOST_SINGLE_IMPORTERS = 53
+# Conversations are kept for agents, of which there are none yet.
+MOST_SINGLE_IMPORTERS = 54
 QUESTIONS = 10
 
 
