@@ -15,12 +15,20 @@ from pathlib import Path
 
 import pytest
 
+from gramercy import Executor, Registry, define_tool
 from gramercy.errors import JournalError
 from gramercy.journal.base import Facts, State
 from gramercy.journal.opening import default_place, open_journal
 from gramercy.journal.schema import MIGRATIONS
 from gramercy.journal.sqlite import PAGE_BYTES, SqliteJournal
 from tests.journal.stores import ASKED, BOUND, READ, WRITE, YES, process
+
+REGISTRY = Registry(
+    [
+        define_tool("write", "Write.", [], handler=lambda _: "written", safety_level="dangerous"),
+        define_tool("read", "Read.", [], handler=lambda _: "text", safety_level="safe"),
+    ]
+)
 
 
 def open_at(path, **options):
@@ -338,3 +346,63 @@ def test_what_was_recorded_outlives_a_kill(journal, path):
         assert flaws(journal) == []
         assert not journal.records([State.EXECUTING])
     assert len(journal.records([State.DONE], most=10_000)) >= 5 * 20
+
+
+def plan_of(journal, look):
+    """Return how SQLite would answer the statements of a look-up."""
+    found: list[str] = []
+    run = journal._run
+
+    def explained(statement, values):
+        if statement.startswith("SELECT"):
+            found.extend(row[3] for row in run(f"EXPLAIN QUERY PLAN {statement}", values))
+        return run(statement, values)
+
+    journal._run = explained
+    look()
+    journal._run = run
+    return "; ".join(found)
+
+
+LOOKS = {
+    "pending": lambda journal: journal.records([State.AWAITING]),
+    "open": lambda journal: journal.records([State.AWAITING, State.READY, State.IN_DOUBT]),
+    "failed": lambda journal: journal.records([State.FAILED]),
+    "tool": lambda journal: journal.records(tool="write_file", most=20),
+    "session": lambda journal: journal.records(session="s", most=20),
+    "record": lambda journal: journal.record(1),
+    "entries": lambda journal: journal.entries(1),
+    "find": lambda journal: journal.find("me:write"),
+    "recover": lambda journal: journal.recover(lambda _: False),
+    "claim": lambda journal: journal.claim(1),
+}
+
+
+@pytest.mark.contract("journal.store.flat")
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_look_up_reads_no_whole_table(journal, look):
+    key = journal.begin(WRITE, State.AWAITING, ASKED)
+    journal.move(key, State.READY, YES)
+    plan = plan_of(journal, lambda: LOOKS[look](journal))
+    assert "SEARCH" in plan
+    # To go through the index of what is not done would be fine; it is small.
+    assert "SCAN" not in plan, plan
+
+
+@pytest.mark.contract("journal.store.fsyncs")
+def test_a_dangerous_call_waits_for_the_disk_three_times(journal, monkeypatch):
+    started = []
+    start = journal._start
+
+    def counted(*, is_lasting):
+        started.append(is_lasting)
+        start(is_lasting=is_lasting)
+
+    monkeypatch.setattr(journal, "_start", counted)
+    executor = Executor(REGISTRY, lambda _tool, _arguments: "approved", journal=journal)
+    assert executor.execute({"id": "1", "name": "write", "arguments": {}}).success
+    assert started.count(True) == 3
+    assert journal.records()[0].state is State.DONE
+    started.clear()
+    assert executor.execute({"id": "2", "name": "read", "arguments": {}}).success
+    assert started == [False]

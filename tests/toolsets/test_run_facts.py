@@ -62,6 +62,7 @@ def bench(shared):
     return Bench(image, project)
 
 
+@pytest.mark.contract("journal.images.facts.evaluation")
 def test_an_evaluation_tells_where_it_ran(bench):
     first = bench.facts("eval_form", form="x = 1")
     second = bench.facts("eval_form", form="x = 2")
@@ -78,6 +79,7 @@ def test_a_failed_evaluation_tells_it_too(bench):
     assert facts.detail
 
 
+@pytest.mark.contract("journal.images.facts.safe")
 def test_a_safe_call_tells_in_which_state_it_looked(bench):
     after = bench.facts("eval_form", form="def area(a): return a")
     facts = bench.facts("describe_symbol", symbol="area")
@@ -85,11 +87,13 @@ def test_a_safe_call_tells_in_which_state_it_looked(bench):
     assert (facts.before, facts.after) == (after.after, after.after)
 
 
+@pytest.mark.contract("journal.images.facts.evaluated-files")
 def test_files_that_evaluated_code_changed_are_told(bench):
     facts = bench.facts("eval_form", form="open('note.txt', 'w').write('x')")
     assert facts.files == ("created note.txt",)
 
 
+@pytest.mark.contract("journal.images.facts.files")
 def test_files_that_tools_wrote_are_told(bench):
     assert bench.facts("write_file", path="a.txt", content="one\n").files == ("created a.txt",)
     assert bench.facts("write_file", path="a.txt", content="two\n").files == ("changed a.txt",)
@@ -137,6 +141,7 @@ def test_the_text_of_a_result_is_only_the_text(bench):
         ("reset-session", {}),
     ],
 )
+@pytest.mark.contract("journal.images.seal.image")
 def test_a_call_that_acts_on_the_image_is_asked_about_again_when_its_state_changed(shared, tool, arguments):
     """Seals include the state of the target: the image's epoch."""
     image, project = shared
@@ -155,6 +160,7 @@ def test_a_call_that_acts_on_the_image_is_asked_about_again_when_its_state_chang
     assert not result.success
 
 
+@pytest.mark.contract("journal.images.seal.look")
 def test_a_look_meanwhile_voids_no_approval(shared):
     image, project = shared
     image.reset()
@@ -195,6 +201,7 @@ def test_the_first_call_starts_the_image_and_is_asked_about_once(tmp_path):
         image.close()
 
 
+@pytest.mark.contract("journal.images.seal.file")
 def test_a_file_that_is_loaded_is_sealed_with_the_state(shared):
     image, project = shared
     image.reset()
@@ -214,6 +221,7 @@ def test_a_file_that_is_loaded_is_sealed_with_the_state(shared):
 # The dry run
 
 
+@pytest.mark.contract("journal.images.effect.dry-run")
 def test_a_dry_run_tells_in_parts_what_an_evaluation_would_do(shared):
     image, project = shared
     image.reset()
@@ -226,8 +234,29 @@ def test_a_dry_run_tells_in_parts_what_an_evaluation_would_do(shared):
     assert "PermissionError" in effect["error"]
     assert effect["state"] == f"{image.name} at {image.epoch()}"
     assert not (project / "made.txt").exists()
+    summary, caution = effect["note"].split("\n")
+    assert summary.endswith(": it would change 1 definition, touch things outside, end with PermissionError.")
+    # The error is the copy's: a person must not take it for what would happen.
+    assert "the call itself would go on" in caution
 
 
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ("1 + 1", "it would change no definition, touch nothing outside."),
+        ("1 / 0", "it would end with ZeroDivisionError."),
+        ("a, b = 1, 2", "it would change 2 definitions."),
+    ],
+)
+def test_a_dry_run_says_in_a_line_what_came_of_it(shared, form, told):
+    image, project = shared
+    image.reset()
+    bench = Bench(image, project, lambda _bench, _request: Denied("seen"), ASK_ALL)
+    bench.call("eval_form", form=form)
+    assert bench.requests[0].effect_data["note"] == f"Tried in a copy: {told}"
+
+
+@pytest.mark.contract("journal.images.effect.plain")
 def test_a_plain_evaluation_makes_no_dry_run(bench, monkeypatch):
     def refuse(*_arguments, **_options):
         raise AssertionError("a dry run was made")

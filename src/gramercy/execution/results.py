@@ -139,11 +139,13 @@ class Attempt(msgspec.Struct, gc=False):
 class Recorder:
     """Makes every ToolResult of an executor, so that no result leaves without its trace."""
 
-    __slots__ = ("metrics", "settings")
+    __slots__ = ("here", "metrics", "settings")
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, here: set[int]) -> None:
         self.settings = settings
         self.metrics = metrics
+        # The keys of calls whose caller is in this process.
+        self.here = here
 
     def move(
         self, attempt: Attempt, state: State, facts: Facts = NOTHING, expected: Sequence[State] = ()
@@ -153,7 +155,12 @@ class Recorder:
         if attempt.key:
             journal.move(attempt.key, state, facts, expected=expected)
         else:
-            attempt.key = journal.begin(_new_call(attempt), state, facts)
+            self._begin(attempt, state, facts)
+
+    def _begin(self, attempt: Attempt, state: State, facts: Facts = NOTHING) -> None:
+        attempt.key = self.settings.journal.begin(_new_call(attempt), state, facts)
+        if attempt.identity:
+            self.here.add(attempt.key)
 
     def waited(self, attempt: Attempt, wait_ms: float) -> None:
         """Note how long a question was open."""
@@ -189,7 +196,8 @@ class Recorder:
         if attempt.key:
             attempt.fence = journal.claim(attempt.key, Facts(arguments=attempt.arguments))
         else:
-            attempt.key, attempt.fence = journal.begin(_new_call(attempt), State.EXECUTING), 1
+            self._begin(attempt, State.EXECUTING)
+            attempt.fence = 1
 
     def returned(self, attempt: Attempt, value: Any) -> ToolResult:
         """Make the result of a handler that returned."""
@@ -322,6 +330,7 @@ class Recorder:
 
     def undecided(self, attempt: Attempt, record: CallRecord) -> ToolResult:
         """Make the result of a call that still waits for a decision: nothing was run."""
+        self.here.discard(attempt.key)
         tool, key = attempt.tool, attempt.key
         until = strftime("%Y-%m-%d %H:%M", localtime(record.facts.expires_at))
         text = f"{tool.name} was not run yet: it waits for a person's approval as call {key}, until {until}"

@@ -108,7 +108,10 @@ class SqlJournal(Tables):
         """Return the latest call of this identity that is not over, or whose answer nobody has got."""
         if not identity:
             return None
-        wanted = "identity = ? AND (delivered = 0 OR state NOT IN ('done', 'failed', 'denied'))"
+        # The index leaves out calls without an identity, and is used where the statement says so too.
+        wanted = (
+            "identity = ? AND identity <> '' AND (delivered = 0 OR state NOT IN ('done', 'failed', 'denied'))"
+        )
         found = self._read(lambda: self._records(wanted, [identity], 1))
         return found[0] if found else None
 

@@ -12,7 +12,7 @@ import os
 import sqlite3
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 from time import gmtime, monotonic, sleep, strftime
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
@@ -68,6 +68,7 @@ class SqliteJournal(SqlJournal):
         self.set_aside: Path | None = None
         self._busy_seconds = busy_seconds
         self._watcher: sqlite3.Connection | None = None
+        self._watching = Lock()
         self._is_closed = False
         self._doorbell = Doorbell(self.run_directory, self._version)
         try:
@@ -91,13 +92,15 @@ class SqliteJournal(SqlJournal):
 
     def _version(self) -> int:
         """Return what differs after a commit of another connection; called by the thread behind the bells."""
-        if self._watcher is None:
-            if self._is_closed:
-                raise JournalError(f"the journal {self.where} is closed")
-            # That of a connection that never writes: it does not see its own commits as changes.
-            self._watcher = sqlite3.connect(self.path, timeout=0.0, check_same_thread=False)
-        found: int = self._watcher.execute("PRAGMA data_version").fetchone()[0]
-        return found
+        # A connection that is closed by another thread while it looks takes the process with it.
+        with self._watching:
+            if self._watcher is None:
+                if self._is_closed:
+                    raise JournalError(f"the journal {self.where} is closed")
+                # That of a connection that never writes: it does not see its own commits as changes.
+                self._watcher = sqlite3.connect(self.path, timeout=0.0, check_same_thread=False)
+            found: int = self._watcher.execute("PRAGMA data_version").fetchone()[0]
+            return found
 
     # Opening.
 
@@ -316,9 +319,10 @@ class SqliteJournal(SqlJournal):
     def _disconnect(self) -> None:
         self._is_closed = True
         self._doorbell.close()
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            watcher.close()
+        with self._watching:
+            watcher, self._watcher = self._watcher, None
+            if watcher is not None:
+                watcher.close()
         self._connection.close()
 
     def _told(self, error: sqlite3.Error) -> JournalError:
@@ -337,6 +341,7 @@ class SqliteJournal(SqlJournal):
         _inherited.extend((self._connection, self._watcher, self._doorbell))
         self._lock = RLock()
         self._watcher, self._renewer = None, None
+        self._watching = Lock()
         self._head, self._chain, self._leased_until = None, 0, 0.0
         self._claims = {}
         self.owner = owners.new_owner()

@@ -171,10 +171,15 @@ class Tables(ABC):
             finally:
                 self._roll_back()
 
-    def amend(self, state: str, work: Callable[[Callable[..., int]], Told]) -> None:
-        """Record what is done to the journal itself, with the changes that `work` makes in its contents."""
-        self._write(lambda: self._tell_own(state, self._now(), work(self._change)), is_lasting=True)
+    def amend(self, state: str, work: Callable[[Callable[..., int]], Told | None]) -> None:
+        """Change contents as `work` does, and record what it tells about that, if anything."""
+        self._write(lambda: self._amend(state, work), is_lasting=True)
         self._read(self._wipe)
+
+    def _amend(self, state: str, work: Callable[[Callable[..., int]], Told | None]) -> None:
+        told = work(self._change)
+        if told is not None:
+            self._tell_own(state, self._now(), told)
 
     # Writing, inside a transaction.
 

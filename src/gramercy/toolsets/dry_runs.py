@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # A person waits for the dry run before deciding; past this the question is asked without it.
 DRY_RUN_SECONDS = 10.0
-NOTE = "[preview] nothing was changed"
+STOPPED = "A copy may touch nothing: if its error comes from that, the call itself would go on."
 
 
 def dry_run(field: str) -> Callable[[Image, dict[str, Any]], Effect]:
@@ -42,7 +42,7 @@ def effect_of(reply: Reply, state: str = "") -> Effect:
         touched.append(f"files, as seen from outside: {attempts_text(tried)}")
     changed = [line.removeprefix("- ") for line in change_lines(reply.changed)]
     return Effect(
-        note=NOTE,
+        note=_note(reply, bool(touched)),
         error=_joined(parts, "error"),
         would_change=tuple(fitting(changed, MOST_CHANGES)),
         would_touch=tuple(fitting(touched, MOST_CHANGES)),
@@ -50,6 +50,22 @@ def effect_of(reply: Reply, state: str = "") -> Effect:
         value=_joined(parts, "values", "pictures", "notes"),
         state=state,
     )
+
+
+def _note(reply: Reply, touches: bool) -> str:  # noqa: FBT001 - a fact about the reply
+    """Say in one line what came of the trial, which is all that some clients show at first."""
+    told = []
+    if reply.changed:
+        count = len(reply.changed)
+        told.append(f"change {count} definition{'s' if count > 1 else ''}")
+    if touches:
+        told.append("touch things outside")
+    if reply.error is not None:
+        told.append(f"end with {reply.error.type}")
+    elif not told:
+        told.append("change no definition, touch nothing outside")
+    head = f"Tried in a copy: it would {', '.join(told)}."
+    return f"{head}\n{STOPPED}" if touches and reply.error is not None else head
 
 
 def _joined(parts: list[tuple[str, str]], *names: str) -> str:

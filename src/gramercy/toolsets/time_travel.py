@@ -16,6 +16,7 @@ from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, preview_text, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gramercy.images.asking import Comparison, Difference
     from gramercy.images.base import Answer, CheckpointInfo, Image
     from gramercy.images.files.changes import FileOutcome
     from gramercy.tools.tool import Tool
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 # Parts of an object whose ids are told: about what a model looks at before it takes the next one.
 MOST_PARTS = 40
 LONGEST_PARTS = 2_000
+# A value or parameters in a comparison: two of them on a line.
+LONGEST_SIDE = 60
 # A label is a name in a list of states, one line each.
 LONGEST_LABEL = 100
 WAYS = (
@@ -236,6 +239,30 @@ def _gone_back(image: Image, words: str, going: Callable[[], CheckpointInfo]) ->
 
 def _listed_outcomes(outcomes: Sequence[FileOutcome]) -> tuple[str, ...]:
     return tuple(f"{each.outcome} {each.path}" for each in outcomes[:MOST_FILES])
+
+
+def comparison_text(found: Comparison) -> str:
+    """Tell how a state differs from another, for a person: definitions, files, and the calls between them."""
+    if found.is_same:
+        return f"No difference between {found.a} and {found.b} was found."
+    parts = [f"From {found.a} to {found.b}"]
+    if found.definitions:
+        parts.append("\n".join(["[definitions]", *map(_difference_line, found.definitions)]))
+    for state, files in ((found.a, found.files_left), (found.b, found.files)):
+        if files:
+            parts.append(f"[files that differ by calls that led to {state}] {changes_text(files)}")
+    for state, other, calls in ((found.a, found.b, found.left), (found.b, found.a, found.taken)):
+        if calls:
+            listed = [f"- {call}" for call in calls]
+            parts.append("\n".join([f"[calls that led to {state} and not to {other}]", *listed]))
+    return "\n\n".join([*parts, *found.notes])
+
+
+def _difference_line(each: Difference) -> str:
+    before, after = each.before[:LONGEST_SIDE], each.after[:LONGEST_SIDE]
+    if before and after and before != after:
+        return f"- {each.kind} {each.name} {each.change}: {before} → {after}"
+    return f"- {each.kind} {each.name} {each.change}" + (f": {before or after}" if before or after else "")
 
 
 def _told(info: CheckpointInfo) -> str:
