@@ -454,6 +454,7 @@ class Lifecycle:
         """Say with the next reply that there is no checkpoint, although one was to be."""
         if self.family is not None:
             self.family.forget(promised.tag)
+        self.timeline.keys.pop(promised.id, None)
         reason = "no copy of its process came in time"
         is_last = promised.past is self.past
         if is_last:

@@ -60,6 +60,8 @@ class Runner:
         self.lock = threading.Lock()
         # For `interrupt`: the wait for what runs now, in the live process or in the copy of a preview.
         self.wait: Wait | None = None
+        # For `look`: the lock is held for a moment, and nothing runs.
+        self.is_settling = False
         self.history: deque[HistoryEntry] = deque(maxlen=MOST_HISTORY)
 
     async def arun(self, evaluation: Evaluation) -> Reply:
@@ -335,6 +337,7 @@ class Runner:
         """Accept the checkpoints of the latest calls, unless a call runs: that sees to it when it ends."""
         awaited, deadline = None, 0.0
         while self.lock.acquire(blocking=False):
+            self.is_settling = True
             try:
                 lifecycle = self.lifecycle
                 if lifecycle.collect():
@@ -347,6 +350,7 @@ class Runner:
                     lifecycle.give_up()
                     continue
             finally:
+                self.is_settling = False
                 self.lock.release()
             family.wait_for_child(awaited.tag, TURN_SECONDS)
 
