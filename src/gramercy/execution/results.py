@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.errors import DeadlineExceededError, ExecutionError, MovedError
+from gramercy.errors import DeadlineExceededError, ExecutionError, ForgedRecordError, MovedError
 from gramercy.execution.callers import must_pass
 from gramercy.execution.calls import ToolResult, error_text, text_for_model
 from gramercy.execution.hooks import notify
@@ -180,6 +180,8 @@ class Recorder:
             except MovedError as error:
                 attempt.is_lost = True
                 raise ExecutionError(f"{tool.name} was not run here: {error}") from None
+            except ForgedRecordError as error:
+                raise ExecutionError(f"{tool.name} was not run: {error}") from None
             except Exception as error:  # noqa: BLE001 - a journal may raise anything; unrecorded means not run
                 text = f"{tool.name} was not run, because the journal failed: {error_text(error)}"
                 raise ExecutionError(text) from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from secrets import token_hex
+from os import urandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -272,7 +272,7 @@ def read_call(told: Told, kept: Kept) -> NewCall | None:
 
 def salted(text: str) -> Content:
     """Return contents with a salt of their own."""
-    return Content(token_hex(SALT_BYTES), text)
+    return Content(urandom(SALT_BYTES).hex(), text)
 
 
 def content_digest(salt: str, text: str) -> str:

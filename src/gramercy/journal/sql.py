@@ -266,8 +266,9 @@ class SqlJournal(Tables):
         self._tell((row.key, after.step), state, now, facts, tool=tool, is_awaited=is_awaited)
 
     def _deliver(self, key: int) -> None:
-        self._run("UPDATE calls SET delivered = 1 WHERE key = ?", (key,))
-        self._run("DELETE FROM answers WHERE key = ?", (key,))
+        over = "state IN ('done', 'failed', 'denied', 'in_doubt')"
+        if self._change(f"UPDATE calls SET delivered = 1 WHERE key = ? AND {over}", (key,)):  # noqa: S608 - our own
+            self._run("DELETE FROM answers WHERE key = ?", (key,))
 
     # Calls of processes that are gone.
 

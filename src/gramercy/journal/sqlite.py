@@ -31,6 +31,9 @@ T = TypeVar("T")
 log = logging.getLogger("gramercy.journal")
 # Longer than any transaction of ours takes on a busy machine, shorter than a client waits for an answer.
 BUSY_SECONDS = 10.0
+# SQLite waits longer each time it finds the file locked, up to 100 ms, so that of several writers one waits
+# for seconds. It is to wait a little only, and we try again.
+SHORT_WAIT_MS = 3
 # Every commit writes whole pages, one for each table and index it touches; a row has some hundred bytes.
 PAGE_BYTES = 2_048
 # Pages of the log before they are written into the file, which costs two fsyncs: 8 MB, some 500 calls.
@@ -60,6 +63,7 @@ class SqliteJournal(SqlJournal):
     """
 
     OLDEST_FIRST = "e.rowid"
+    WORDS = schema.SQLITE_WORDS
 
     def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = Path(path)
@@ -159,6 +163,7 @@ class SqliteJournal(SqlJournal):
         self._connection.execute("PRAGMA secure_delete = ON")
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         self._migrate()
+        self._connection.execute(f"PRAGMA busy_timeout = {SHORT_WAIT_MS}")
 
     def _check_kind(self) -> None:
         """Refuse the database of another program, and look closely where damage was met before."""
@@ -297,7 +302,22 @@ class SqliteJournal(SqlJournal):
         try:
             return self._connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
+            # In a transaction of ours nobody else writes.
+            if _code(error) == sqlite3.SQLITE_BUSY and not self._connection.in_transaction:
+                return self._run_patiently(statement, values)
             raise self._told(error) from error
+
+    def _run_patiently(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
+        """Run a statement that finds the file locked, again and again for a while."""
+        ends = monotonic() + self._busy_seconds
+        while True:
+            try:
+                return self._connection.execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                if _code(error) != sqlite3.SQLITE_BUSY or monotonic() > ends:
+                    raise self._told(error) from error
+            # Not all at the same moments.
+            sleep(os.urandom(1)[0] / 255 * SHORT_WAIT_MS / 1_000)
 
     def _change(self, statement: str, values: Sequence[Any]) -> int:
         try:
