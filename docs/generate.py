@@ -108,6 +108,9 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `install` | object: `client`, `scope`, `name`, `file`, `entry`, `changed`, `backup`, `text` |
 | `policy show` | object: `project`, `version`, `max_safety_level`, `layers`, `defaults`, `remarks` |
 | `policy why` | object: `tool`, `action`, `explanation`, `origin` of the rule, `layers` |
+| `policy try` | object: `counts` by what was decided then, and `calls` |
+| `sessions list`, `search` | list of conversations, or of messages with `session`, `message`, `excerpt` |
+| `sessions show` | object: the conversation, with its messages in `said` |
 | `tools list` | list of schemas in the shape of `--style` |
 | `tools show` | object: `name`, `description`, `safety_level`, `categories`, `schema` |
 | `tools stats` | list: `tool`, `day`, `calls`, `done`, `failed`, `p50_ms`, `wait_p50`, `failures`, … |

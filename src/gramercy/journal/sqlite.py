@@ -66,6 +66,7 @@ class SqliteJournal(SqlJournal):
     """
 
     OLDEST_FIRST = "e.rowid"
+    WORDS = schema.SQLITE_WORDS
 
     def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = Path(path)

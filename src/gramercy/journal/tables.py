@@ -37,7 +37,7 @@ from gramercy.journal.masking import Masking
 from gramercy.journal.memory import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gramercy.journal.base import Facts
 
@@ -120,6 +120,8 @@ class Tables(ABC):
     LOOKING = "BEGIN"
     # In which order events were written.
     OLDEST_FIRST = "e.at, e.chain, e.number"
+    # In which words statements of the schema and of the sessions differ.
+    WORDS: Mapping[str, str]
 
     def __init__(self, where: str) -> None:
         self.where = where
