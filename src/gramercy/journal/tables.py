@@ -37,7 +37,7 @@ from gramercy.journal.masking import Masking
 from gramercy.journal.memory import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gramercy.journal.base import Facts
 
@@ -126,6 +126,8 @@ class Tables(ABC):
     LOOKING = "BEGIN"
     # In which order events were written.
     OLDEST_FIRST = "e.at, e.chain, e.number"
+    # In which words statements of the schema and of the sessions differ.
+    WORDS: Mapping[str, str]
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -134,6 +136,8 @@ class Tables(ABC):
         # The end of this writer's chain; None when it has to be read or opened first.
         self._head: Head | None = None
         self._chain = 0
+        # What the audit should know of how this journal began.
+        self._remark = ""
         # Secrets are masked when a call is over; until then it may have to run, or to be decided on.
         self.masking = Masking()
 
@@ -177,10 +181,15 @@ class Tables(ABC):
             finally:
                 self._roll_back()
 
-    def amend(self, state: str, work: Callable[[Callable[..., int]], Told]) -> None:
-        """Record what is done to the journal itself, with the changes that `work` makes in its contents."""
-        self._write(lambda: self._tell_own(state, self._now(), work(self._change)), is_lasting=True)
+    def amend(self, state: str, work: Callable[[Callable[..., int]], Told | None]) -> None:
+        """Change contents as `work` does, and record what it tells about that, if anything."""
+        self._write(lambda: self._amend(state, work), is_lasting=True)
         self._read(self._wipe)
+
+    def _amend(self, state: str, work: Callable[[Callable[..., int]], Told | None]) -> None:
+        told = work(self._change)
+        if told is not None:
+            self._tell_own(state, self._now(), told)
 
     # Writing, inside a transaction.
 
@@ -239,7 +248,8 @@ class Tables(ABC):
         self._lock_chains()
         ((last,),) = self._run("SELECT COALESCE(MAX(chain), 0) FROM chains", ())
         found = self._run("SELECT hash FROM events WHERE chain = ? AND number = 1", (last,))
-        event, head = opened(last + 1, at, self.owner, found[0][0] if found else "")
+        before = found[0][0] if found else ""
+        event, head = opened(last + 1, at, self.owner, before, reason=self._remark)
         self._run("INSERT INTO chains (chain, number, hash) VALUES (?, 0, '')", (head.chain,))
         self._append(0, event, head)
         return head
@@ -347,8 +357,18 @@ def marks(values: Iterable[Any]) -> str:
 
 def new_row(call: NewCall, owner: str, now: float) -> CallRow:
     """Return the row of a call before its first move."""
-    texts = (getattr(call, name) for name in _TEXTS)
-    return CallRow._make((0, *texts, "", 0, now, now, 0.0, 0.0, "", owner, 0, 0))
+    return CallRow._make((0, *_names(call), "", 0, now, now, 0.0, 0.0, "", owner, 0, 0))
+
+
+def over_row(call: NewCall, owner: str, now: float, state: State) -> CallRow:
+    """Return the row of a call that is noted when it is over, and was answered before."""
+    return CallRow._make((0, *_names(call), state.value, 1, now, now, 0.0, 0.0, "", owner, 0, 1))
+
+
+def _names(call: NewCall) -> tuple[str, ...]:
+    # Written out, since every call comes by.
+    who = (call.principal, call.client, call.session, call.project, call.identity)
+    return (call.call_id, call.tool, call.level, *who)
 
 
 def writable(call: NewCall) -> NewCall:
