@@ -104,7 +104,7 @@ def test_a_person_sees_the_exact_command_and_a_refusal_runs_nothing(project, pyt
     asked = []
 
     def refuse(tool, arguments):
-        asked.append(tool.effect(dict(arguments)))
+        asked.append(tool.effect(dict(arguments)).text())
         return "rejected"
 
     desk = python_on()

@@ -15,6 +15,7 @@ from gramercy.execution.callers import LOOP, Limit
 from gramercy.execution.results import Refuser
 from gramercy.execution.shown import folded, revealed
 from gramercy.mcp.clients import ServedCall, checked_form, form
+from gramercy.mcp.parked import stamp_of
 from gramercy.mcp.question_files import FiledQuestion, Nearby
 from gramercy.mcp.questions import MANNERS, Chosen, Manner, parted
 from gramercy.tools.context import current_call
@@ -70,7 +71,7 @@ class Approver:
 
     async def _elicit(self, call: ServedCall, request: ApprovalRequest) -> Any:
         """Ask at the client, in one part or several; what fits none is asked elsewhere."""
-        manner = MANNERS.get(call.client_name, Manner.FULL)
+        manner = MANNERS.get(call.client, Manner.FULL)
         parts = parted(request, manner)
         if not parts:
             return await self._elsewhere(call, request)
@@ -128,8 +129,9 @@ class Approver:
         params = form(text, question.schema, call.version)
         asked = monotonic()
         try:
-            # Anew: an approval must answer the question that was shown, so it cannot come before it.
-            answer = await call.conversation.ask("elicitation/create", params, anew=True)
+            # An approval must answer the question that was shown, so it cannot come before that.
+            stamp = stamp_of([question.asked, params]) if question.asked else ""
+            answer = await call.conversation.ask("elicitation/create", params, stamp=stamp)
             answer = checked_form(answer, question.schema)
         except ExecutionError as error:
             if monotonic() - asked >= self._patience:
@@ -139,7 +141,7 @@ class Approver:
             content: dict[str, Any] = answer["content"]
             return content
         seconds = monotonic() - asked
-        if seconds < PERSON_SECONDS and call.client_name == "claude-code" and self._is_claude_alone():
+        if seconds < PERSON_SECONDS and call.client == "claude-code" and self._is_claude_alone():
             return Denied(ALONE.format(client="claude -p"), Refuser.NOBODY)
         return _unaccepted(answer["action"], seconds)
 
@@ -156,7 +158,7 @@ def _runs_alone(call: ServedCall) -> bool:
     """Tell whether the client says with the call that nobody sits before it; Codex does so."""
     about = call.request.meta.get("x-codex-turn-metadata")
     is_exec = isinstance(about, dict) and about.get("turn_trigger") == "exec"
-    return is_exec and call.client_name == "codex-mcp-client"
+    return is_exec and call.client == "codex-mcp-client"
 
 
 ALONE = "it needs a person's approval, and nobody is there to give it: {client} runs without a person"

@@ -6,6 +6,7 @@ Progress, log lines and questions of a handler go to the client that called.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from itertools import count
 from math import isfinite
 from threading import get_ident
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from msgspec import UNSET
 
 from gramercy.errors import ExecutionError, ProtocolError, ToolError
+from gramercy.journal.texts import canonical_text
 from gramercy.mcp.jsonrpc import (
     CLIENT_KEY,
     LOG_LEVEL_KEY,
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from gramercy.tools.context import LogLevel
 
 _numbers = count(1)
+# Hexadecimal digits of an identity: 128 bits.
+IDENTITY_DIGITS = 32
 # Each holds a task of the event loop; clients have a handful.
 MOST_REQUESTS = 1_000
 
@@ -75,17 +79,23 @@ class Client:
         self._questions[name] = question
         text = f"the client did not answer {question.method} within {patience:g} s"
         timer = asyncio.get_running_loop().call_later(patience, question.give_up, text)
-        question.answer.add_done_callback(lambda _: self._settled(name, timer))
         channel.send(request(name, question.method, question.params))
 
-    def _settled(self, name: str, timer: asyncio.TimerHandle) -> None:
-        timer.cancel()
-        if self._questions is not None:
-            self._questions.pop(name, None)
+        def settled(answer: asyncio.Future[dict[str, Any]]) -> None:
+            timer.cancel()
+            if self._questions is not None and self._questions.pop(name, None) is not None:
+                # Decided elsewhere, or given up: what nobody waits for should not be on the screen any more.
+                problem = None if answer.cancelled() else answer.exception()
+                about = {"requestId": name, "reason": str(problem or "no answer is needed any more")}
+                channel.send(notification("notifications/cancelled", about))
+
+        question.answer.add_done_callback(settled)
 
     def answered(self, message: Message) -> None:
         """Take the answer to a question; answers to nothing are dropped."""
-        question = self._questions.get(message.id) if self._questions and type(message.id) is str else None
+        # Taken out: what the client has answered is not withdrawn.
+        name, known = message.id, self._questions
+        question = known.pop(name, None) if known and type(name) is str else None
         if question is None:
             return
         if message.error is not UNSET:
@@ -100,17 +110,25 @@ class Client:
         """End everything that this client waits for or is waited for."""
         for under_way in list(self.requests.values()):
             under_way.cancel()
-        for question in list((self._questions or {}).values()):
+        questions, self._questions = self._questions or {}, None
+        for question in questions.values():
             question.give_up("the client has gone away")
 
 
 class Clients:
-    """All clients that something must be remembered about; the others cost nothing."""
+    """All clients that something must be remembered about; the others cost nothing.
 
-    __slots__ = ("_known",)
+    `session` names the serving process, `project` what it serves. Where clients `come_back` after a restart,
+    their calls are known by an identity.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_known", "come_back", "project", "session")
+
+    def __init__(self, session: str = "", project: str = "", *, come_back: bool = False) -> None:
         self._known: dict[Peer, Client] = {}
+        self.session = session
+        self.project = project
+        self.come_back = come_back
 
     def get(self, peer: Peer) -> Client | None:
         """Return what is remembered about a peer, if anything."""
@@ -176,6 +194,7 @@ class ServedCall(Call):
     cancelled = is_silent = False
     fault: ProtocolError | None = None
     stops: list[Callable[[], object]] | None = None
+    _identity: str | None = None
     _progress: float | None = None
     _reports = 0
     _reported_at = 0.0
@@ -184,6 +203,32 @@ class ServedCall(Call):
         self.request = request
         self._clients = clients
         self._thread = get_ident()
+
+    @property
+    def identity(self) -> str:
+        """By what a client that comes back is given this call: whose it is and what it wants, where."""
+        if self._identity is None:
+            self._identity = ""
+            params = self.request.params
+            if self._clients.come_back and self.request.method == "tools/call":
+                about = [self.principal, self.project, params.get("name"), params.get("arguments", {})]
+                digest = hashlib.sha256(canonical_text(about).encode("utf-8", "surrogatepass"))
+                self._identity = digest.hexdigest()[:IDENTITY_DIGITS]
+        return self._identity
+
+    @identity.setter
+    def identity(self, identity: str) -> None:
+        self._identity = identity
+
+    @property
+    def session(self) -> str:
+        """The serving process."""
+        return self._clients.session
+
+    @property
+    def project(self) -> str:
+        """The directory that is served."""
+        return self._clients.project
 
     @property
     def is_cancelled(self) -> bool:
@@ -201,7 +246,7 @@ class ServedCall(Call):
         return self.request.capabilities
 
     @property
-    def client_name(self) -> str:
+    def client(self) -> str:
         """What the client calls itself; empty when it does not say."""
         found = self.request.meta.get(CLIENT_KEY) if self.request.modern else self.request.peer.client
         name = found.get("name") if isinstance(found, dict) else None

@@ -37,7 +37,7 @@ import msgspec
 
 from gramercy.errors import ExecutionError, ProtocolError
 from gramercy.mcp.jsonrpc import Code, success, unexpected
-from gramercy.mcp.parked import ParkedCalls, input_responses
+from gramercy.mcp.parked import input_responses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -45,10 +45,12 @@ if TYPE_CHECKING:
     from gramercy.mcp.base import Answer
     from gramercy.mcp.clients import Clients, ServedCall
     from gramercy.mcp.jsonrpc import Request, Shaper
+    from gramercy.mcp.parked import ParkedCalls, Stamps
     from gramercy.mcp.tasks import Task, TaskMethods
 
 # A handler that asks in a loop must not keep a person busy for ever.
 MOST_QUESTIONS = 100
+KEY_DIGITS = 12  # of a stamp, enough to tell the few questions of a call apart
 
 
 class State(Enum):
@@ -100,6 +102,8 @@ class Question:
     method: str
     params: dict[str, Any]
     answer: asyncio.Future[dict[str, Any]] = field(repr=False)
+    # By which an answer that comes after a restart is known to be the answer to this question.
+    stamp: str = ""
 
     def as_input_request(self) -> dict[str, Any]:
         """Return the question as a modern result carries it."""
@@ -135,6 +139,7 @@ class Conversation:
         "outcome",
         "questions",
         "server_task",
+        "stamps",
         "state",
         "supplied",
         "task",
@@ -147,6 +152,8 @@ class Conversation:
         self.questions: dict[str, Question] = {}
         # Answers that came with the request itself, before anything was asked.
         self.supplied: dict[str, Any] = {}
+        # What an earlier process had asked of a client that comes back with answers.
+        self.stamps: Stamps = frozenset()
         # The result or the ProtocolError, once the handler has ended.
         self.outcome: Any = None
         self.server_task: Task | None = None
@@ -227,18 +234,21 @@ class Conversation:
             turn.set_result(answer)
 
     async def ask(
-        self, method: str, params: dict[str, Any], key: str | None = None, *, anew: bool = False
+        self, method: str, params: dict[str, Any], key: str | None = None, *, stamp: str | None = None
     ) -> dict[str, Any]:
-        """Ask the client; with `anew`, an answer that came before the question does not count."""
+        """Ask the client; with a `stamp`, an earlier answer counts only if it is one to that question."""
         self._check_askable()
         self._asked += 1
-        name = key or f"{method.partition('/')[0]}-{self._asked}"
+        # The key of what has a stamp is the same after a restart, however many questions came before.
+        name = key or f"{method.partition('/')[0]}-{stamp[:KEY_DIGITS] if stamp else self._asked}"
         if name in self.questions:
             raise ExecutionError(f"the question {name!r:.100} is already open: give another key")
-        found = None if anew else self.supplied.pop(name, None)
-        if isinstance(found, dict):
-            return found
-        question = self.questions[name] = Question(name, method, params, self.loop.create_future())
+        if stamp is None or stamp in self.stamps:
+            found = self.supplied.pop(name, None)
+            if isinstance(found, dict):
+                return found
+        answer = self.loop.create_future()
+        question = self.questions[name] = Question(name, method, params, answer, stamp or "")
         if self.state is State.RUNNING:
             self._move(State.ASKING)
         try:
@@ -338,23 +348,26 @@ class Conversations:
         patience: float,
         task_after: float,
         changed: Callable[[], None],
+        parked: ParkedCalls,
     ) -> None:
         self.clients = clients
         self.tasks = tasks
         self.changed = changed
-        self.parked = ParkedCalls(patience)
+        self.parked = parked
         self.shaper = shaper
         self._patience = patience
         self._task_after = task_after
 
-    def begin(self, call: ServedCall, handler: Coroutine[Any, Any, Any] | AsTask) -> Answer:
+    def begin(
+        self, call: ServedCall, handler: Coroutine[Any, Any, Any] | AsTask, stamps: Stamps = frozenset()
+    ) -> Answer:
         """Run a handler; return what will be the answer to its request."""
         coroutine = handler.coroutine if isinstance(handler, AsTask) else handler
         request = call.request
         try:
             conversation = Conversation(self, call, coroutine)
             if request.modern and "inputResponses" in request.params:
-                conversation.supplied = dict(input_responses(request))
+                conversation.supplied, conversation.stamps = dict(input_responses(request)), stamps
             self.clients.begin_request(request.peer, request.id, conversation)
         except BaseException:
             coroutine.close()
@@ -397,10 +410,16 @@ class Conversations:
         }
         conversation.park(success(conversation.request.id, result))
 
-    def resume(self, request: Request) -> Answer:
-        """Go on with the parked conversation that a request names; raise ProtocolError when there is none."""
+    def resume(self, request: Request) -> Answer | Stamps:
+        """Go on with the parked conversation that a request names; raise ProtocolError when there is none.
+
+        Of a call that an earlier process has parked, return what that has asked: it has to begin again.
+        """
         answers = input_responses(request)
-        name, conversation = self.parked.find(request)
+        found = self.parked.find(request)
+        if isinstance(found, frozenset):
+            return found
+        name, conversation = found
         self.clients.begin_request(request.peer, request.id, conversation)
         self.parked.release(name)
         turn = conversation.resume(request, answers)

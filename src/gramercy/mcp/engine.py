@@ -33,7 +33,9 @@ from gramercy.mcp.jsonrpc import (
     unexpected,
 )
 from gramercy.mcp.listing import PAGE_SIZE, ToolListing, View
+from gramercy.mcp.parked import ParkedCalls
 from gramercy.mcp.resources import CatalogMethods
+from gramercy.mcp.signing import Signer
 from gramercy.mcp.subscriptions import Subscriptions
 from gramercy.mcp.tasks import Task, TaskMethods, TaskStore
 from gramercy.mcp.tool_calls import ToolCalls
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from gramercy.mcp.base import Answer, Channel, Peer, Preface
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.jsonrpc import Received
+    from gramercy.mcp.parked import Stamps
     from gramercy.mcp.pending import ApprovalQueue
     from gramercy.mcp.question_files import Nearby
 
@@ -83,15 +86,23 @@ class Engine:
         patience: float = PATIENCE,
         task_after: float = TASK_AFTER,
         nearby: Nearby | None = None,
+        signing_key: bytes | None = None,
+        session: str = "",
+        project: str = "",
     ) -> None:
-        """Join the parts; `patience` is how many seconds a question to a person may stay open."""
+        """Join the parts; `patience` is how many seconds a question to a person may stay open.
+
+        With a `signing_key`, which is kept together with the journal, clients can come back after a restart.
+        `session` and `project` are told to the journal.
+        """
         executor = executor.with_approver(Approver(executor.approval_handler, approvals, patience, nearby))
         self._settings = executor.settings
         self._library, self._policy = self._settings.registry.library(), self._settings.policy
         shaper = self._shaper = Shaper({"name": name, "version": version})
-        self._clients = Clients()
+        self._clients = Clients(session, project, come_back=signing_key is not None)
         self._subscriptions = Subscriptions(self._clients, shaper, catalog)
-        self._tasks = TaskStore(self._task_changed)
+        signer = Signer(signing_key)
+        self._tasks = TaskStore(self._task_changed, signer)
         self._task_methods = TaskMethods(self._tasks, self._clients, shaper, patience)
         view = View(Safety.parse(max_safety or Safety.DANGEROUS), categories, page_size)
         listing = self._listing = ToolListing(executor, shaper, view)
@@ -117,6 +128,7 @@ class Engine:
             patience=patience,
             task_after=task_after,
             changed=self.notice_changes,
+            parked=ParkedCalls(patience, signer, is_durable=signing_key is not None),
         )
 
     def begin_with(self, preface: Preface) -> None:
@@ -208,14 +220,18 @@ class Engine:
 
     def _converse(self, request: Request, method: Method) -> Answer:
         """Answer a request at once if its method does, else when that has ended or asks something."""
+        stamps: Stamps = frozenset()
         if request.modern and "requestState" in request.params:
-            return self._conversations.resume(request)
+            found = self._conversations.resume(request)
+            if not isinstance(found, frozenset):
+                return found
+            stamps = found
         call = ServedCall(request, self._clients)
         token = enter_call(call)
         try:
             reply = method(request)
             if type(reply) is CoroutineType or type(reply) is AsTask:
-                return self._conversations.begin(call, reply)
+                return self._conversations.begin(call, reply, stamps)
         finally:
             leave_call(token)
         self.notice_changes()

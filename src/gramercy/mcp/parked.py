@@ -1,16 +1,17 @@
 """Modern calls that wait for a person: the client got their questions as a result, and must come back.
 
-What it brings back names the parked call and nothing else. It is signed, works once, and only for the same
-request of the same principal.
+What it brings back names the parked call and the approvals that were asked for, and holds nothing else. It is
+signed, works once, and only for the same request of the same principal. Where a journal outlives the process,
+a state of an earlier process lets the call be made again: the journal knows it, and an answer counts if it is
+to the very question that is still open.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections import Counter
-from secrets import token_bytes, token_urlsafe
-from typing import TYPE_CHECKING, Any
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -20,9 +21,11 @@ from gramercy.mcp.jsonrpc import invalid_params
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterable
 
     from gramercy.mcp.conversation import Conversation
     from gramercy.mcp.jsonrpc import Request
+    from gramercy.mcp.signing import Signer
 
 # Each has a task of the event loop and what its handler holds, some kilobytes, until a person decides.
 MOST_PARKED = 1_000
@@ -32,9 +35,16 @@ MOST_PARKED_OF_ONE = 200
 _CHANGING = frozenset({"_meta", "inputResponses", "requestState"})
 
 
+# Hexadecimal digits of a digest in a state: 128 bits.
+DIGITS = 32
+# What a signature is for, so that no other name of ours passes for it.
+PURPOSE = "parked"
+# By which an answer is known to belong to a question of an earlier process.
+Stamps: TypeAlias = frozenset[str]
+
+
 class _Parked(msgspec.Struct, frozen=True):
     conversation: Conversation
-    digest: str
     principal: str
     timer: asyncio.TimerHandle
 
@@ -42,9 +52,10 @@ class _Parked(msgspec.Struct, frozen=True):
 class ParkedCalls:
     """The conversations that wait for another request; each is given up when its time is over."""
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, patience: float, signer: Signer, *, is_durable: bool = False) -> None:
         self._patience = patience
-        self._key = token_bytes(32)
+        self._signer = signer
+        self._is_durable = is_durable
         self._parked: dict[str, _Parked] = {}
         self._owned: Counter[str] = Counter()
 
@@ -62,21 +73,27 @@ class ParkedCalls:
         request = conversation.request
         principal = request.peer.principal
         timer = conversation.loop.call_later(self._patience, self._expire, name)
-        self._parked[name] = _Parked(conversation, digest_of(request), principal, timer)
+        self._parked[name] = _Parked(conversation, principal, timer)
         self._owned[principal] += 1
-        return f"{name}.{self._signature(name)}"
+        stamps = (question.stamp for question in conversation.questions.values())
+        text = ".".join((name, self._signer.process, *_of_call(request, stamps)))
+        return self._signer.signed(PURPOSE, text)
 
-    def find(self, request: Request) -> tuple[str, Conversation]:
-        """Return the conversation that a request goes on with, by its name; raise ProtocolError if none."""
-        name, _, signature = request.text("requestState").partition(".")
-        if not hmac.compare_digest(signature.encode(), self._signature(name).encode()):
+    def find(self, request: Request) -> tuple[str, Conversation] | Stamps:
+        """Return the conversation that a request goes on with, by its name; raise ProtocolError if none.
+
+        For a call that an earlier process has parked it is what that has asked.
+        """
+        text = self._signer.read(PURPOSE, request.text("requestState"))
+        if text is None:
             raise invalid_params("requestState was not made by this server")
+        name, process, bound, *stamps = text.split(".")
         parked = self._parked.get(name)
-        if parked is None:
+        if parked is None and (process == self._signer.process or not self._is_durable):
             raise invalid_params("requestState was used before or has expired; send the request without it")
-        if parked.principal != request.peer.principal or parked.digest != digest_of(request):
+        if bound != _of_call(request, ())[0]:
             raise invalid_params("requestState belongs to another request")
-        return name, parked.conversation
+        return frozenset(stamps) if parked is None else (name, parked.conversation)
 
     def release(self, name: str) -> Conversation | None:
         """Keep a conversation no longer; its name works only once."""
@@ -94,9 +111,6 @@ class ParkedCalls:
         if conversation is not None:
             conversation.expire(f"nobody answered within {self._patience:g} s")
 
-    def _signature(self, name: str) -> str:
-        return hmac.digest(self._key, name.encode(), "sha256").hex()
-
     def close(self) -> None:
         """Cancel all."""
         for name in list(self._parked):
@@ -109,6 +123,17 @@ def digest_of(request: Request) -> str:
     """Identify what a request wants, the same for every client and every retry."""
     wanted = {name: value for name, value in request.params.items() if name not in _CHANGING}
     return hashlib.sha256(canonical_text([request.method, wanted]).encode()).hexdigest()
+
+
+def _of_call(request: Request, stamps: Iterable[str]) -> tuple[str, ...]:
+    """Return by what a state is bound to its request and its principal, and what was asked for it."""
+    whose = canonical_text([request.peer.principal, digest_of(request)])
+    return hashlib.sha256(whose.encode()).hexdigest()[:DIGITS], *filter(None, stamps)
+
+
+def stamp_of(question: Any) -> str:
+    """Identify a question by everything that it shows and is about."""
+    return hashlib.sha256(canonical_text(question).encode()).hexdigest()[:DIGITS]
 
 
 def input_responses(request: Request) -> dict[str, Any]:

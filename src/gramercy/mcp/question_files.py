@@ -19,7 +19,7 @@ import msgspec
 from gramercy.errors import ExecutionError
 from gramercy.execution.seal import digest_of_text
 from gramercy.execution.shown import revealed
-from gramercy.mcp.questions import REASON, Chosen, gist_of, in_short
+from gramercy.mcp.questions import REASON, Chosen, asked, gist_of, in_short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,6 +97,7 @@ class FiledQuestion:
     wanted = "code of the file was"
 
     def __init__(self, request: ApprovalRequest, file: QuestionFile) -> None:
+        self.asked = asked(request)
         self._file = file
         self.schema: dict[str, Any] = {"type": "object", "properties": {"code": CODE, "reason": REASON}}
         given = {name: value for name, value in request.arguments.items() if name not in request.told}

@@ -72,8 +72,9 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 class Askable(Protocol):
-    """A form at a client."""
+    """A form at a client; `asked` names the question of the journal that it puts, if that has one."""
 
+    asked: str
     text: str
     schema: dict[str, Any]
     trouble: str
@@ -105,6 +106,7 @@ class ApprovalQuestion:
     def __init__(
         self, request: ApprovalRequest, manner: Manner = Manner.FULL, extent: Extent | None = None
     ) -> None:
+        self.asked = asked(request)
         self._request = request
         self._manner = manner
         self._extent = extent or _whole(request)
@@ -202,6 +204,12 @@ class ApprovalQuestion:
         """Return the decision of a person who is asked this question alone."""
         found = self.chosen(content)
         return self.decided([found], by, self.text) if isinstance(found, Chosen) else found
+
+
+def asked(request: ApprovalRequest) -> str:
+    """Name the question of the journal that a request puts, the same in every process; empty without one."""
+    key = getattr(request, "key", 0)
+    return f"{key} {getattr(request, 'asked_at', 0.0)!r} {request.seal.digest}" if key else ""
 
 
 def _whole(request: ApprovalRequest) -> Extent:

@@ -1,6 +1,7 @@
 """Calls that outlive their request, and the methods tasks/*: the modern extension and those of 2025-11-25.
 
-A task belongs to the principal that began it, not to a connection. It ends with its time to live.
+A task belongs to the principal that began it, not to a connection. It ends with its time to live. Its id
+names the call in the journal, so that where that outlives the process, a task does so too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import asyncio
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
-from secrets import token_urlsafe
+from secrets import token_bytes
+from time import time
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -28,12 +30,14 @@ from gramercy.mcp.jsonrpc import (
 )
 from gramercy.mcp.listing import page_of
 from gramercy.mcp.parked import input_responses
+from gramercy.mcp.signing import pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from gramercy.mcp.clients import Clients
     from gramercy.mcp.conversation import Conversation, Question
+    from gramercy.mcp.signing import Signer
 
 Status: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 # An outcome is kept for an hour: long enough for a client that was restarted.
@@ -44,6 +48,42 @@ POLL_MS = 500  # a person does not notice, and a poll costs microseconds
 MOST_TASKS = 1_000
 MOST_TASKS_OF_ONE = 200
 PAGE = 100  # some kilobytes
+# What a signature is for, so that no other name of ours passes for it.
+PURPOSE = "task"
+
+
+class TaskName(msgspec.Struct, frozen=True):
+    """What the id of a task says: which call it is, when it began, and how long it is kept."""
+
+    id: str
+    identity: str
+    created_ms: int
+    ttl_ms: int
+
+    @classmethod
+    def made(cls, signer: Signer, principal: str, identity: str, ttl_ms: int) -> TaskName:
+        """Name a new task."""
+        # A call without an identity is in no journal that outlives the process: nothing will be looked up.
+        about = bytes.fromhex(identity) if identity else token_bytes(IDENTITY_BYTES)
+        created_ms = int(time() * 1000)
+        parts = (about, created_ms.to_bytes(6), ttl_ms.to_bytes(4), token_bytes(6))
+        return cls(signer.signed(PURPOSE, pack(b"".join(parts)), principal), about.hex(), created_ms, ttl_ms)
+
+    @classmethod
+    def read(cls, signer: Signer, principal: str, task_id: str) -> TaskName | None:
+        """Read an id that was made for this principal and has not expired."""
+        text = signer.read(PURPOSE, task_id, principal)
+        if text is None:
+            return None
+        data, size = unpack(text), IDENTITY_BYTES
+        name = cls(
+            task_id, data[:size].hex(), *(int.from_bytes(data[size + a : size + b]) for a, b in _NUMBERS)
+        )
+        return name if name.created_ms + name.ttl_ms > time() * 1000 else None
+
+
+IDENTITY_BYTES = 16
+_NUMBERS = ((0, 6), (6, 10))  # where in a name, after the identity, created_ms and ttl_ms stand
 
 
 class Task:
@@ -64,12 +104,13 @@ class Task:
         "waiters",
     )
 
-    def __init__(self, conversation: Conversation, ttl_ms: int, changed: Callable[[Task], None]) -> None:
-        self.id = token_urlsafe(24)
+    def __init__(self, conversation: Conversation, name: TaskName, changed: Callable[[Task], None]) -> None:
+        self.id = name.id
         self.conversation: Conversation | None = conversation
         self.principal = conversation.call.principal
-        self.ttl_ms = ttl_ms
-        self.created_at = self.updated_at = _now()
+        self.ttl_ms = name.ttl_ms
+        self.created_at = _written(name.created_ms / 1000)
+        self.updated_at = _now()
         self.outcome: Any = None
         # Who waits for the end, and who can be sent questions meanwhile: the legacy tasks/result.
         self.waiters: list[asyncio.Future[None]] = []
@@ -147,8 +188,9 @@ class Task:
 class TaskStore:
     """All tasks, bounded in number and time."""
 
-    def __init__(self, changed: Callable[[Task], None]) -> None:
+    def __init__(self, changed: Callable[[Task], None], signer: Signer) -> None:
         self._changed = changed
+        self._signer = signer
         self._tasks: dict[str, Task] = {}
         self._owned: Counter[str] = Counter()
 
@@ -157,21 +199,32 @@ class TaskStore:
 
     def create(self, conversation: Conversation, ttl_ms: int = TTL_MS) -> Task | None:
         """Make a task of a call; None when there are too many already."""
-        owner = conversation.call.principal
-        if len(self._tasks) >= MOST_TASKS or self._owned[owner] >= MOST_TASKS_OF_ONE:
+        call = conversation.call
+        if not self._has_room(call.principal):
             return None
-        task = Task(conversation, max(SHORTEST_TTL_MS, min(ttl_ms, TTL_MS)), self._changed)
+        ttl_ms = max(SHORTEST_TTL_MS, min(ttl_ms, TTL_MS))
+        return self.keep(conversation, TaskName.made(self._signer, call.principal, call.identity, ttl_ms))
+
+    def _has_room(self, owner: str) -> bool:
+        return len(self._tasks) < MOST_TASKS and self._owned[owner] < MOST_TASKS_OF_ONE
+
+    def keep(self, conversation: Conversation, name: TaskName) -> Task:
+        """Keep a task until its time is over."""
+        task = Task(conversation, name, self._changed)
         self._tasks[task.id] = task
-        self._owned[owner] += 1
-        task.timer = conversation.loop.call_later(task.ttl_ms / 1000, self._expire, task)
+        self._owned[task.principal] += 1
+        left_ms = name.created_ms + name.ttl_ms - time() * 1000
+        task.timer = conversation.loop.call_later(max(0.0, left_ms / 1000), self._expire, task)
         return task
 
-    def get(self, task_id: str, principal: str) -> Task:
+    def find(self, task_id: str, principal: str) -> Task | None:
         """Return a task of this principal; of others it must not even be known that they exist."""
         task = self._tasks.get(task_id)
-        if task is None or task.principal != principal:
-            raise invalid_params("no such task; it may have expired")
-        return task
+        return None if task is None or task.principal != principal else task
+
+    def left_behind(self, task_id: str, principal: str) -> TaskName | None:
+        """Read the id of a task of this principal that an earlier process has made."""
+        return TaskName.read(self._signer, principal, task_id) if self._has_room(principal) else None
 
     def owned_by(self, principal: str) -> list[Task]:
         """List the tasks of a principal, oldest first."""
@@ -195,11 +248,17 @@ class TaskStore:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return _written(time())
+
+
+def _written(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class TaskMethods:
-    """Makes tasks of calls, and answers tasks/*."""
+    """Makes tasks of calls, and answers tasks/*. `adopt` takes up those of an earlier process."""
+
+    adopt: Callable[[Request, TaskName], Task | None] | None = None
 
     def __init__(self, store: TaskStore, clients: Clients, shaper: Shaper, patience: float) -> None:
         self._store = store
@@ -228,7 +287,15 @@ class TaskMethods:
     def _named(self, request: Request) -> Task:
         if request.modern and not request.declares_tasks:
             raise missing_capability({"extensions": {TASKS: {}}})
-        return self._store.get(request.text("taskId"), request.peer.principal)
+        task_id, principal = request.text("taskId"), request.peer.principal
+        task = self._store.find(task_id, principal) or self._taken_up(request, task_id)
+        if task is None:
+            raise invalid_params("no such task; it may have expired")
+        return task
+
+    def _taken_up(self, request: Request, task_id: str) -> Task | None:
+        name = self._store.left_behind(task_id, request.peer.principal) if self.adopt else None
+        return None if name is None or self.adopt is None else self.adopt(request, name)
 
     def get(self, request: Request) -> dict[str, Any]:
         """Tell how a task stands."""

@@ -73,15 +73,32 @@ def _block_text(block: Block) -> str:
     return f"[resource {block.uri}: {len(block.content):,} bytes]"
 
 
+class RunFacts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Where a call ran and what it left, for the journal; what is empty is not known or does not apply.
+
+    `image` is the handle of an image, `epoch` names its state when the call was over; `before` and `after`
+    are the kept states before and after it. `sandbox` is the confinement that was in force, `files` are the
+    files that it changed: `created notes.txt`.
+    """
+
+    image: str = ""
+    epoch: str = ""
+    before: str = ""
+    after: str = ""
+    sandbox: str = ""
+    files: tuple[str, ...] = ()
+
+
 class ToolOutput(msgspec.Struct, frozen=True):
     """A value together with an error, or with more than text.
 
     The text of `value` is always there and sufficient. `blocks` are shown after it (instead of it when it is
     None) by callers who can show pictures, sounds and resources; `structured` is the same as JSON, for those
-    who compute with it: give it only when it is complete without the text.
+    who compute with it: give it only when it is complete without the text. `facts` go to the journal.
     """
 
     value: Any
     error: str | None = None
     blocks: tuple[Block, ...] = ()
     structured: Any = None
+    facts: RunFacts | None = None

@@ -33,6 +33,26 @@ class Call:
         return "local"
 
     @property
+    def client(self) -> str:
+        """The program through which the caller calls, as it names itself; empty when it does not say."""
+        return ""
+
+    @property
+    def session(self) -> str:
+        """The conversation or the serving process through which the call came; empty where there is none."""
+        return ""
+
+    @property
+    def project(self) -> str:
+        """The directory that the call is about; empty when that is not known."""
+        return ""
+
+    @property
+    def identity(self) -> str:
+        """By what a caller that comes back after a restart is given this call; empty if it never does."""
+        return ""
+
+    @property
     def capabilities(self) -> Mapping[str, Any]:
         """What the caller has declared that it can do."""
         return {}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from gramercy.gram.json_schema import Schema
+    from gramercy.tools.effects import Effect
 
 Handler: TypeAlias = "Callable[[dict[str, Any]], Any]"
 SchemaStyle: TypeAlias = Literal["openai", "anthropic", "mcp"]
@@ -72,7 +73,7 @@ class Tool:
     `async_handler` does the same for callers on an event loop, where that is better than a thread.
     `deadline` is in seconds. `target_state` tells what state the call acts on (a file's hash, say):
     an approval is void when that state has changed since the person looked. `effect` tells, without doing
-    it, what the call would do: a difference, say, for the person who decides. `edits` names the arguments
+    it, what the call would do, in parts or as text, for the person who decides. `edits` names the arguments
     with a text before and after a proposed change, of which the person may take some hunks and leave others;
     where no arguments hold these texts, it is an `Edits` that works them out.
     `aliases` takes the arguments of a call that do not fit and returns them under the names and words that
@@ -94,7 +95,7 @@ class Tool:
     inline: bool = False
     idempotent: bool = False
     target_state: Callable[[Mapping[str, Any]], object] | None = None
-    effect: Callable[[dict[str, Any]], str] | None = None
+    effect: Callable[[dict[str, Any]], Effect | str] | None = None
     function: Callable[..., Any] | None = None
     async_handler: Callable[[dict[str, Any]], Awaitable[Any]] | None = None
     edits: tuple[str, str] | Edits | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import WorkspaceError
 from gramercy.tools.definition import create_tool
+from gramercy.tools.effects import Effect
 from gramercy.tools.tool import Edits
 from gramercy.toolsets import hunks, snippets
 from gramercy.toolsets.documents import lines
@@ -104,7 +105,7 @@ def editing_tool(  # noqa: PLR0913 - a tool is described by this many things
         run,
         safety_level="dangerous",
         target_state=lambda a: change(a).document.digest,
-        effect=lambda a: change(a).difference(a["path"]),
+        effect=lambda a: Effect(difference=change(a).difference(a["path"])),
         edits=Edits(texts, narrowed, hidden),
         **{"open_world": False, **options},
     )

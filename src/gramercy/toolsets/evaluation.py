@@ -6,7 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gramercy.tools.content import ToolOutput
-from gramercy.toolsets.factory import PACKAGE, Running, dry_run, text, whole
+from gramercy.toolsets.dry_runs import dry_run
+from gramercy.toolsets.factory import PACKAGE, Running, text, whole
 from gramercy.toolsets.rendering import (
     LONGEST_ANSWER,
     LONGEST_NOTE,

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gramercy.tools.context import current_call
 from gramercy.tools.definition import create_tool
-from gramercy.toolsets.rendering import evaluated, moment_text, preview_text
+from gramercy.toolsets.rendering import evaluated, moment_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Sequence
 
     from gramercy.images.base import Image, Progress, Reply, Watcher
+    from gramercy.tools.effects import Effect
     from gramercy.tools.safety import Safety
     from gramercy.tools.tool import Tool
 
@@ -76,8 +77,6 @@ def array_of(name: str, **properties: Any) -> dict[str, Any]:
 
 # The end of the output is enough to see that it goes on; clients show a progress message on a line or two.
 LONGEST_MESSAGE = 500
-# A person waits for the dry run before deciding; past this the question is asked without it.
-DRY_RUN_SECONDS = 10.0
 PACKAGE = text("Package (Lisp) or module (Python) to look names up in; by default the current one")
 
 
@@ -137,7 +136,7 @@ class Workshop:
         run: Callable[[Image, dict[str, Any]], Any],
         *,
         run_async: Callable[[Image, dict[str, Any]], Any] | None = None,
-        effect: Callable[[Image, dict[str, Any]], str] | None = None,
+        effect: Callable[[Image, dict[str, Any]], Effect | str] | None = None,
         required: Sequence[str] = (),
         level: Safety | str = "safe",
         categories: Sequence[str] = (),
@@ -235,18 +234,6 @@ class Running:
         return workshop.make(
             name, description, properties, self.blocking, run_async=self.begun, **{**hints, **options}
         )
-
-
-def dry_run(field: str) -> Callable[[Image, dict[str, Any]], str]:
-    """Return what tells a person what the code under an argument would do, by trying it on a copy."""
-
-    def tried(image: Image, arguments: dict[str, Any]) -> str:
-        return preview_text(
-            image.preview(arguments[field], package=arguments.get("package"), timeout=DRY_RUN_SECONDS),
-            is_answer=True,
-        )
-
-    return tried
 
 
 def _reporter() -> Watcher:

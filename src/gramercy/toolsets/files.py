@@ -10,6 +10,7 @@ from gramercy.gram.json_schema import compile_cached
 from gramercy.images.pictures import examine, is_picture
 from gramercy.tools.content import ImageBlock, ToolOutput
 from gramercy.tools.definition import create_tool
+from gramercy.tools.effects import Effect
 from gramercy.toolsets import hunks
 from gramercy.toolsets.documents import lines
 from gramercy.toolsets.factory import flag, text, whole
@@ -240,12 +241,17 @@ def _write_file(workshop: Workshop, workspace: Workspace) -> Tool:
     )
 
 
-def _difference(workspace: Workspace, path: str, content: str) -> str:
+def _difference(workspace: Workspace, path: str, content: str) -> Effect:
     """Tell a person how a file would change."""
     if not workspace.resolve(path).exists():
-        return f"{path} is a new file.\n{hunks.diff('', content, path)}"
+        return Effect(note=f"{path} is a new file.", difference=hunks.diff("", content, path))
     document = workspace.read(path)
-    return hunks.diff(document.text, document.script.shown(content), path) or f"{path} already has that text."
+    change = hunks.diff(document.text, document.script.shown(content), path)
+    return _as_effect(change, f"{path} already has that text.")
+
+
+def _as_effect(difference: str, otherwise: str) -> Effect:
+    return Effect(difference=difference) if difference else Effect(note=otherwise)
 
 
 def _propose_file_edit(workspace: Workspace) -> Tool:
@@ -266,7 +272,9 @@ def _propose_file_edit(workspace: Workspace) -> Tool:
         safety_level="dangerous",
         categories=["diff"],
         target_state=lambda a: _fresh(workspace, a).digest,
-        effect=lambda a: hunks.diff(a["original"], a["modified"], a["path"]) or "Nothing would change.",
+        effect=lambda a: _as_effect(
+            hunks.diff(a["original"], a["modified"], a["path"]), "Nothing would change."
+        ),
         edits=("original", "modified"),
     )
 

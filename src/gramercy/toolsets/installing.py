@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.tools.content import ToolOutput
 from gramercy.tools.context import current_call
+from gramercy.tools.effects import Effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,12 +69,12 @@ def installing_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
     ]
 
 
-def _effect(image: Image, arguments: dict[str, Any]) -> str:
+def _effect(image: Image, arguments: dict[str, Any]) -> Effect:
     """Tell a person what would run."""
     installation = image.installation(arguments["packages"])
-    return (
-        f"Runs outside of the sandbox, with your rights and network, and changes {installation.place}:\n"
-        f"{installation.shown}\nWhat is installed may run code of its own while it is."
+    return Effect(
+        note=f"Runs outside of the sandbox, with your rights and network, and changes {installation.place}:\n"
+        f"{installation.shown}\nWhat is installed may run code of its own while it is.",
     )
 
 

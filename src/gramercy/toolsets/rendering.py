@@ -153,6 +153,14 @@ def told(
     reply: Reply, *, shows_values: bool = False, can_read_on: bool = True, room: int | None = ROOM
 ) -> str:
     """Write what there is to tell of a reply, its sections, its values and its notes, within limits."""
+    parts = parts_of(reply, shows_values=shows_values, can_read_on=can_read_on, room=room)
+    return "\n\n".join(text for _, text in parts)
+
+
+def parts_of(
+    reply: Reply, *, shows_values: bool = False, can_read_on: bool = True, room: int | None = ROOM
+) -> list[tuple[str, str]]:
+    """Return the same in its parts, each with the name of its section, in the order of reading."""
     sections = sections_of(reply)
     sizes = {section.name: len(section.text) for section in sections}
     files = [f"[files] {changes_text(reply.files)}"] if reply.files else []
@@ -162,20 +170,26 @@ def told(
         cuts = sum(length is not None for length in reply.lengths)
         sizes["values"] = len(whole_values(reply)) + cuts * LONGEST_NOTE + len(tables)
     limits = dict.fromkeys(sizes, MOST_PRINTED) if room is None else allowances(sizes, room)
-    texts = [section.shown(limits[section.name], hint(section.name, can_read_on)) for section in sections]
+    texts = [
+        (section.name, section.shown(limits[section.name], hint(section.name, can_read_on)))
+        for section in sections
+    ]
     if shows_values:
-        texts.append(values_text(reply, limits["values"] - len(tables), can_read_on=can_read_on) + tables)
+        values = values_text(reply, limits["values"] - len(tables), can_read_on=can_read_on)
+        texts.append(("values", values + tables))
     if pictures:
-        texts.append(pictures)
+        texts.append(("pictures", pictures))
     notes = "\n\n".join([*files, *reply.notes])
     kept = max(limits["notes"], LONGEST_NOTE)
-    return "\n\n".join([*texts, *filter(None, [notes if len(notes) <= kept else f"{notes[:kept]}…"])])
+    if notes:
+        texts.append(("notes", notes if len(notes) <= kept else f"{notes[:kept]}…"))
+    return texts
 
 
 def displays_text(reply: Reply) -> tuple[str, str]:
     """Write the tables of a reply, which follow its values, and what its pictures are."""
     lines = [line for each in reply.displays if each.kind == "table" for line in each.text.split("\n")]
-    tables = [f"\n{line}" for line in _fitting(lines, MOST_TABLES)]
+    tables = [f"\n{line}" for line in fitting(lines, MOST_TABLES)]
     pictures = [_picture_text(settled(each)) for each in reply.displays if each.kind == "picture"]
     return "".join(tables), "\n".join(pictures)
 
@@ -358,7 +372,7 @@ def preview_text(reply: Reply, *, is_answer: bool = False) -> str:
     effects = [f"- {effect.kind} {effect.target}: {effect.outcome}" for effect in reply.effects]
     for heading, lines in (("[would change]", changes), ("[attempted effects]", effects)):
         if lines:
-            sections.append("\n".join([heading, *(_fitting(lines, MOST_CHANGES) if is_answer else lines)]))
+            sections.append("\n".join([heading, *(fitting(lines, MOST_CHANGES) if is_answer else lines)]))
     if tried:
         sections.append(f"[files it tried to change, as seen from outside] {attempts_text(tried)}")
     return "\n\n".join(sections)
@@ -382,7 +396,7 @@ def _group(change: str, kind: str, names: list[str]) -> str:
     return f"- {change}, {kind}: {shown}"
 
 
-def _fitting(lines: list[str], most: int, hint: str = "") -> list[str]:
+def fitting(lines: list[str], most: int, hint: str = "") -> list[str]:
     """Return the lines that fit, and how many do not."""
     shown: list[str] = []
     for line in lines:
@@ -414,7 +428,7 @@ def definitions_text(data: dict[str, Any], kind: str | None = None, *, package: 
     most = fair_share([sum(map(len, lines)) + len(lines) for lines in found.values()], ROOM)
     sections = [
         "\n".join(
-            [f"[{heading.capitalize()}]", *_fitting(lines, most, "" if kind else f": give type {heading}")]
+            [f"[{heading.capitalize()}]", *fitting(lines, most, "" if kind else f": give type {heading}")]
         )
         for heading, lines in found.items()
     ]

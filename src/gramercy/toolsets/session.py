@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
 from gramercy.tools.content import ToolOutput
-from gramercy.toolsets.factory import PACKAGE, Running, dry_run, text
+from gramercy.toolsets.dry_runs import dry_run
+from gramercy.toolsets.factory import PACKAGE, Running, text
 from gramercy.toolsets.rendering import HEADINGS, definitions_text, fault_text, told, with_pictures
 
 if TYPE_CHECKING:

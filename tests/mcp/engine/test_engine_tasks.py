@@ -343,7 +343,7 @@ def test_a_task_ends_with_its_time_to_live(serve, desk):
     async def main():
         client = desk(serve(*TOOLS), LEGACY)
         created = client.now("tools/call", {"name": "work", "arguments": {"seconds": 60}, "task": {"ttl": 1}})
-        task = client.engine._tasks.get(created["task"]["taskId"], "local")
+        task = client.engine._tasks.find(created["task"]["taskId"], "local")
         assert task.ttl_ms == 1_000
         client.engine._tasks._expire(task)
         await asyncio.sleep(0)

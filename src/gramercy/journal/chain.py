@@ -1,0 +1,321 @@
+"""How an event is written and hashed, so that its chain proves what was recorded; no database, no clock.
+
+An event has two texts. `facts` says what happened and stays for ever; `contents` (arguments, questions, the
+words of people, results) is kept apart, and the event holds a salted digest of it: so contents can be masked
+or deleted later, and nobody can guess them from what is left. Each writing process has a chain of its own,
+whose first event holds the first hash of the chain that was opened before it.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from gramercy.journal.base import NOTHING, Facts, NewCall, Question, Ruling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# The states of events that belong to no call; their key is 0.
+OPENED, REDACTED, PRUNED = "opened", "redacted", "pruned"
+# 128 bits: nobody tries all salts for a guessed text.
+SALT_BYTES = 16
+
+
+class Event(NamedTuple):
+    """A row of the table `events`, its columns in this order; `hash` covers all the others.
+
+    `contents` is the digest of the text that is kept apart, empty where there is none.
+    """
+
+    chain: int
+    number: int
+    key: int
+    step: int
+    state: str
+    at: float
+    facts: str
+    contents: str
+    previous: str
+    hash: str
+
+
+class Head(NamedTuple):
+    """The end of a chain, to which the next event is linked; `chains` keeps it."""
+
+    chain: int
+    number: int
+    hash: str
+
+
+class Content(NamedTuple):
+    """A row of the table `contents`, beside the event it belongs to."""
+
+    salt: str
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """What the event holds of it."""
+        return content_digest(self.salt, self.text)
+
+
+class CallFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the first event of a call says about it; its arguments are contents."""
+
+    call_id: str
+    tool: str
+    level: str
+    principal: str = "local"
+    client: str = ""
+    session: str = ""
+    project: str = ""
+    identity: str = ""
+
+
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The facts of an event that stay: those of `Facts` without contents, and what the journal did itself.
+
+    `seal` is that of the question, `approved`, `by`, `named` and `refuser` are the ruling's. `masked` gives,
+    by "key.step" of an earlier event, the digest of what its contents were replaced with, empty where they
+    were deleted. `before_at`: contents that are older than this may be gone.
+    """
+
+    call: CallFacts | None = None
+    seal: str = ""
+    expires_at: float | None = None
+    approved: bool | None = None
+    by: str = ""
+    named: str = ""
+    refuser: str = ""
+    owner: str = ""
+    fence: int = 0
+    image: str = ""
+    epoch: str = ""
+    sandbox: str = ""
+    before: str = ""
+    after: str = ""
+    files: tuple[str, ...] = ()
+    elapsed_ms: float | None = None
+    size: int = 0
+    digest: str = ""
+    failure: str = ""
+    masked: dict[str, str] = {}
+    before_at: float | None = None
+    reason: str = ""
+
+
+class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The contents of an event, which can be masked and deleted without breaking its chain."""
+
+    detail: str = ""
+    arguments: dict[str, Any] | None = None
+    changed: dict[str, Any] | None = None
+    question: Question | None = None
+    reason: str = ""
+    shown: str = ""
+    note: str = ""
+    approved: dict[str, Any] | None = None
+    content: str = ""
+
+
+_NO_CONTENTS = Kept()
+_encode = msgspec.json.Encoder().encode
+_decode_told = msgspec.json.Decoder(Told).decode
+_decode_kept = msgspec.json.Decoder(Kept).decode
+
+
+def told_text(
+    facts: Facts = NOTHING, call: NewCall | None = None, masked: Mapping[str, str] | None = None
+) -> str:
+    """Write the facts of an event that stay; with the call in its first one."""
+    question, ruling = facts.question, facts.ruling
+    return text_of(
+        Told(
+            call=None if call is None else _call_facts(call),
+            seal=question.seal if question else "",
+            expires_at=facts.expires_at or None,
+            approved=ruling.approved if ruling else None,
+            by=ruling.by if ruling else "",
+            named=ruling.seal if ruling else "",
+            refuser=ruling.refuser if ruling else "",
+            owner=facts.owner,
+            fence=facts.fence,
+            image=facts.image,
+            epoch=facts.epoch,
+            sandbox=facts.sandbox,
+            before=facts.before,
+            after=facts.after,
+            files=facts.files,
+            elapsed_ms=facts.elapsed_ms or None,
+            size=facts.size,
+            digest=facts.digest,
+            failure=facts.failure,
+            masked=dict(masked or {}),
+        )
+    )
+
+
+def kept_text(facts: Facts = NOTHING, call: NewCall | None = None) -> str:
+    """Write the contents of an event; empty where there are none."""
+    ruling = facts.ruling
+    kept = Kept(
+        detail=facts.detail,
+        arguments=None if call is None else dict(call.arguments),
+        changed=None if facts.arguments is None else dict(facts.arguments),
+        question=facts.question,
+        reason=ruling.reason if ruling else "",
+        shown=ruling.shown if ruling else "",
+        note=ruling.note if ruling else "",
+        approved=ruling.arguments if ruling else None,
+        content=facts.content,
+    )
+    return "" if kept == _NO_CONTENTS else text_of(kept)
+
+
+def _call_facts(call: NewCall) -> CallFacts:
+    return CallFacts(
+        call.call_id,
+        call.tool,
+        call.level,
+        call.principal,
+        call.client,
+        call.session,
+        call.project,
+        call.identity,
+    )
+
+
+def text_of(part: Told | Kept) -> str:
+    """Write a part of an event as JSON on one line."""
+    try:
+        return _encode(part).decode()
+    except UnicodeError:
+        # Half of a surrogate pair, which only escapes can write.
+        return json.dumps(msgspec.to_builtins(part), separators=(",", ":"))
+
+
+def read_told(text: str) -> Told:
+    """Read what `told_text` wrote."""
+    return _decode_told(text)
+
+
+def read_kept(text: str) -> Kept:
+    """Read what `kept_text` wrote; nothing where the contents are gone."""
+    if not text:
+        return _NO_CONTENTS
+    try:
+        return _decode_kept(text)
+    except msgspec.DecodeError:
+        return msgspec.convert(json.loads(text), Kept)
+
+
+def read_facts(told: Told, kept: Kept) -> Facts:
+    """Return the facts of a move as they were given, but for contents that are gone."""
+    ruling = question = None
+    if told.approved is not None:
+        ruling = Ruling(
+            told.approved,
+            told.by,
+            told.named,
+            kept.reason,
+            told.refuser,
+            kept.shown,
+            kept.note,
+            kept.approved,
+        )
+    if told.seal:
+        question = kept.question or Question(text="", seal=told.seal, parts={}, explanation="")
+    return Facts(
+        kept.detail,
+        kept.changed,
+        question,
+        told.expires_at or 0.0,
+        ruling,
+        told.owner,
+        told.fence,
+        told.image,
+        told.epoch,
+        told.sandbox,
+        told.before,
+        told.after,
+        told.files,
+        told.elapsed_ms or 0.0,
+        told.size,
+        told.digest,
+        kept.content,
+        told.failure,
+    )
+
+
+def read_call(told: Told, kept: Kept) -> NewCall | None:
+    """Return the call that a first event tells of."""
+    call = told.call
+    if call is None:
+        return None
+    return NewCall(
+        call.call_id,
+        call.tool,
+        call.level,
+        kept.arguments or {},
+        call.principal,
+        call.client,
+        call.session,
+        call.project,
+        call.identity,
+    )
+
+
+def salted(text: str) -> Content:
+    """Return contents with a salt of their own."""
+    return Content(token_hex(SALT_BYTES), text)
+
+
+def content_digest(salt: str, text: str) -> str:
+    """Return the digest by which an event knows its contents."""
+    return sha256(f"{salt}\n{text}".encode()).hexdigest()
+
+
+def event_hash(  # noqa: PLR0913, PLR0917 - the columns of an event
+    chain: int,
+    number: int,
+    key: int,
+    step: int,
+    state: str,
+    at: float,
+    facts: str,
+    contents: str,
+    previous: str,
+) -> str:
+    """Return the hash of an event: SHA-256 of its other columns, one on a line.
+
+    No column that gramercy writes has a newline in it, so the lines can be told apart whatever they hold.
+    """
+    # Whatever somebody has put into a row is hashed as it is written here, so it differs instead of failing.
+    line = f"{chain}\n{number}\n{key}\n{step}\n{state}\n{at!r}\n{facts}\n{contents}\n{previous}"
+    return sha256(line.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def linked(  # noqa: PLR0913, PLR0917 - the columns of an event
+    head: Head, key: int, step: int, state: str, at: float, facts: str, contents: str = ""
+) -> tuple[Event, Head]:
+    """Return the event that comes next in a chain, and the new end of the chain."""
+    number = head.number + 1
+    made = event_hash(head.chain, number, key, step, state, at, facts, contents, head.hash)
+    event = Event(head.chain, number, key, step, state, at, facts, contents, head.hash, made)
+    return event, Head(head.chain, number, made)
+
+
+def opened(chain: int, at: float, owner: str, previous: str = "") -> tuple[Event, Head]:
+    """Return the first event of a chain; `previous` is the first hash of the chain opened before it."""
+    return linked(Head(chain, 0, previous), 0, 0, OPENED, at, text_of(Told(owner=owner)))
+
+
+def digest_of_heads(heads: list[Head]) -> str:
+    """Return one digest for the ends of all chains, to be kept where nobody can change it."""
+    lines = "".join(f"{head.chain} {head.number} {head.hash}\n" for head in sorted(heads))
+    return sha256(lines.encode()).hexdigest()

@@ -1,0 +1,297 @@
+"""Check that a journal is as it was written: every event, chain and call, and what became of contents.
+
+Takes rows, wherever they come from (a database, an exported file), and names what is wrong, the first first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from gramercy.journal.base import FINAL, MOVES, State
+from gramercy.journal.chain import (
+    OPENED,
+    PRUNED,
+    REDACTED,
+    Content,
+    Head,
+    content_digest,
+    digest_of_heads,
+    event_hash,
+    read_told,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gramercy.journal.chain import Told
+
+# One change can break much; a person reads the first and a few more.
+MOST_FLAWS = 20
+# No call moves more often; a forged number must not make the record of its moves gigabytes long.
+MOST_STEPS = 1_000
+_OWN = frozenset({OPENED, REDACTED, PRUNED})
+_TYPES = (int, int, int, int, str, float, str, str, str, str)
+# Four bits hold the state of a call; 0 is none.
+_BITS = 4
+_CODES = {state.value: number for number, state in enumerate(State, 1)}
+_STATES = {number: State(word) for word, number in _CODES.items()}
+_ASKING = frozenset({State.AWAITING.value, State.READY.value, State.DENIED.value})
+# A whole call that is noted at once begins with its end.
+_FIRST = MOVES[None] | FINAL
+
+
+class Flaw(NamedTuple):
+    """One thing that is wrong, and where: an event, a call, or neither."""
+
+    what: str
+    chain: int = 0
+    number: int = 0
+    key: int = 0
+
+    def __str__(self) -> str:
+        if not self.number:
+            return f"call {self.key}: {self.what}" if self.key else self.what
+        about = f" (call {self.key})" if self.key else ""
+        return f"event {self.chain}.{self.number}{about}: {self.what}"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a verification found. `digest` stands for the ends of all chains, which are `heads`."""
+
+    events: int
+    calls: int
+    heads: tuple[Head, ...]
+    digest: str
+    flaws: tuple[Flaw, ...]
+    replaced: int
+    deleted: int
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.flaws
+
+
+class Verifier:
+    """Takes the events of all chains, by chain and number, and tells at the end what is wrong.
+
+    `pruned_before` is what the caller has read of prunings beforehand; an event must say it. `anchors` are
+    events that were noted elsewhere, and must still be what they were.
+    """
+
+    def __init__(self, pruned_before: float = 0.0, anchors: Iterable[Head] = ()) -> None:
+        self._flaws: list[Flaw] = []
+        self._heads: list[Head] = []
+        self._events = 0
+        self._chain, self._number, self._hash, self._first_hash = 0, 0, "", ""
+        # The states of each call, by step: one small number for most.
+        self._moves: dict[int, int] = {}
+        self._questions: dict[tuple[int, int], str] = {}
+        self._rulings: dict[tuple[int, int], Told] = {}
+        self._pruned_before, self._pruned_seen = pruned_before, 0.0
+        # Contents that are not those of their events, by "key.step": what is there, and where.
+        self._unlike: dict[str, tuple[str, Flaw]] = {}
+        self._masked: set[tuple[str, str]] = set()
+        self._deleted = 0
+        self._anchors = {(head.chain, head.number): head.hash for head in anchors}
+
+    def add(self, event: Sequence[Any], content: Content | None = None, *, is_left_out: bool = False) -> None:
+        """Look at the next event, with its contents; `is_left_out` if an export has none on purpose."""
+        chain, number, key, step, state, at, facts, contents, previous, made = event
+        if tuple(map(type, event)) != _TYPES:
+            self._flaw("a column holds what gramercy never writes", chain, number, key)
+            return
+        if chain != self._chain:
+            self._begin(chain, number, state, previous)
+        elif number != self._number + 1:
+            self._misplaced(chain, number)
+        elif previous != self._hash:
+            self._flaw("it does not follow from the event before it", chain, number, key)
+        if made != event_hash(chain, number, key, step, state, at, facts, contents, previous):
+            self._flaw("it was changed: its hash is not that of what it says", chain, number, key)
+        if self._anchors and self._anchors.pop((chain, number), made) != made:
+            self._flaw("it is not the event that the anchor knows", chain, number, key)
+        self._number, self._hash = number, made
+        self._events += 1
+        self._read(event)
+        if contents and not is_left_out:
+            self._look_at_contents(event, content)
+
+    def _begin(self, chain: int, number: int, state: str, previous: str) -> None:
+        """Begin a chain: it must be the next one, and name the first event of the one before it."""
+        self._end()
+        if chain <= self._chain:
+            self._flaw(f"chain {chain} stands after chain {self._chain}")
+        elif chain > self._chain + 1:
+            self._flaw(_missing("chain", self._chain + 1, chain - 1))
+        elif number == 1 and previous != self._first_hash:
+            self._flaw("it does not name the first event of the chain before it", chain, number)
+        self._chain, self._number = chain, 0
+        if number != 1:
+            self._misplaced(chain, number)
+        elif state != OPENED:
+            self._flaw("it is the first of its chain, but not its opening", chain, number)
+        self._first_hash = ""
+
+    def _misplaced(self, chain: int, number: int) -> None:
+        if number > self._number + 1:
+            self._flaw(_missing("event", self._number + 1, number - 1, f"{chain}."), chain, number)
+        else:
+            self._flaw(f"it stands after event {chain}.{self._number}", chain, number)
+
+    def _end(self) -> None:
+        if self._chain:
+            self._heads.append(Head(self._chain, self._number, self._hash))
+
+    def _flaw(self, what: str, chain: Any = 0, number: Any = 0, key: Any = 0) -> None:
+        if len(self._flaws) < MOST_FLAWS:
+            numbers = (part if isinstance(part, int) else 0 for part in (chain, number, key))
+            self._flaws.append(Flaw(what, *numbers))
+
+    def _read(self, event: Sequence[Any]) -> None:
+        """Take from an event what later ones are held against."""
+        chain, number, key, step, state, _at, facts, *_ = event
+        if number == 1:
+            self._first_hash = event[-1]
+        code = _CODES.get(state)
+        if not key:
+            if state not in _OWN:
+                self._flaw(f"no call has the state {state!r}", chain, number)
+        elif code is None or not 0 < step <= MOST_STEPS:
+            self._flaw(f"there is no step {step!r} to {state!r}", chain, number, key)
+            return
+        else:
+            known = self._moves.get(key, 0)
+            if known >> (_BITS * step) & 0xF:
+                self._flaw(f"step {step} of the call is there twice", chain, number, key)
+            self._moves[key] = known | code << (_BITS * step)
+        if not key or state in _ASKING or '"masked":' in facts:
+            self._read_told(chain, number, key, step, facts)
+
+    def _read_told(self, chain: int, number: int, key: int, step: int, facts: str) -> None:
+        try:
+            told = read_told(facts)
+        except (msgspec.MsgspecError, UnicodeError):
+            self._flaw("what it says cannot be read", chain, number, key)
+            return
+        if told.seal:
+            self._questions[key, step] = told.seal
+        if told.approved is not None:
+            self._rulings[key, step] = told
+        if told.masked:
+            self._masked.update(told.masked.items())
+        self._pruned_seen = max(self._pruned_seen, told.before_at or 0.0)
+
+    def _look_at_contents(self, event: Sequence[Any], content: Content | None) -> None:
+        chain, number, key, step, _state, at, _facts, contents, *_ = event
+        found = "" if content is None else _digest(content)
+        if found == contents:
+            return
+        if not found and at < self._pruned_before:
+            self._deleted += 1
+            return
+        what = "its contents were changed" if found else "its contents are gone, and no event says so"
+        self._unlike[f"{key}.{step}"] = found, Flaw(what, chain, number, key)
+
+    def finish(self, heads: Iterable[Sequence[Any]] | None = None) -> Report:
+        """Return what was found, after the last event; `heads` are the ends of chains as they were kept."""
+        self._end()
+        if heads is not None:
+            self._compare_heads([Head(*head) for head in heads])
+        for (chain, number), _ in sorted(self._anchors.items()):
+            self._flaw(f"event {chain}.{number}, which the anchor knows, is missing")
+        if self._pruned_seen < self._pruned_before:
+            self._flaw("contents are gone by a pruning that no event tells of")
+        self._explain_contents()
+        self._check_calls()
+        return Report(
+            self._events,
+            len(self._moves),
+            tuple(self._heads),
+            digest_of_heads(self._heads),
+            tuple(self._flaws),
+            len(self._masked),
+            self._deleted,
+        )
+
+    def _compare_heads(self, kept: list[Head]) -> None:
+        found = {head.chain: head for head in self._heads}
+        for head in kept:
+            end = found.pop(head.chain, Head(head.chain, 0, ""))
+            if end == head:
+                continue
+            if type(head.number) is int and end.number < head.number:
+                self._flaw(_missing("event", end.number + 1, head.number, f"{head.chain}."))
+            elif type(head.number) is int and end.number > head.number:
+                beyond = head.number + 1
+                self._flaw("it comes after the end of its chain, as that was kept", head.chain, beyond)
+            else:
+                self._flaw(f"chain {head.chain!r} ends otherwise than was kept beside it")
+        for chain in found:
+            self._flaw(f"chain {chain} is not among those that were opened")
+
+    def _explain_contents(self) -> None:
+        """Hold contents that are not those of their events against what was masked and redacted."""
+        for name, (found, flaw) in self._unlike.items():
+            if (name, found) not in self._masked:
+                self._flaw(*flaw)
+            elif not found:
+                self._deleted += 1
+
+    def _check_calls(self) -> None:
+        """Hold the moves of each call against the life that a call has, and runs against their approvals."""
+        faults: dict[int, str] = {}
+        for key, moves in self._moves.items():
+            fault = faults.get(moves)
+            if fault is None:
+                fault = faults[moves] = _fault_of(_unpacked(moves))
+            if fault:
+                self._flaw(fault, key=key)
+        for (key, step), told in self._rulings.items():
+            asked = self._asked(key, step)
+            state = _STATES.get(self._moves[key] >> (_BITS * step) & 0xF)
+            if told.approved is not (state is State.READY):
+                self._flaw(f"step {step} is {state}, and its ruling says otherwise", key=key)
+            elif told.approved and asked and told.named != asked:
+                self._flaw(f"step {step} approves something else than was asked about", key=key)
+
+    def _asked(self, key: int, step: int) -> str:
+        """Return the seal of the question that was open at a step, if there was one."""
+        for earlier in range(step - 1, 0, -1):
+            if (key, earlier) in self._questions:
+                return self._questions[key, earlier]
+        return ""
+
+
+def _digest(content: Content) -> str:
+    # A row that was edited may hold anything.
+    return content_digest(str(content.salt), str(content.text))
+
+
+def _missing(noun: str, first: int, last: int, prefix: str = "") -> str:
+    if first == last:
+        return f"{noun} {prefix}{first} is missing"
+    return f"{noun}s {prefix}{first} to {prefix}{last} are missing"
+
+
+def _unpacked(moves: int) -> list[State | None]:
+    """Return the states of a call from step 1 on; None where a step is missing."""
+    states = []
+    while moves := moves >> _BITS:
+        states.append(_STATES.get(moves & 0xF))
+    return states
+
+
+def _fault_of(states: list[State | None]) -> str:
+    """Return what is wrong with the moves of a call; empty if nothing is."""
+    before: State | None = None
+    for step, state in enumerate(states, 1):
+        if state is None:
+            return f"step {step} is missing"
+        allowed = MOVES.get(before, frozenset()) if before else _FIRST
+        if state not in allowed:
+            return f"step {step} goes from {before or 'nothing'} to {state}, which no call does"
+        before = state
+    return ""

@@ -1,0 +1,101 @@
+"""Names that a client brings back, signed, so that they hold after a restart of the server.
+
+The key is kept in the user's state directory; where that cannot be, it lives as long as the process, and so
+do the names.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import stat
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_bytes, token_hex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEY_BYTES = 32  # as many as the digest has: more would add nothing
+SIGNATURE_BYTES = 18  # 24 characters, and nobody guesses one of 2**144
+FILE = "signing.key"
+
+
+class Signer:
+    """Signs the names of parked calls and tasks. `process` tells those of this process from older ones."""
+
+    __slots__ = ("_key", "process")
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = key or token_bytes(KEY_BYTES)
+        self.process = token_hex(4)
+
+    def signed(self, purpose: str, text: str, bound: str = "") -> str:
+        """Return a text with its signature; `bound` is what it is good for besides, and not repeated."""
+        return f"{text}.{self._signature(purpose, text, bound)}"
+
+    def read(self, purpose: str, signed: str, bound: str = "") -> str | None:
+        """Return the text that was signed for this purpose; None for a forgery."""
+        text, _, signature = signed.rpartition(".")
+        expected = self._signature(purpose, text, bound)
+        return text if hmac.compare_digest(signature.encode(), expected.encode()) else None
+
+    def _signature(self, purpose: str, text: str, bound: str) -> str:
+        # The lengths are told, so that no two triples are one message.
+        message = f"{purpose}:{len(text)}:{text}:{bound}".encode("utf-8", "surrogatepass")
+        return pack(hmac.digest(self._key, message, "sha256")[:SIGNATURE_BYTES])
+
+
+def pack(data: bytes) -> str:
+    """Write bytes as letters, digits, - and _."""
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def unpack(text: str) -> bytes:
+    """Read what `pack` has written."""
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def kept_key(environment: Mapping[str, str]) -> bytes | None:
+    """Return the key of this user, made when it is first wanted; None where none can be kept."""
+    told = environment.get("XDG_STATE_HOME", "")
+    try:
+        home = Path(told) if Path(told).is_absolute() else Path.home() / ".local" / "state"
+        directory = home / "gramercy"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _read(directory / FILE) or _made(directory / FILE)
+    except (OSError, RuntimeError):  # Path.home() raises the latter where there is none
+        return None
+
+
+def _read(path: Path) -> bytes | None:
+    """Read a key that nobody else can have read or written; None where there is no such file."""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            about = os.fstat(descriptor)
+            key = file.read(KEY_BYTES + 1)
+        is_private = about.st_uid == os.getuid() and not about.st_mode & 0o077
+        if stat.S_ISREG(about.st_mode) and is_private and len(key) == KEY_BYTES:
+            return key
+        # Others may know it: names that were signed with it count no longer.
+        path.unlink()
+    return None
+
+
+def _made(path: Path) -> bytes | None:
+    """Make a key; of two processes that do so at once, both take that of the first."""
+    fresh = path.with_name(f"{FILE}.{os.getpid()}.{token_hex(4)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(token_bytes(KEY_BYTES))
+            file.flush()
+            os.fsync(descriptor)
+        with suppress(FileExistsError):
+            os.link(fresh, path)
+    finally:
+        fresh.unlink()
+    return _read(path)

@@ -1,0 +1,53 @@
+"""What an evaluation would do, found out in a throw-away copy of the image, for the person who decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.images.files.telling import attempts_text
+from gramercy.tools.effects import Effect
+from gramercy.toolsets.rendering import MOST_CHANGES, ROOM, change_lines, fitting, parts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gramercy.images.base import Image, Reply
+
+# A person waits for the dry run before deciding; past this the question is asked without it.
+DRY_RUN_SECONDS = 10.0
+NOTE = "[preview] nothing was changed"
+
+
+def dry_run(field: str) -> Callable[[Image, dict[str, Any]], Effect]:
+    """Return what tells a person what the code under an argument would do, by trying it on a copy."""
+
+    def tried(image: Image, arguments: dict[str, Any]) -> Effect:
+        package = arguments.get("package")
+        return effect_of(image.preview(arguments[field], package=package, timeout=DRY_RUN_SECONDS))
+
+    return tried
+
+
+def effect_of(reply: Reply) -> Effect:
+    """Return what a preview has told as an effect; its length is bounded."""
+    tried, reply = reply.files, msgspec.structs.replace(reply, files=[])
+    room = ROOM - 2 * MOST_CHANGES
+    parts = parts_of(reply, shows_values=reply.error is None, can_read_on=False, room=room)
+    touched = [f"{each.kind} {each.target}: {each.outcome}" for each in reply.effects]
+    if tried:
+        touched.append(f"files, as seen from outside: {attempts_text(tried)}")
+    changed = [line.removeprefix("- ") for line in change_lines(reply.changed)]
+    return Effect(
+        note=NOTE,
+        error=_joined(parts, "error"),
+        would_change=tuple(fitting(changed, MOST_CHANGES)),
+        would_touch=tuple(fitting(touched, MOST_CHANGES)),
+        output=_joined(parts, "stdout", "stderr", "log", "warnings"),
+        value=_joined(parts, "values", "pictures", "notes"),
+    )
+
+
+def _joined(parts: list[tuple[str, str]], *names: str) -> str:
+    return "\n\n".join(text for name, text in parts if name in names)
