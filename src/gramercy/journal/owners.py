@@ -1,0 +1,69 @@
+"""Who runs a call: the name of a process that no other process ever has, and whether it still lives.
+
+A process of this machine is known by its id and the time it started, since ids are given out again. Processes
+of other machines, and of containers whose ids are not ours, cannot be judged from here: their lease tells.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from functools import cache
+from pathlib import Path
+
+# Journals of this process that are open; one that was closed runs nothing any more.
+_open_here: set[str] = set()
+
+
+def new_owner() -> str:
+    """Return a name for a journal that this process opens: host/boot/namespace/pid/start/nonce."""
+    pid = os.getpid()
+    owner = f"{_place()}/{pid}/{_started(pid)}/{secrets.token_hex(4)}"
+    _open_here.add(owner)
+    return owner
+
+
+def leave(owner: str) -> None:
+    """Take back a name: its journal was closed."""
+    _open_here.discard(owner)
+
+
+def is_alive(owner: str) -> bool | None:
+    """Tell whether an owner still runs; None where that cannot be told from here."""
+    place, _, rest = owner.rpartition("/")[0].rpartition("/")[0].rpartition("/")
+    if not rest.isdigit():
+        return None
+    started = owner.split("/")[-2]
+    host, boot, _ = (*place.split("/"), "", "")[:3]
+    here_host, here_boot, _ = _place().split("/")
+    if host == here_host and boot != here_boot:
+        # This machine has been started anew since.
+        return False
+    if place != _place():
+        return None
+    if int(rest) == os.getpid() and started == _started(os.getpid()):
+        return owner in _open_here
+    return bool(started) and _started(int(rest)) == started
+
+
+@cache
+def _place() -> str:
+    """Return host, boot and the namespace of process ids."""
+    host = socket.gethostname().replace("/", "_")
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        space = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
+    except OSError:
+        boot = space = ""
+    return f"{host}/{boot}/{space}"
+
+
+def _started(pid: int) -> str:
+    """Return when a process started, in ticks since the boot; empty if there is none, or only its remains."""
+    try:
+        # The name of the program stands in parentheses and may hold any character.
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
