@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gramercy.journal.opening import open_journal
+from gramercy.journal.verify import Verifier
 from tests import postgres
 from tests.torture.model import JournalMachine
 
@@ -94,3 +95,12 @@ def stores(name: str, stack: ExitStack) -> Iterator[Store]:
             sys.stderr.write(f"postgres is left out: {why}\n")
         else:
             yield PostgresStore(stack.enter_context(postgres.PostgresServer()))
+
+
+def wrong_with(journal: Any) -> str:
+    """Return what is wrong with a journal, nothing if it proves itself."""
+    verifier = Verifier()
+    for row in journal._run("SELECT * FROM events ORDER BY chain, number", ()):
+        verifier.add(row, is_left_out=True)
+    report = verifier.finish(journal._run("SELECT chain, number, hash FROM chains ORDER BY chain", ()))
+    return "; ".join(map(str, report.flaws[:3]))
