@@ -91,6 +91,10 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 
 | command | with `--json` |
 |---|---|
+| `approvals list` | list: `key`, `state`, `tool`, `level`, `what`, `principal`, `client`, `code`, … |
+| `approvals show` | the same object with `text`, `arguments`, `effect`, `explanation`, `schema`, `seal`, … |
+| `approvals approve`, `deny`, `edit`, `resolve` | the object of `list` as it is then, with `detail` |
+| `approvals watch` | an object on a line after each change: `pending`, the list of `approvals list` |
 | `config show` | object: `project`, `files`, `settings`, `refused`, `remarks` ([more](configuration.md)) |
 | `doctor` | object: `ok`, `checks`, each with `status`, `name` and `detail` |
 | `eval` | object, the whole reply: `ok`, `forms` with `values`, `stdout`, `stderr`, `warnings`, `error`, … |
@@ -98,7 +102,10 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `gram lint`, `gram check` | object: a report of diagnostics by file ([how](../how-to/check-gram-files.md)) |
 | `gram fmt` | object: names of files that are `changed`, `unchanged`, `failed` |
 | `gram schema` | object: schemas by name of tool, or one |
+| `images` | list of processes: `pid`, `project`, `since`, `images`, each with all that is known of it |
 | `install` | object: `client`, `scope`, `name`, `file`, `entry`, `changed`, `backup`, `text` |
+| `policy show` | object: `project`, `version`, `max_safety_level`, `layers`, `defaults`, `remarks` |
+| `policy why` | object: `tool`, `action`, `explanation`, `origin` of the rule, `layers` |
 | `tools list` | list of schemas in the shape of `--style` |
 | `tools show` | object: `name`, `description`, `safety_level`, `categories`, `schema` |
 | `tools why` | object: `tool`, `action` (`allow`, `ask` or `deny`), `explanation` |
@@ -116,7 +123,7 @@ def cli_page() -> str:
         "| 0 | done |",
         "| 1 | a tool failed; for `gramercy gram`: something was found |",
         "| 2 | wrong usage, an unknown tool; for `gramercy gram` also: an unreadable file |",
-        "| 3 | a file or module with tools cannot be loaded, or an image or client cannot be used |",
+        "| 3 | a file with tools or rules cannot be loaded, or an image or client cannot be used |",
         "| 4 | the call was refused: by a person, by a rule, or because nobody could be asked |",
         "| 130 | interrupted |\n",
         JSON_SHAPES,

@@ -90,8 +90,10 @@ with ours, theirs:
 UNSHOWN = frozenset(
     {
         "ChangedError",
+        "ControlError",
         "FileStoreError",
         "FileTooLargeError",
+        "ForgedRecordError",
         "HandshakeError",
         "HttpError",
         "InvalidFrameError",

@@ -69,6 +69,7 @@ class PostgresServer:
         self._settings = {**SETTINGS, **({} if durable else HASTY), **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
+        self._shared = ""
         if self._user:
             shutil.chown(self.directory, self._user)
         try:
@@ -150,8 +151,22 @@ class PostgresServer:
 
         name = f"journal_{next(self._numbers)}"
         with psycopg.connect(self.address("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")  # type: ignore[call-overload, unused-ignore]
+            connection.execute(f"CREATE DATABASE {name}".encode())
         return self.address(name)
+
+    def emptied(self) -> str:
+        """Return the address of a database that has no journal, made once: that is quicker than a new one."""
+        import psycopg
+
+        if not self._shared:
+            self._shared = self.create()
+        others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        with psycopg.connect(self._shared, autocommit=True) as connection:
+            # Connections of a test that has failed.
+            connection.execute(f"SELECT pg_terminate_backend(pid) {others}".encode())
+            connection.execute("SET client_min_messages = warning")
+            connection.execute("DROP SCHEMA IF EXISTS gramercy CASCADE")
+        return self._shared
 
     def close(self) -> None:
         """End the server and remove everything."""

@@ -17,7 +17,8 @@ GramercyError
 │   ├── InvalidPolicyError      a rule is refused
 │   ├── DeadlineExceededError   a handler, hook or approver took too long
 │   └── JournalError            calls cannot be recorded or looked up
-│       └── MovedError          somebody else was first to move a call
+│       ├── MovedError          somebody else was first to move a call
+│       └── ForgedRecordError   what was recorded about a call was changed from outside
 ├── SourceError                 a file or module with tools cannot be loaded
 │   ├── UntrustedFileError      a file that runs or rules here was changed while an image could have done it
 │   └── ForeignError            another MCP server, or the file of its pins, cannot be used
@@ -26,7 +27,8 @@ GramercyError
 │       ├── RemoteError         it answered with an error of the protocol
 │       └── ChangedError        a tool of it is no longer what a person accepted
 ├── ServingError                a server cannot be started as asked
-│   └── KeysUnavailableError    the keys of an authorization server cannot be read now
+│   ├── KeysUnavailableError    the keys of an authorization server cannot be read now
+│   └── ControlError            a process that serves cannot do what another terminal asks of it
 ├── ProtocolError               a request of a client is answered with a JSON-RPC error
 │   └── InvalidFrameError       what a client sent is no message
 │       └── SilentFrameError    nor is it a request, so that it must not be answered
@@ -245,6 +247,10 @@ class MovedError(JournalError):
         self.record = record
 
 
+class ForgedRecordError(JournalError):
+    """What the journal holds about a call is not what was recorded: it was changed from outside."""
+
+
 class SourceError(GramercyError):
     """A file or module that should define tools cannot be loaded."""
 
@@ -291,6 +297,10 @@ class ServingError(GramercyError):
 
 class KeysUnavailableError(ServingError):
     """The keys of an authorization server cannot be read now, and none are left from before."""
+
+
+class ControlError(ServingError):
+    """A process that serves cannot do what another terminal asks of it; the message says why."""
 
 
 class ProtocolError(GramercyError):

@@ -10,7 +10,8 @@ import pytest
 
 from gramercy import Executor, Policy, Registry, Safety, ToolOutput, define_tool
 from gramercy.errors import ExecutionError, InvalidPolicyError, UnknownToolError
-from gramercy.journal.base import State
+from gramercy.journal.base import NOTHING, State
+from gramercy.journal.memory import MemoryJournal
 
 TEXT: list[dict[str, Any]] = [{"name": "text", "type": "string"}]
 
@@ -288,20 +289,18 @@ def test_the_order_of_one_call_is_the_designs(run):
     """Guard design, Order of one call."""
     order: list[Any] = []
 
-    class Journal:
-        def begin(self, _call, state, *_facts):
+    class Journal(MemoryJournal):
+        def begin(self, call, state=State.REQUESTED, facts=NOTHING):
             order.extend(["journal requested", f"journal {state.value}"])
-            return 1
+            return super().begin(call, state, facts)
 
-        def move(self, _key, state, *_facts):
+        def move(self, key, state, *facts, **expected):
             order.append(f"journal {state.value}")
+            super().move(key, state, *facts, **expected)
 
-        def claim(self, *_facts):
+        def claim(self, *facts):
             order.append("journal executing")
-            return 1
-
-        def entries(self):
-            return []
+            return super().claim(*facts)
 
     def look(_):
         order.append("look at target")
@@ -323,7 +322,7 @@ def test_the_order_of_one_call_is_the_designs(run):
         approve,
         [lambda phase, *_: order.append(f"hook {phase}")],
         transforms=[transform],
-        journal=cast("Any", Journal()),
+        journal=Journal(),
     )
     assert run(executor, call(text="hi")).content == "done"
     assert order == [
@@ -332,8 +331,8 @@ def test_the_order_of_one_call_is_the_designs(run):
         "journal requested",
         "journal awaiting",
         "approve changed",
-        "look at target",
         "journal ready",
+        "look at target",
         "journal executing",
         "hook before",
         "handler",

@@ -6,10 +6,13 @@ import dataclasses
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gramercy import Policy, Rule, create_tool, define_tool
+from gramercy import Executor, Policy, Registry, Rule, create_tool, define_tool
 from gramercy.errors import InvalidPolicyError
-from gramercy.execution.policy import Action
+from gramercy.execution.policy import STRICTNESS, Action, RuleOrigin
+from gramercy.tools.safety import Safety
 from gramercy.tools.tool import Likeness
 
 
@@ -260,3 +263,67 @@ def test_the_verdict_names_the_tool_by_whose_rules_it_was_judged():
     assert verdict.explanation == (
         'try is judged as run is: rule 1 says deny: {"action":"deny","tools":["run"]}'
     )
+
+
+def tightening(action, file="project.toml", **conditions):
+    """Return a rule of a file that may only tighten."""
+    rule = Rule.from_data({"action": action, **conditions})
+    return dataclasses.replace(rule, origin=RuleOrigin("project", file, 3, 1, tightens=True))
+
+
+ACTIONS = st.sampled_from(["allow", "ask", "deny"])
+GLOBS = st.sampled_from(["**", "a/**", "a/b", "c"])
+RULES = st.lists(st.tuples(ACTIONS, GLOBS), max_size=4)
+
+
+@pytest.mark.contract("journal.policy.layers")
+@given(RULES, RULES, RULES, st.sampled_from(["a/b", "a/c", "c", "d"]), st.sampled_from(list(Safety)))
+def test_no_rule_that_only_tightens_makes_a_verdict_milder(own, first, second, path, level):
+    """A project's file may only tighten, whatever is in it and wherever it stands."""
+
+    def rules(found, make_rule):
+        return [make_rule(action, glob) for action, glob in found]
+
+    mine = rules(own, lambda action, glob: Rule(action, arguments={"path": glob}))
+    theirs = [
+        *rules(first, lambda action, glob: tightening(action, "one", arguments={"path": glob})),
+        *rules(second, lambda action, glob: tightening(action, "two", arguments={"path": glob})),
+    ]
+    tool, arguments = make(level=level.value), {"path": path}
+    before = Policy(mine).why(tool, arguments)
+    after = Policy([*theirs, *mine]).why(tool, arguments)
+    assert STRICTNESS[after.action] >= STRICTNESS[before.action]
+    # And no more than the strictest of what each file says by itself.
+    alone = [
+        Policy([rule for rule in theirs if str(rule.origin).startswith(name)]) for name in ("one", "two")
+    ]
+    strictest = max(
+        STRICTNESS[before.action], *(STRICTNESS[each.why(tool, arguments).action] for each in alone)
+    )
+    assert STRICTNESS[after.action] <= strictest
+
+
+def test_rules_that_only_tighten_hold_against_what_comes_after_them_alone():
+    """What the person gives with a command comes before a project's rules."""
+    deny, allow = tightening("deny"), Rule(Action.ALLOW)
+    assert decided([deny, allow]) == "deny"
+    assert decided([allow, deny]) == "allow"
+
+
+def test_the_version_tells_whether_a_rule_only_tightens_but_not_its_line():
+    """Approvals are asked again when what decides has changed, not when a comment was added above it."""
+    plain, tight = Rule(Action.ASK), tightening("ask")
+    moved = dataclasses.replace(tight, origin=RuleOrigin("project", "project.toml", 9, 1, tightens=True))
+    assert Policy([plain]).version != Policy([tight]).version
+    assert Policy([tight]).version == Policy([moved]).version
+
+
+@pytest.mark.contract("journal.policy.origin")
+def test_a_refusal_tells_the_origin_of_the_rule():
+    """The model tells the person what decided, and they find it."""
+    rule = dataclasses.replace(
+        Rule(Action.DENY, reason="generated"), origin=RuleOrigin("user", "~/policy.toml", 4, 2)
+    )
+    executor = Executor(Registry([make()]), policy=Policy([rule]))
+    result = executor.execute({"id": "1", "name": "write_file", "arguments": {}})
+    assert "rule 2 of ~/policy.toml:4 says deny (generated)" in result.content

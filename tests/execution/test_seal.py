@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
+import subprocess
+import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gramercy import Executor, Policy, Registry, define_tool
-from gramercy.execution.approval import MOST_QUESTIONS
-from gramercy.execution.seal import fingerprint, seal_call
+from gramercy.execution.gate import MOST_QUESTIONS
+from gramercy.execution.seal import Seal, fingerprint, seal_call
 
 PATH: list[dict[str, Any]] = [{"name": "path", "type": "string"}]
 TARGET = "what the call acts on has changed"
@@ -54,12 +58,13 @@ def test_a_target_that_changes_while_the_person_looks_is_shown_again(run):
     assert [entry.state.value for entry in executor.journal.entries()] == [
         "requested",
         "awaiting",
+        "ready",
         "awaiting",
         "ready",
         "executing",
         "done",
     ]
-    assert executor.journal.entries()[2].detail == TARGET
+    assert executor.journal.entries()[3].detail == TARGET
     figures = executor.metrics()["write_file"]
     assert figures.mean_approval_wait_ms * 2 == pytest.approx(result.metadata["approval_wait_ms"])
 
@@ -238,3 +243,60 @@ def test_implementations_are_told_apart_by_what_they_would_do():
     Tool.__call__ = Tool.method  # type: ignore[method-assign]  # on purpose
     changed = [fingerprint(function) for function in everything]
     assert [a != b for a, b in zip(before, changed, strict=True)] == [True, True, False, True, False, False]
+
+
+PROGRAM = """
+import functools
+from gramercy import define_tool
+from gramercy.execution.seal import seal_call
+
+class Shelf:
+    def __call__(self, arguments):
+        return arguments["path"] in {"a", "b", "c", "d"}
+
+def write(arguments, *, mode="a", marks=frozenset({"x", "y", "z"}), key=object()):
+    return [one for one in arguments if one in {"a", "b", "c", "d"}]
+
+for handler in (write, Shelf(), functools.partial(write, mode="b"), len):
+    tool = define_tool("write_file", "W.", [{"name": "path", "type": "string"}],
+                       safety_level="dangerous", handler=handler)
+    print(seal_call(tool, {"path": "a"}, "v1", state={"mode": {"r", "w", "x"}, "at": (1, None)}).digest)
+"""
+
+
+def test_a_seal_is_the_same_in_another_process():
+    """Issue: what was approved before a restart is told from what was not by the same seal."""
+    found = []
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        told = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
+        )
+        found.append(told.stdout.split())
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 4
+
+
+def test_a_seal_is_read_from_its_parts():
+    """Issue: the caller who comes back can tell what has changed."""
+    tool = make()
+    sealed = replace(
+        seal_call(tool, {"path": "a"}, "v1", state="s").with_shown("text"), question="q", expiry="9"
+    )
+    read = Seal.read(sealed.parts)
+    assert (read.digest, read.drift(sealed)) == (sealed.digest, [])
+    assert read.drift(seal_call(tool, {"path": "a"}, "v1", state="t")) == [TARGET]
+    for part in sealed.parts:
+        assert Seal.read({**sealed.parts, part: "forged"}).digest != sealed.digest
+
+
+def test_a_function_that_is_made_again_is_another_one_in_this_process():
+    """Guard design: the code stops at the function; the object that does the work is known by itself."""
+
+    def factory(text):
+        return lambda _: text
+
+    tools = [make(factory(text)) for text in ("harmless", "harmful")]
+    first, second = (seal_call(tool, {}, "v") for tool in tools)
+    assert first.drift(second) == ["the tool's implementation has changed"]
+    assert Seal.read(first.parts).drift(second) == []

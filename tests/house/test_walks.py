@@ -295,7 +295,8 @@ MOST_MODULES = {
     # Who called is recorded with every call, and what may wait for a person outlives the process.
     "safe, dictionary": 6,
     "safe, ToolCall": 6,
-    "dangerous, approved": 11,
+    # The question is in the journal whole, as a person reads it.
+    "dangerous, approved": 14,
     "evaluate-lisp over stdio": 28,
     "approval over HTTP": 34,
 }

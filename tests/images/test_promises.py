@@ -28,7 +28,7 @@ class SlowCopies:
     def promise(self):
         tag = f"t{len(self._promised)}"
         self._promised[tag] = self.now
-        self._lifecycle.promised.append(Promised(tag, tag, None, None))
+        self._lifecycle.promised.append(Promised("", tag, tag, None, None))
 
     def met(self, tag):
         return tag if self.now - self._promised[tag] >= self._seconds else None

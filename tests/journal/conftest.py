@@ -1,4 +1,4 @@
-"""What the tests of the journal share: a PostgreSQL server for each worker, and a database for each test."""
+"""What the tests of the journal share: a PostgreSQL server for each worker, an empty database for a test."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ def postgres_server() -> Iterator[PostgresServer]:
 @pytest.fixture
 def postgres_address(postgres_server: PostgresServer) -> str:
     """Return the address of an empty database."""
-    return postgres_server.create()
+    return postgres_server.emptied()

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gramercy.journal import bells
+from gramercy.journal.base import NewCall, State
 from gramercy.journal.bells import Bells, Doorbell, run_directory
+from gramercy.journal.memory import MemoryJournal
+from gramercy.journal.opening import open_journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -296,11 +299,55 @@ def test_a_wait_in_a_loop_that_is_cancelled_leaves_the_bell_usable(door: Doorbel
 
 def test_bells_without_an_ear_ring_within_the_process() -> None:
     own = Bells()
+    before = set(threading.enumerate())
     with own.bell() as bell:
         assert not bell.wait(0)
         own.strike()
         assert bell.wait(0)
-    assert all(thread.name != "gramercy-bells" for thread in threading.enumerate())
+        assert set(threading.enumerate()) <= before
+
+
+def test_who_waits_for_a_call_in_memory_is_woken_by_its_moves() -> None:
+    journal = MemoryJournal()
+    key = journal.begin(NewCall("1", "launch", "dangerous", {}))
+    with journal.bell() as bell:
+        assert not bell.wait(0)
+        journal.move(key, State.AWAITING)
+        assert bell.wait(0)
+    assert journal.run_directory is None
+
+
+@pytest.mark.contract("journal.desk.doorbell")
+def test_a_move_in_a_file_wakes_who_waits_with_another_journal_on_it(tmp_path: Path) -> None:
+    waiting, deciding = open_journal(tmp_path / "journal.db"), open_journal(tmp_path / "journal.db")
+    key = waiting.begin(NewCall("1", "launch", "dangerous", {}), State.AWAITING)
+    with waiting.bell() as bell:
+        quiet(bell)
+        began = time.monotonic()
+        deciding.move(key, State.DENIED)
+        assert bell.wait(ENOUGH)
+        assert time.monotonic() - began < AT_ONCE
+        found = waiting.record(key)
+        assert found is not None
+        assert found.state is State.DENIED
+    for journal in (waiting, deciding):
+        journal.close()
+
+
+def test_a_commit_whose_ring_was_lost_is_found_by_the_version_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bells, "POLL_SECONDS", 0.05)
+    waiting, deciding = open_journal(tmp_path / "journal.db"), open_journal(tmp_path / "journal.db")
+    key = waiting.begin(NewCall("1", "launch", "dangerous", {}), State.AWAITING)
+    with waiting.bell() as bell:
+        quiet(bell)
+        monkeypatch.setattr(Doorbell, "ring", lambda _: None)
+        deciding.move(key, State.DENIED)
+        assert bell.wait(ENOUGH)
+        assert not bell.wait(0.3)
+    for journal in (waiting, deciding):
+        journal.close()
 
 
 def test_an_ear_that_breaks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,7 +235,8 @@ def test_a_pruning_that_nobody_recorded_is_seen():
 
 @pytest.mark.contract("journal.audit.approved")
 def test_a_call_that_was_asked_about_runs_only_with_the_approval_of_that_question():
-    for ruling in (Ruling(approved=True, by="eve", seal="0"), Ruling(approved=False, by="eve", seal="5ea1")):
+    other, refusal = Ruling(approved=True, by="eve", seal="0"), Ruling(approved=False, by="eve", seal="5ea1")
+    for ruling in (other, refusal, None):
         book = Book([], {}, [])
         writer = Writer(book)
         writer.move(1, 1, State.REQUESTED, Facts(), CALL)

@@ -7,30 +7,44 @@ from time import time
 
 import pytest
 
-from gramercy.errors import MovedError
+from gramercy.errors import ForgedRecordError, MovedError
 from gramercy.journal.base import FINAL, MOVES, Facts, NewCall, Question, Ruling, State, iterate
+from gramercy.journal.chain import Content, Head, linked, told_text
 from gramercy.journal.opening import open_journal
-
-WRITE = NewCall("c1", "write_file", "dangerous", {"path": "a.txt", "text": "x"}, identity="me:write")
-READ = NewCall("c2", "read_file", "safe", {"path": "a.txt"})
-QUESTION = Question(
-    "Write a.txt?", "seal-1", {"arguments": "d1"}, "it is dangerous", {"would_change": "a.txt"}
-)
-ASKED = Facts(question=QUESTION, expires_at=4e9)
-YES = Facts(ruling=Ruling(approved=True, by="person", seal="seal-1", reason="fine"))
-NO = Facts(ruling=Ruling(approved=False, by="person", seal="seal-1", reason="not now", refuser="person"))
+from gramercy.journal.verify import Verifier
+from tests.journal.stores import ASKED, NO, QUESTION, READ, WRITE, YES, process
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def journal(request, tmp_path):
-    if request.param == "postgres":
-        pytest.importorskip("gramercy.journal.postgres", reason="journals on PostgreSQL are not there yet")
-        where = request.getfixturevalue("postgres_address")
-    else:
-        where = "memory" if request.param == "memory" else tmp_path / "journal.db"
+def journal(request):
+    where = "memory" if request.param == "memory" else request.getfixturevalue(f"{request.param}_place")
     opened = open_journal(where)
     yield opened
     opened.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request):
+    """Return where a journal is that several processes share."""
+    return request.getfixturevalue(f"{request.param}_place")
+
+
+@pytest.fixture
+def shared(place):
+    opened = open_journal(place)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sqlite_place(tmp_path):
+    return str(tmp_path / "journal.db")
+
+
+@pytest.fixture
+def postgres_place(request):
+    pytest.importorskip("gramercy.journal.postgres", reason="journals on PostgreSQL are not there yet")
+    return request.getfixturevalue("postgres_address")
 
 
 def approved(journal):
@@ -243,6 +257,205 @@ def test_calls_of_a_living_process_are_left_alone(journal):
     assert journal.recover(lambda _: True) == []
     assert journal.record(running).state is State.EXECUTING
     assert journal.record(waiting).state is State.AWAITING
+
+
+RUNNING = """
+key = journal.begin(WRITE, State.AWAITING, ASKED)
+journal.move(key, State.READY, YES)
+print(key, journal.claim(key))
+"""
+
+
+def test_what_ran_when_its_process_was_killed_is_in_doubt(place, shared):
+    with process(place, RUNNING) as (child, (line,)):
+        key = int(line.split()[0])
+        assert shared.recover(lambda _: False) == []
+        child.kill()
+        child.wait()
+        (moved,) = shared.recover(lambda _: False)
+    assert (moved.key, moved.state) == (key, State.IN_DOUBT)
+    assert shared.find("me:write").key == key
+    assert shared.recover(lambda _: False) == []
+    shared.move(key, State.DONE, Facts(detail="the file is there"))
+    assert shared.find("me:write").state is State.DONE
+
+
+def test_what_may_be_repeated_is_ready_again_and_stays_approved(place, shared):
+    with process(place, RUNNING) as (child, (line,)):
+        key, fence = map(int, line.split())
+        child.kill()
+        child.wait()
+        (moved,) = shared.recover(lambda tool: tool == "write_file")
+    assert moved.state is State.READY
+    assert moved.facts.ruling == YES.ruling
+    assert shared.claim(key) > fence + 1
+    with pytest.raises(MovedError):
+        shared.move(key, State.DONE, Facts(fence=fence))
+
+
+def test_a_call_of_a_process_that_died_before_it_asked_is_over(place, shared):
+    with process(place, "print(journal.begin(WRITE))") as (child, (line,)):
+        assert shared.recover(lambda _: True) == []
+        child.kill()
+        child.wait()
+        (moved,) = shared.recover(lambda _: True)
+    assert (moved.key, moved.state) == (int(line), State.FAILED)
+    # Nothing was run, so that its caller may make it again.
+    assert shared.find("me:write") is None
+
+
+def test_a_question_outlives_the_process_that_asked(place, shared):
+    with process(place, "print(journal.begin(WRITE, State.AWAITING, ASKED))") as (_, (line,)):
+        pass
+    assert shared.recover(lambda _: True) == []
+    assert shared.find("me:write").facts.question == QUESTION
+    shared.move(int(line), State.READY, YES)
+    assert shared.claim(int(line)) == 1
+
+
+def test_what_nobody_decided_in_time_is_denied(shared):
+    key = shared.begin(WRITE, State.AWAITING, Facts(question=QUESTION, expires_at=time() - 1))
+    with pytest.raises(MovedError):
+        shared.move(key, State.READY, YES)
+    (moved,) = shared.recover(lambda _: True)
+    assert (moved.key, moved.state, moved.facts.ruling.refuser) == (key, State.DENIED, "timeout")
+
+
+def test_an_end_that_comes_too_late_is_refused_and_recorded(place, shared):
+    other = open_journal(place)
+    key = approved(shared)
+    fence = shared.claim(key)
+    # As when a machine was thought to be gone and was not.
+    other._is_alive = lambda _owner, _now: False  # type: ignore[attr-defined]
+    (moved,) = other.recover(lambda _: False)
+    assert moved.state is State.IN_DOUBT
+    with pytest.raises(MovedError, match="in_doubt"):
+        shared.move(key, State.DONE, Facts(fence=fence, digest="d9"))
+    other.close()
+    assert shared.record(key).state is State.IN_DOUBT
+    (late,) = shared._run("SELECT facts FROM events WHERE state = 'late'", ())
+    assert '"d9"' in late[0]
+    assert f"call {key}" in late[0]
+
+
+def test_a_lease_speaks_for_a_process_that_cannot_be_seen(place, shared, monkeypatch):
+    other = open_journal(place)
+    monkeypatch.setattr("gramercy.journal.owners.is_alive", lambda _: None)
+    key = approved(shared)
+    shared.claim(key)
+    assert other.recover(lambda _: False) == []
+    shared._run("UPDATE leases SET until = until - 31", ())
+    (moved,) = other.recover(lambda _: False)
+    other.close()
+    assert (moved.key, moved.state) == (key, State.IN_DOUBT)
+
+
+def test_a_long_call_keeps_its_lease(shared, monkeypatch):
+    monkeypatch.setattr("gramercy.journal.sql.LEASE_SECONDS", 0.3)
+    shared.claim(approved(shared))
+    ((first,),) = shared._run("SELECT until FROM leases", ())
+    ends = time() + 10
+    while shared._run("SELECT until FROM leases", ())[0][0] <= first + 0.3:
+        assert time() < ends
+        shared._renewer.wait(0.05)
+
+
+SECRET = "hunter2-hunter2"
+
+
+def everything(journal):
+    return str([rows(journal, table) for table in ("calls", "events", "contents", "answers")])
+
+
+def test_secrets_are_whole_only_as_long_as_the_call_needs_them(shared):
+    call = NewCall("c", "login", "dangerous", {"user": "ada", "password": SECRET}, identity="me")
+    question = Question(f"login with password: '{SECRET}'", "seal-1", {}, "it is dangerous")
+    key = shared.begin(call, State.AWAITING, Facts(question=question))
+    shared.move(key, State.READY, YES)
+    assert shared.record(key).call.arguments == call.arguments
+    fence = shared.claim(key)
+    shared.move(key, State.DONE, Facts(fence=fence, content=f"token = '{SECRET}9'"))
+    record = shared.record(key)
+    assert record.call.arguments == {"user": "ada", "password": "…"}
+    assert SECRET not in record.facts.question.text
+    assert record.facts.content == f"token = '{SECRET}9'"
+    shared.deliver(key)
+    assert SECRET not in everything(shared)
+    assert shared.record(key).facts.content == "token = '…'"
+
+
+def test_a_safe_call_is_noted_without_secrets(shared):
+    shared.note(NewCall("c", "fetch", "safe", {"url": f"https://ada:{SECRET}@host/"}), State.DONE)
+    assert SECRET not in everything(shared)
+    assert shared.records()[0].call.arguments == {"url": "https://ada:…@host/"}
+
+
+@pytest.mark.parametrize("action", ["begin", "whole life", "masked", "late", "two writers"])
+def test_what_is_written_verifies(place, shared, action):
+    key = approved(shared)
+    if action == "whole life":
+        shared.move(key, State.DONE, Facts(fence=shared.claim(key), content="written"))
+        shared.deliver(key)
+    elif action == "masked":
+        test_secrets_are_whole_only_as_long_as_the_call_needs_them(shared)
+    elif action == "late":
+        shared.claim(key)
+        with pytest.raises(MovedError):
+            shared.move(key, State.DONE, Facts(fence=9))
+    elif action == "two writers":
+        other = open_journal(place)
+        other.note(READ, State.DONE)
+        other.claim(key)
+        other.close()
+    assert flaws(shared) == []
+
+
+def flaws(journal):
+    contents = {(key, step): Content(salt, text) for key, step, salt, text in rows(journal, "contents")}
+    verifier = Verifier()
+    for event in journal._run("SELECT * FROM events ORDER BY chain, number", ()):
+        verifier.add(event, contents.get((event[2], event[3])))
+    return [str(flaw) for flaw in verifier.finish(rows(journal, "chains")).flaws]
+
+
+def rows(journal, table):
+    return journal._run(f"SELECT * FROM {table}", ())
+
+
+FORGERIES = {
+    "state": "UPDATE calls SET state = 'ready'",
+    "state and step": "UPDATE calls SET state = 'ready', step = step + 1",
+    "tool": "UPDATE calls SET tool = 'delete_all'",
+    "identity": "UPDATE calls SET identity = 'another'",
+    "seal": "UPDATE calls SET seal = 'seal-2'",
+    "arguments": "UPDATE contents SET text = REPLACE(text, 'a.txt', 'b.txt')",
+    "no contents": "DELETE FROM contents",
+    "facts": "UPDATE events SET facts = REPLACE(facts, 'seal-1', 'seal-2') WHERE state = 'ready'",
+    "event state": "UPDATE events SET state = 'ready' WHERE state = 'awaiting'",
+    "hash": "UPDATE events SET hash = '00' WHERE state = 'ready'",
+    "removed": "DELETE FROM events WHERE state = 'requested'",
+    "head": "UPDATE chains SET hash = '00'",
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_a_call_that_was_changed_from_outside_is_not_run(shared, what):
+    key = shared.begin(WRITE, State.AWAITING, ASKED) if what.startswith("state") else approved(shared)
+    shared._run(FORGERIES[what], ())
+    with pytest.raises(ForgedRecordError, match=f"call {key} was changed from outside"):
+        shared.claim(key)
+    assert shared._run("SELECT key FROM events WHERE state = 'executing'", ()) == []
+
+
+def test_an_approval_that_was_written_by_another_hand_is_not_taken(shared):
+    """Forged whole, with a right hash: but it is not in the chain of any writer."""
+    key = shared.begin(WRITE, State.AWAITING, ASKED)
+    head = Head(*rows(shared, "chains")[0])
+    event, _ = linked(head, key, 3, "ready", time(), told_text(YES))
+    shared._run("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", event)
+    shared._run("UPDATE calls SET state = 'ready', step = 3", ())
+    with pytest.raises(ForgedRecordError):
+        shared.claim(key)
 
 
 def test_final_states_are_those_without_a_way_on():

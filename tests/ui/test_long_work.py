@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 
-from gramercy.images.live import ANSWER_SECONDS
+from gramercy.images.asking import ANSWER_SECONDS
 from gramercy.images.opening import open_image
 from gramercy.ui.cli.reading import Completer
 

@@ -7,6 +7,7 @@ import pytest
 from gramercy import Policy, tool
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.workbench.keeping import kept_by_rules
+from gramercy.workbench.policies import read_policies
 from gramercy.workbench.serving import Service, open_server
 
 needs_bubblewrap = pytest.mark.skipif(
@@ -68,7 +69,8 @@ def test_what_a_rule_denies_for_writing_is_read_only_inside(project):
         assert not image.evaluate("import os; os.rename('app/.env', 'x')").ok
         assert writes(image, "app/main.py")
         told = [note for note in reply.notes if note.startswith("Rule ")]
-        assert [note.split(" denies")[0] for note in told] == ["Rule 3", "Rule 4"]
+        assert [note.split(" of ")[0] for note in told] == ["Rule 3", "Rule 4"]
+        assert f"{policy}:11 denies writing **/.env" in told[0]
         assert "making new files that match" in told[0]
         assert "making it: it is not there" in told[1]
     finally:
@@ -88,7 +90,7 @@ def test_what_a_rule_asks_about_is_not_written_unasked_from_inside(project):
         assert [name for name in held if writes(image, name)] == []
         assert writes(image, "app/main.py")
         told = [note for note in image.evaluate("2").notes if note.startswith("Rule ")]
-        assert [note.split(" asks about")[0] for note in told] in ([], ["Rule 3", "Rule 4"])
+        assert [note.split(" of ")[0] for note in told] in ([], ["Rule 3", "Rule 4"])
     finally:
         server.close(1)
 
@@ -155,3 +157,16 @@ def test_a_link_is_not_taken_for_what_it_leads_to(project):
     """It can be replaced, so that a mount at its end would hold nothing."""
     (project / "link").symlink_to(project / "secret.txt")
     assert kept([deny("link")], project)[0] == []
+
+
+def test_a_rule_of_the_project_takes_nothing_from_a_directory_that_another_file_holds(project, tmp_path):
+    """Layers: what only tightens makes no exception to the user's own rules."""
+    mine = tmp_path / "mine.toml"
+    (project / "gramercy-policy.toml").write_text(
+        '[[rules]]\naction = "allow"\n\n[[rules]]\naction = "deny"\narguments = { path = "app/**" }\n'
+    )
+    mine.write_text('[[rules]]\naction = "deny"\narguments = { path = "vendor/**" }\n')
+    policy = read_policies(project, str(mine)).policy
+    # As if the user's were the farther one, as the rules for every project are.
+    policy = Policy([*policy.rules[1:], policy.rules[0]])
+    assert kept_by_rules(policy, write_file, project).paths == (project / "vendor",)

@@ -17,7 +17,8 @@ from gramercy.images import trust
 from gramercy.images.opening import open_image
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.ui.cli.main import cli
-from gramercy.workbench.sources import load_policy, load_tools
+from gramercy.workbench.policies import read_policies
+from gramercy.workbench.sources import load_tools
 
 needs_bubblewrap = pytest.mark.skipif(
     why_not(Confinement.BUBBLEWRAP) is not None, reason=f"{why_not(Confinement.BUBBLEWRAP)}"
@@ -178,11 +179,11 @@ def test_a_policy_that_evaluated_code_changed_is_refused(project, image):
     """A rule that allows everything would be in force at the next start."""
     policy = project / "policy.toml"
     policy.write_text("max_safety_level = 'safe'\n")
-    load_policy(str(policy))
+    read_policies(project, str(policy))
     assert image.evaluate("open('policy.toml', 'w').write('')").ok
     image.close()
     with pytest.raises(UntrustedFileError):
-        load_policy(str(policy))
+        read_policies(project, str(policy))
 
 
 def test_what_is_kept_only_its_owner_can_read(project, state):

@@ -1,48 +1,39 @@
-"""Approval: what a person can answer, and the gate that asks, seals the answer and asks again after a change.
+"""Approval: what a person is asked, what they can answer, and how an answer stands in the journal.
 
-Any answer that is not clearly a yes counts as a no. The gate runs nothing but what the tool offers for the
-question: the state of its target and the preview of its effect.
+Any answer that is not clearly a yes counts as a no. `decide` is the one way in which an open question of a
+journal is answered, by the caller's own channel and by every other process alike.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from time import perf_counter
+from dataclasses import dataclass, field
+from time import localtime, strftime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from gramercy.errors import DeadlineExceededError, ExecutionError, GramercyError
-from gramercy.execution.callers import Limit, ends_pipeline
-from gramercy.execution.calls import clean, error_text
-from gramercy.execution.policy import Action
-from gramercy.execution.results import Approval, Refuser
-from gramercy.execution.seal import Seal, seal_call
+from gramercy.errors import MovedError
+from gramercy.execution.calls import clean
+from gramercy.execution.results import Refuser
+from gramercy.execution.seal import Seal, digest_of_text
 from gramercy.execution.shown import barred, folded, is_difference, revealed, told_by, unshown, written
 from gramercy.journal.base import Facts, Ruling, State
 
 if TYPE_CHECKING:
-    from gramercy.execution.callers import Caller
-    from gramercy.execution.calls import ToolResult
-    from gramercy.execution.executor import Settings
     from gramercy.execution.policy import Verdict
-    from gramercy.execution.results import Attempt, Recorder
+    from gramercy.journal.base import CallRecord, Journal
     from gramercy.tools.tool import Tool
 
 ApprovalHandler: TypeAlias = Callable[..., Any]
 # A few paragraphs: more than people type, less than would crowd out the model's context.
 LONGEST_REASON = 2_000
 REFUSERS = tuple(refuser.value for refuser in Refuser)
-# The note on a reviewed edit quotes the rejected hunks, so it needs more room than a reason.
-LONGEST_NOTE = 8_000
-# A target that changes between every look and every answer is not something a person can approve.
-MOST_QUESTIONS = 3
 # The person waits for the preview before seeing the question; it may have to fork an image and run code.
 EFFECT_SECONDS = 20.0
-# More than any call can carry; what is shown of it is up to the channel, which shows all or none.
-LONGEST_EFFECT = 16_000_000
+# The note on a reviewed edit quotes the rejected hunks, so it needs more room than a reason.
+LONGEST_NOTE = 8_000
 
 
 class Approved(msgspec.Struct, frozen=True):
@@ -65,6 +56,7 @@ class Denied(msgspec.Struct, frozen=True):
 
     reason: str = ""
     refuser: str = Refuser.PERSON
+    by: str = "person"
 
 
 class Modified(msgspec.Struct, frozen=True):
@@ -85,6 +77,8 @@ class ApprovalRequest:
     """Everything a person should see before deciding.
 
     `changes` says why the question comes again, `effect` what the call would do, where the tool can tell.
+    `key` names the call in the journal, where the digest of the seal answers the question from another
+    process; `is_open` tells whether that has not happened yet. Times are seconds since the epoch.
     """
 
     tool: Tool
@@ -93,6 +87,15 @@ class ApprovalRequest:
     seal: Seal
     changes: tuple[str, ...] = ()
     effect: str = ""
+    effect_data: Mapping[str, Any] = field(default_factory=dict)
+    key: int = 0
+    call_id: str = ""
+    principal: str = ""
+    client: str = ""
+    session: str = ""
+    asked_at: float = 0.0
+    expires_at: float = 0.0
+    is_open: Callable[[], bool] = field(default=lambda: True, repr=False, compare=False)
 
     @property
     def told(self) -> frozenset[str]:
@@ -131,7 +134,8 @@ def read_decision(answer: Any) -> Decision:
     """Turn a handler's answer into a decision; whatever is not clearly a yes is a no."""
     decision = _read_words(answer)
     if isinstance(decision, Denied) and isinstance(decision.reason, str) and decision.refuser in REFUSERS:
-        return Denied(clean(decision.reason[:LONGEST_REASON]), Refuser(decision.refuser))
+        by = decision.by if isinstance(decision.by, str) else "person"
+        return Denied(clean(decision.reason[:LONGEST_REASON]), Refuser(decision.refuser), by)
     if isinstance(decision, Approved | Modified) and _is_well_formed(decision):
         reason = decision.reason and clean(decision.reason[:LONGEST_REASON])
         if isinstance(decision, Approved):
@@ -176,13 +180,11 @@ def _shown(answer: Any) -> str:
         return f"a {type(answer).__name__}"
 
 
-def _refusal(tool: Tool, decision: Denied) -> str:
+def refusal_text(tool: str, refusal: Denied | Ruling) -> str:
     """Say who refused: the seed's words are for a person's decision alone."""
-    if decision.refuser != Refuser.PERSON:
-        return f"{tool.name} was not run: {decision.reason}"
-    return (
-        f"User denied tool execution: {decision.reason}" if decision.reason else "User denied tool execution"
-    )
+    if refusal.refuser != Refuser.PERSON:
+        return f"{tool} was not run: {refusal.reason}"
+    return f"User denied tool execution: {refusal.reason}" if refusal.reason else "User denied tool execution"
 
 
 def takes_request(handler: ApprovalHandler) -> bool:
@@ -194,183 +196,65 @@ def takes_request(handler: ApprovalHandler) -> bool:
     return True
 
 
-class _RefusalError(Exception):
-    """Why a call may not pass; never leaves the gate, and its text goes to the model."""
+def decide(journal: Journal, key: int, seal: str, decision: Decision) -> CallRecord:
+    """Answer the open question of a call; `seal` is that of the question that was shown.
 
-    def __init__(self, text: str, refuser: Refuser = Refuser.GUARD) -> None:
-        super().__init__(text)
-        self.refuser = refuser
+    Whoever comes second gets a MovedError that tells who was first, and the record.
+    """
+    record = journal.record(key)
+    if record is None:
+        raise MovedError(f"the journal has no call {key}")
+    ruling = ruling_of(decision, seal)
+    detail = ruling.reason if ruling.approved else refusal_text(record.call.tool, ruling)
+    state = State.READY if ruling.approved else State.DENIED
+    try:
+        journal.move(key, state, Facts(detail=detail, ruling=ruling), expected=(State.AWAITING,))
+    except MovedError as error:
+        record = journal.record(key) or error.record or record
+        raise MovedError(standing(record), record) from None
+    return journal.record(key) or record
 
 
-class ApprovalGate:
-    """Lets an attempt pass once it is approved, or makes its refusal."""
+def resolve(journal: Journal, key: int, *, happened: bool, by: str, reason: str = "") -> CallRecord:
+    """Say what became of a call that is in doubt: it has happened, or it has not."""
+    word = "happened" if happened else "did not happen"
+    told = f"{by} says that it {word}{f': {reason}' if reason else ''}"
+    ruling = Ruling(approved=happened, by=by, reason=reason)
+    state = State.DONE if happened else State.FAILED
+    facts = Facts(detail=told, ruling=ruling, content=told, failure="" if happened else "resolved")
+    journal.move(key, state, facts, expected=(State.IN_DOUBT,))
+    found = journal.record(key)
+    assert found is not None  # noqa: S101 - it was moved just now
+    return found
 
-    __slots__ = ("handler", "recorder", "settings")
 
-    def __init__(self, settings: Settings, recorder: Recorder, handler: ApprovalHandler | None) -> None:
-        """Refuse a handler that would only show its fault when a person should be asked."""
-        if handler is not None and not callable(handler):
-            raise ExecutionError(
-                f"the approval handler is {type(handler).__name__}: expected a function or None"
-            )
-        self.settings = settings
-        self.recorder = recorder
-        self.handler = handler
+def ruling_of(decision: Decision, seal: str) -> Ruling:
+    """Return a decision as the journal keeps it."""
+    if isinstance(decision, Denied):
+        refuser = Refuser(decision.refuser)
+        by = decision.by if refuser is Refuser.PERSON else ""
+        return Ruling(approved=False, by=by, seal=seal, reason=decision.reason, refuser=refuser.value)
+    shown = "" if decision.shown is None else digest_of_text(decision.shown)
+    ruling = Ruling(approved=True, by=decision.by, seal=seal, reason=decision.reason, shown=shown)
+    if isinstance(decision, Modified):
+        edited = dict(decision.arguments)
+        return msgspec.structs.replace(ruling, arguments=edited, note=decision.note)
+    return ruling
 
-    async def admit(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
-        """Return None when the attempt may run, with the arguments that were approved, else its refusal."""
-        try:
-            await self._approve(attempt, caller)
-        except _RefusalError as refusal:
-            return self.recorder.denied(attempt, refusal.refuser, str(refusal))
-        except BaseException as error:
-            if ends_pipeline(error):
-                self.recorder.withdrawn(attempt)
-                raise
-            # The journal too may raise anything: what cannot be recorded is not run.
-            text = f"{attempt.tool.name} was not run: {error_text(error)}"
-            return self.recorder.denied(attempt, Refuser.GUARD, text)
-        return None
 
-    async def _approve(self, attempt: Attempt, caller: Caller) -> None:
-        if self.handler is None:
-            raise _RefusalError(
-                f"{attempt.tool.name} was not run: it needs approval ({attempt.verdict.explanation}), "
-                "but nobody can be asked: no approval handler is set",
-                Refuser.NOBODY,
-            )
-        approval = attempt.approval = Approval()
-        changes: tuple[str, ...] = ()
-        for _ in range(MOST_QUESTIONS):
-            seal = await self._ask_once(attempt, approval, caller, changes)
-            changes = tuple(await self._drift(attempt, seal, caller))
-            if not changes:
-                ruling = Ruling(approved=True, by=approval.by or "", seal=seal.digest, reason=approval.reason)
-                self.recorder.move(attempt, State.READY, Facts(detail=approval.reason, ruling=ruling))
-                approval.approved, approval.seal = True, seal
-                return
-        changed = "; ".join(changes)
-        raise _RefusalError(f"{attempt.tool.name} was not run: {changed} while it was being approved")
+def standing(record: CallRecord) -> str:
+    """Say in a sentence how a call stands, for who comes too late to change that."""
+    ruling, state = record.facts.ruling, record.state
+    when = strftime("%H:%M:%S", localtime(record.changed_at))
+    if state is State.AWAITING:
+        return f"call {record.key} was asked about anew at {when}: look at it again"
+    if state in {State.READY, State.DENIED} and ruling is not None:
+        done = "approved" if ruling.approved else "denied"
+        by = ruling.by or ruling.refuser or "the guard"
+        return (
+            f"call {record.key} was {done} by {by} at {when}{f': {ruling.reason}' if ruling.reason else ''}"
+        )
+    return f"call {record.key} is {_STANDING.get(state, state.value)} since {when}"
 
-    async def _ask_once(
-        self, attempt: Attempt, approval: Approval, caller: Caller, changes: tuple[str, ...]
-    ) -> Seal:
-        """Ask; return the seal of what was approved and of what was shown for it.
 
-        Edited arguments get a seal of their own.
-        """
-        seal = await self._seal(attempt, caller)
-        self.recorder.move(attempt, State.AWAITING, Facts(detail="; ".join(changes)))
-        started = perf_counter()
-        request = await self._request(attempt, seal, caller, changes)
-        decision = await self._decision(request, attempt.given(), caller)
-        waited_ms = (perf_counter() - started) * 1000.0
-        approval.wait_ms += waited_ms
-        self.recorder.metrics.record_approval(attempt.tool.name, waited_ms)
-        if isinstance(decision, Denied):
-            raise _RefusalError(_refusal(attempt.tool, decision), Refuser(decision.refuser))
-        approval.by, approval.reason = decision.by, decision.reason
-        if isinstance(decision, Modified):
-            self._edit(attempt, approval, decision)
-            seal = await self._seal(attempt, caller)
-        elif decision.shown is not None and (missing := request.unshown(decision.shown)) is not None:
-            text = f"{attempt.tool.name} was not run: {missing} was not shown in full to whoever approved it"
-            raise _RefusalError(text)
-        return seal.with_shown(decision.shown)
-
-    async def _request(
-        self, attempt: Attempt, seal: Seal, caller: Caller, changes: tuple[str, ...]
-    ) -> ApprovalRequest:
-        is_wanted = self.handler is not None and takes_request(self.handler)
-        effect = await self._effect(attempt, caller) if is_wanted else ""
-        return ApprovalRequest(attempt.tool, attempt.given(), attempt.verdict, seal, changes, effect)
-
-    async def _decision(self, request: ApprovalRequest, shown: dict[str, Any], caller: Caller) -> Decision:
-        handler = self.handler
-        assert handler is not None  # noqa: S101 - admitted only with a handler; this tells mypy
-        # Of its own copy: what it does to that must change neither what runs nor what is compared.
-        question: tuple[Any, ...] = (request.tool, shown)
-        if takes_request(handler):
-            question += (replace(request, arguments=shown),)
-        limit = Limit("the approval", self.settings.approval_deadline)
-        try:
-            return read_decision(await caller.call(handler, *question, limit=limit))
-        except DeadlineExceededError:
-            return Denied(f"nobody answered within {limit.seconds:g} s", Refuser.TIMEOUT)
-        except BaseException as error:
-            if ends_pipeline(error):
-                raise
-            return Denied(f"the approval handler failed: {error_text(error)}", Refuser.APPROVER)
-
-    async def _effect(self, attempt: Attempt, caller: Caller) -> str:
-        """Have the tool tell what the call would do; that it cannot is told too, and decides nothing."""
-        if attempt.tool.effect is None:
-            return ""
-        limit = Limit("the preview", EFFECT_SECONDS)
-        try:
-            told = str(await caller.call(attempt.tool.effect, attempt.given(), limit=limit))
-        except BaseException as error:
-            if ends_pipeline(error):
-                raise
-            return f"What it would do cannot be told: {error_text(error)}"
-        if len(told) > LONGEST_EFFECT:
-            return f"What it would do cannot be told: that takes {len(told):,} characters"
-        return clean(told)
-
-    def _edit(self, attempt: Attempt, approval: Approval, decision: Modified) -> None:
-        """Take over edited arguments; they must fit the schema and must not meet a rule that denies."""
-        try:
-            edited = attempt.tool.checker.check(dict(decision.arguments))
-        except GramercyError as error:
-            raise _RefusalError(f"the edited arguments cannot be used, so nothing was run. {error}") from None
-        verdict = self._judge(attempt.tool, edited)
-        if verdict.action is Action.DENY:
-            text = (
-                f"{attempt.tool.name} was not run: the policy denies the edited call: {verdict.explanation}"
-            )
-            raise _RefusalError(text, Refuser.RULE)
-        attempt.take(edited)
-        approval.edited, approval.note = True, decision.note
-
-    async def _drift(self, attempt: Attempt, approved: Seal, caller: Caller) -> list[str]:
-        """List what is no longer as it was when the person decided, and take over what is there now."""
-        current = self.settings.registry.get(attempt.tool.name)
-        if current is None:
-            raise _RefusalError(f"{attempt.tool.name} was not run: the tool is gone")
-        if current is not attempt.tool:
-            attempt.tool = current
-            self._recheck(attempt)
-        verdict = self._judge(attempt.tool, attempt.arguments)
-        if verdict.action is Action.DENY:
-            text = f"{attempt.tool.name} was not run: the policy now denies it: {verdict.explanation}"
-            raise _RefusalError(text, Refuser.RULE)
-        attempt.verdict = verdict
-        return approved.drift(await self._seal(attempt, caller))
-
-    def _judge(self, tool: Tool, arguments: dict[str, Any]) -> Verdict:
-        policy = self.settings.policy
-        return policy.settled.get(tool) or policy.why(tool, arguments)
-
-    def _recheck(self, attempt: Attempt) -> None:
-        try:
-            attempt.take(attempt.tool.checker.check(attempt.arguments))
-        except GramercyError as error:
-            raise _RefusalError(f"the tool changed while it was being approved. {error}") from None
-
-    async def _seal(self, attempt: Attempt, caller: Caller) -> Seal:
-        tool, settings = attempt.tool, self.settings
-        state = None
-        try:
-            if tool.target_state is not None:
-                limit = Limit("the look at its target", tool.deadline or settings.deadline)
-                state = await caller.call(tool.target_state, attempt.given(), limit=limit)
-            lifetime = settings.approval_deadline
-            return seal_call(tool, attempt.arguments, settings.policy.version, state=state, lifetime=lifetime)
-        except BaseException as error:
-            if ends_pipeline(error):
-                raise
-            text = error_text(error)
-            # A tool's own errors say what is wrong with the target; the executor's and Python's do not.
-            if not isinstance(error, GramercyError) or isinstance(error, ExecutionError):
-                text = f"the state of its target cannot be told ({text})"
-            raise _RefusalError(f"{tool.name} was not run: {text}") from None
+_STANDING = {State.EXECUTING: "running", State.IN_DOUBT: "in doubt"}

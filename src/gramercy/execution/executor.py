@@ -23,7 +23,6 @@ from gramercy.errors import (
     UnknownToolError,
 )
 from gramercy.execution import telemetry
-from gramercy.execution.approval import ApprovalGate
 from gramercy.execution.callers import (
     BLOCKING,
     LOOP,
@@ -36,6 +35,7 @@ from gramercy.execution.callers import (
     must_pass,
 )
 from gramercy.execution.calls import ToolCall, ToolResult, read_arguments
+from gramercy.execution.gate import ApprovalGate
 from gramercy.execution.hooks import check_hooks, transformed
 from gramercy.execution.policy import Action, Policy, Verdict
 from gramercy.execution.results import Attempt, Metrics, Recorder, Refuser, ToolMetrics, metrics_table
@@ -57,6 +57,10 @@ if TYPE_CHECKING:
 SIDE_BY_SIDE = 8
 # Names of tools in the answer to an unknown name: what a model reads at a glance.
 MOST_NAMED = 20
+# Common clients give a call up after 60 s; one that waits for a person elsewhere answers before.
+WAIT_SECONDS = 50.0
+# A person can be asked now and answer tomorrow.
+EXPIRY_SECONDS = 86_400.0
 # An id is repeated in every result and record of its call; those of providers have some 30 characters.
 LONGEST_ID = 200
 CALL_SHAPE = '{"id": "call_1", "name": "tool_name", "arguments": {…}}'
@@ -85,6 +89,8 @@ class Settings(msgspec.Struct):
     approval_deadline: float | None = None
     hook_deadline: float | None = None
     max_output: int = 100_000
+    approval_wait: float | None = WAIT_SECONDS
+    approval_expiry: float = EXPIRY_SECONDS
 
     def __post_init__(self) -> None:
         """Refuse limits that would only show their fault in the middle of a call."""
@@ -124,8 +130,14 @@ class Executor:
         approval_deadline: float | None = None,
         hook_deadline: float | None = None,
         max_output: int = 100_000,
+        approval_wait: float | None = WAIT_SECONDS,
+        approval_expiry: float = EXPIRY_SECONDS,
     ) -> None:
-        """Join the parts; deadlines are in seconds, the output limit in characters."""
+        """Join the parts; deadlines are in seconds, the output limit in characters.
+
+        With a journal that other processes share, a question that nobody answers here stays open for them
+        until `approval_expiry`; the call waits for `approval_wait` and then says so.
+        """
         self._ceiling = Safety.parse(max_safety_level or Safety.DANGEROUS)
         self.settings = Settings(
             registry,
@@ -137,6 +149,8 @@ class Executor:
             approval_deadline,
             hook_deadline,
             max_output,
+            approval_wait,
+            approval_expiry,
         )
         self._metrics = Metrics()
         self._recorder = Recorder(self.settings, self._metrics)
@@ -238,9 +252,7 @@ class Executor:
         """Return the policy under this executor's own ceiling, which no later policy can raise."""
         if not isinstance(policy, Policy):
             raise InvalidPolicyError(f"a policy must be a Policy, not {type(policy).__name__}")
-        if policy.max_safety_level <= self._ceiling:
-            return policy
-        return Policy(policy.rules, self._ceiling)
+        return policy.under(self._ceiling)
 
     def _prepare(self, call: Any) -> Attempt | ToolResult:
         """Look up, validate, transform and judge; a call that fails here gets its result here."""

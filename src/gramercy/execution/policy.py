@@ -42,6 +42,23 @@ CONDITIONS = ("tools", "categories", "safety", "arguments")
 RULE_KEYS = ("action", *CONDITIONS, "reason")
 
 
+class RuleOrigin(msgspec.Struct, frozen=True):
+    """Where a rule comes from, as people are told; `number` counts the rules there from 1.
+
+    The rules of a layer that only tightens are not the person's own word, such as those of a project: the
+    first of them that matches can make a verdict stricter, never milder.
+    """
+
+    layer: str
+    file: str
+    line: int = 0
+    number: int = 0
+    tightens: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One line of a policy. Every condition given must hold; a rule without conditions matches every call.
@@ -55,6 +72,7 @@ class Rule:
     safety: tuple[Safety, ...] = ()
     arguments: Mapping[str, str] = field(default_factory=dict, hash=False)
     reason: str = ""
+    origin: RuleOrigin | None = field(default=None, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         """Accept words for what they mean, or raise InvalidPolicyError saying what to change."""
@@ -95,6 +113,15 @@ class Rule:
         if self.reason:
             data["reason"] = self.reason
         return data
+
+    @property
+    def tightens(self) -> bool:
+        """Whether it can only make a verdict stricter."""
+        return self.origin is not None and self.origin.tightens
+
+    def named(self, number: int) -> str:
+        """Say which rule it is: by its place in its file, or by its number in the policy."""
+        return f"rule {number}" if self.origin is None else f"rule {self.origin.number} of {self.origin}"
 
     def matches_tool(self, tool: Tool, like: Likeness | None = None) -> bool:
         """Tell whether the conditions on the tool itself hold, or would if it were the one it is like."""
@@ -176,11 +203,16 @@ class Verdict(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Policy:
-    """An ordered list of rules with a ceiling. Without a match, safe and cautious run, dangerous asks."""
+    """An ordered list of rules with a ceiling. Without a match, safe and cautious run, dangerous asks.
+
+    Rules that only tighten hold against the rules that come after them: of each file the first that matches
+    makes what those say stricter.
+    """
 
     rules: tuple[Rule, ...]
     max_safety_level: Safety
     version: str
+    ceiling_origin: RuleOrigin | None
     # Verdicts for tools on whose arguments no rule depends: nearly all, and every call asks.
     settled: dict[Tool, Verdict] = field(init=False, repr=False, compare=False, default_factory=dict)
     _relevant: dict[Tool, list[tuple[int, Rule]]] = field(
@@ -191,15 +223,18 @@ class Policy:
         self,
         rules: Iterable[Rule | Mapping[str, Any]] = (),
         max_safety_level: Safety | str = Safety.DANGEROUS,
+        *,
+        ceiling_origin: RuleOrigin | None = None,
     ) -> None:
         """Read rules, which may be plain data, and derive the version, by which approvals notice a change."""
         if isinstance(rules, str | bytes | Mapping) or not isinstance(rules, Iterable):
             raise InvalidPolicyError(f"rules must be a list of rules, not {type(rules).__name__}")
         object.__setattr__(self, "rules", tuple(Rule.from_data(rule) for rule in rules))
         object.__setattr__(self, "max_safety_level", read_level(max_safety_level))
+        object.__setattr__(self, "ceiling_origin", ceiling_origin)
         object.__setattr__(self, "settled", {})
         object.__setattr__(self, "_relevant", {})
-        text = msgspec.json.encode([self.max_safety_level, [rule.to_data() for rule in self.rules]])
+        text = msgspec.json.encode([self.max_safety_level, [_in_version(rule) for rule in self.rules]])
         object.__setattr__(self, "version", hashlib.sha256(text).hexdigest()[:16])
 
     def why(self, tool: Tool, arguments: Mapping[str, Any]) -> Verdict:
@@ -244,15 +279,20 @@ class Policy:
     ) -> Verdict:
         level = tool.safety_level
         if level > self.max_safety_level:
-            text = f"{tool.name} is {level.value}, above the ceiling {self.max_safety_level.value}"
+            where = f" of {self.ceiling_origin}" if self.ceiling_origin else ""
+            text = f"{tool.name} is {level.value}, above the ceiling {self.max_safety_level.value}{where}"
             return Verdict(Action.DENY, None, text)
+        tightened: dict[str, Verdict] = {}
         for number, rule in relevant:
-            if rule.matches_arguments(arguments):
-                reason = f" ({rule.reason})" if rule.reason else ""
-                return Verdict(rule.action, rule, f"rule {number} says {rule.action.value}{reason}: {rule}")
+            origin = rule.origin
+            if origin is not None and origin.tightens:
+                if origin.file not in tightened and rule.matches_arguments(arguments):
+                    tightened[origin.file] = _said(number, rule)
+            elif rule.matches_arguments(arguments):
+                return _strictest(_said(number, rule), tightened)
         action = Action.ASK if level is Safety.DANGEROUS else Action.ALLOW
         text = f"no rule matches; the default for {level.value} tools is {action.value}"
-        return Verdict(action, None, text)
+        return _strictest(Verdict(action, None, text), tightened)
 
     def may_ask(self, tool: Tool) -> bool:
         """Tell whether some call of this tool would be asked about."""
@@ -262,7 +302,41 @@ class Policy:
 
     def with_rule(self, rule: Rule | Mapping[str, Any]) -> Policy:
         """Return a policy that tries this rule first, as after «always allow this»."""
-        return Policy((Rule.from_data(rule), *self.rules), self.max_safety_level)
+        rules = (Rule.from_data(rule), *self.rules)
+        return Policy(rules, self.max_safety_level, ceiling_origin=self.ceiling_origin)
+
+    def under(self, ceiling: Safety) -> Policy:
+        """Return the same rules under a ceiling that is not above this one."""
+        return self if self.max_safety_level <= ceiling else Policy(self.rules, ceiling)
+
+
+def _in_version(rule: Rule) -> list[Any]:
+    """Return what of a rule decides; the line it stands on does not."""
+    return [rule.to_data(), rule.origin.file if rule.origin is not None and rule.tightens else ""]
+
+
+def _said(number: int, rule: Rule) -> Verdict:
+    reason = f" ({rule.reason})" if rule.reason else ""
+    return Verdict(rule.action, rule, f"{rule.named(number)} says {rule.action.value}{reason}: {rule}")
+
+
+def _strictest(verdict: Verdict, tightened: Mapping[str, Verdict]) -> Verdict:
+    """Return the verdict, or what the first rules of layers that only tighten make of it."""
+    for other in tightened.values():
+        if STRICTNESS[other.action] > STRICTNESS[verdict.action]:
+            verdict = other
+        elif other.action is verdict.action and verdict.rule is None:
+            # The same as the default, but said by somebody, perhaps with a reason.
+            verdict = other
+    milder = [
+        other.rule.named(0)
+        for other in tightened.values()
+        if other.rule is not None and STRICTNESS[other.action] < STRICTNESS[verdict.action]
+    ]
+    if verdict.rule is None and milder:
+        told = f"{verdict.explanation} ({milder[0]} says less, but may only tighten)"
+        return msgspec.structs.replace(verdict, explanation=told)
+    return verdict
 
 
 def _remember(memory: dict[Tool, Any], tool: Tool, value: Any) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import Counter, deque
 from enum import StrEnum
 from math import ceil
 from threading import Lock
-from time import perf_counter
+from time import localtime, perf_counter, strftime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.errors import DeadlineExceededError, ExecutionError
+from gramercy.errors import DeadlineExceededError, ExecutionError, MovedError
 from gramercy.execution.callers import must_pass
 from gramercy.execution.calls import ToolResult, error_text, text_for_model
 from gramercy.execution.hooks import notify
-from gramercy.journal.base import NOTHING, Facts, NewCall, State
+from gramercy.journal.base import NOTHING, Facts, NewCall, Ruling, State
 from gramercy.journal.texts import canonical_text, without_secrets
 from gramercy.tools.content import ToolOutput, blocks_text
 from gramercy.tools.context import current_call
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from gramercy.execution.hooks import Phase
     from gramercy.execution.policy import Verdict
     from gramercy.execution.seal import Seal
+    from gramercy.journal.base import CallRecord
+    from gramercy.tools.content import RunFacts
     from gramercy.tools.tool import Tool
 
 audit = logging.getLogger("gramercy.audit")
@@ -68,6 +71,14 @@ ADVICE: dict[str, str] = {
 }
 
 
+WAITING = (
+    "A person can decide in another terminal: `gramercy approvals approve {key}`, or `deny`. "
+    "Then call it again with the same arguments: it is the same call, and runs at most once."
+)
+# The class of a failure that a tool has reported itself; others have the name of what was raised.
+REPORTED = "reported"
+
+
 class Approval(msgspec.Struct):
     """What became of the question whether a call may run."""
 
@@ -98,7 +109,8 @@ class Approval(msgspec.Struct):
 class Attempt(msgspec.Struct, gc=False):
     """What is known about a call between its look-up and its result; approval may still change it.
 
-    Nothing else holds `arguments`: handlers, hooks and approvers get copies, made by `copied`. A struct
+    Nothing else holds `arguments`: handlers, hooks and approvers get copies, made by `copied`. `identity` is
+    by what a caller who comes back is given this call, `is_lost` that another process runs it. A struct
     because one is made for every call.
     """
 
@@ -112,6 +124,8 @@ class Attempt(msgspec.Struct, gc=False):
     fence: int = 0
     started: float = 0.0
     approval: Approval | None = None
+    identity: str = ""
+    is_lost: bool = False
 
     def given(self) -> dict[str, Any]:
         """Return a copy of the arguments, through which they cannot be changed."""
@@ -131,13 +145,21 @@ class Recorder:
         self.settings = settings
         self.metrics = metrics
 
-    def move(self, attempt: Attempt, state: State, facts: Facts = NOTHING) -> None:
+    def move(
+        self, attempt: Attempt, state: State, facts: Facts = NOTHING, expected: Sequence[State] = ()
+    ) -> None:
         """Record where the call is now; a journal that cannot raises, and the call goes no further."""
         journal = self.settings.journal
         if attempt.key:
-            journal.move(attempt.key, state, facts)
+            journal.move(attempt.key, state, facts, expected=expected)
         else:
             attempt.key = journal.begin(_new_call(attempt), state, facts)
+
+    def waited(self, attempt: Attempt, wait_ms: float) -> None:
+        """Note how long a question was open."""
+        if attempt.approval is not None:
+            attempt.approval.wait_ms += wait_ms
+        self.metrics.record_approval(attempt.tool.name, wait_ms)
 
     def started(self, attempt: Attempt) -> None:
         """Record that the handler is about to run; from here on its effects must be expected.
@@ -148,6 +170,9 @@ class Recorder:
         if tool.safety_level is not _SAFE or attempt.key:
             try:
                 self._claim(attempt)
+            except MovedError as error:
+                attempt.is_lost = True
+                raise ExecutionError(f"{tool.name} was not run here: {error}") from None
             except Exception as error:  # noqa: BLE001 - a journal may raise anything; unrecorded means not run
                 text = f"{tool.name} was not run, because the journal failed: {error_text(error)}"
                 raise ExecutionError(text) from None
@@ -172,13 +197,16 @@ class Recorder:
         if type(value) is str and len(value) <= self.settings.max_output and value.isascii():
             return self._finished(attempt, value, None, elapsed_ms)
         content, error = self._read(attempt, value)
-        result = self._finished(attempt, content, error, elapsed_ms)
-        if isinstance(value, ToolOutput):
-            # Beside the text, which every caller gets; only some can show or compute with these.
-            if value.blocks:
-                result.metadata["blocks"] = value.blocks
-            if value.structured is not None:
-                result.metadata["structured"] = value.structured
+        end = _End(State.FAILED, REPORTED)
+        if not isinstance(value, ToolOutput):
+            return self._finished(attempt, content, error, elapsed_ms, end)
+        end.facts = value.facts
+        result = self._finished(attempt, content, error, elapsed_ms, end)
+        # Beside the text, which every caller gets; only some can show or compute with these.
+        if value.blocks:
+            result.metadata["blocks"] = value.blocks
+        if value.structured is not None:
+            result.metadata["structured"] = value.structured
         return result
 
     def _read(self, attempt: Attempt, value: Any) -> tuple[str, str | None]:
@@ -206,20 +234,15 @@ class Recorder:
         """Make the result of a handler that raised or ran out of time."""
         elapsed_ms = (perf_counter() - attempt.started) * 1000.0 if attempt.started else 0.0
         text = f"Tool error: {error_text(problem)}"
-        state = State.FAILED
+        end = _End(State.FAILED, type(problem).__name__)
         if isinstance(problem, DeadlineExceededError):
-            state = _unfinished(attempt.tool)
-        if state is State.IN_DOUBT:
+            end = _End(_unfinished(attempt.tool), "deadline")
+        if end.state is State.IN_DOUBT:
             text += "; it was told to stop, but what it had begun may have taken effect"
-        return self._finished(attempt, text, text, elapsed_ms, state)
+        return self._finished(attempt, text, text, elapsed_ms, end)
 
     def _finished(
-        self,
-        attempt: Attempt,
-        content: str,
-        error: str | None,
-        elapsed_ms: float,
-        failure: State = State.FAILED,
+        self, attempt: Attempt, content: str, error: str | None, elapsed_ms: float, end: _End | None = None
     ) -> ToolResult:
         success = error is None
         tool, settings = attempt.tool, self.settings
@@ -235,7 +258,9 @@ class Recorder:
             note = "\n\n" + attempt.note.replace("{ms}", f"{elapsed_ms:.1f}")
             content, error = content + note, error and error + note
         facts = Facts(detail=error or "", fence=attempt.fence, elapsed_ms=elapsed_ms, size=len(content))
-        self._close(attempt, _DONE if success else failure, facts, metadata)
+        if attempt.identity or end is not None:
+            facts = _with_end(facts, attempt, content, end)
+        self._close(attempt, _DONE if success or end is None else end.state, facts, metadata)
         result = ToolResult(attempt.call_id, success, content, error, metadata)
         if settings.hooks:
             phase: Phase = "after" if success else "error"
@@ -243,6 +268,9 @@ class Recorder:
         return result
 
     def _close(self, attempt: Attempt, state: State, facts: Facts, metadata: dict[str, Any]) -> None:
+        if attempt.is_lost:
+            # Its end is told by the process that runs it.
+            return
         try:
             if attempt.key or state is _DENIED:
                 self.move(attempt, state, facts)
@@ -250,29 +278,52 @@ class Recorder:
                 self.settings.journal.note(_new_call(attempt), state, facts)
         except Exception as error:  # noqa: BLE001 - the handler has run: its result must not be lost
             metadata["journal_error"] = error_text(error)
+        if attempt.identity:
+            metadata["journal_key"] = attempt.key
 
     def cancelled(self, attempt: Attempt) -> None:
         """Record a call that was cancelled while it ran; there is no caller left to take a result."""
         self.metrics.record_refusal(attempt.tool.name)
-        facts = Facts(detail="cancelled by the caller", fence=attempt.fence)
+        facts = Facts(detail="cancelled by the caller", fence=attempt.fence, failure="cancelled")
         self._close(attempt, _unfinished(attempt.tool), facts, {})
 
     def withdrawn(self, attempt: Attempt) -> None:
         """Record a call whose caller has gone away before it was approved: it has not run."""
         self.metrics.record_refusal(attempt.tool.name)
         text = "cancelled by the caller before it was approved; it was not run"
-        self._close(attempt, State.FAILED, Facts(detail=text), {})
+        self._close(attempt, State.FAILED, Facts(detail=text, failure="cancelled"), {})
 
-    def denied(self, attempt: Attempt, refuser: Refuser, text: str) -> ToolResult:
+    def denied(
+        self, attempt: Attempt, refuser: Refuser, text: str, *, is_recorded: bool = False
+    ) -> ToolResult:
         """Make the result of a call that may not run: its error says why, its content also what to do now."""
         tool = attempt.tool
         text = text_for_model(text, self.settings.max_output)
         approval = attempt.approval.metadata() if attempt.approval else {}
         refusal = {"denied": True, "denied_by": refuser.value}
         metadata = {"safety_level": tool.level_word, **approval, **refusal}
-        self._close(attempt, State.DENIED, Facts(detail=text), metadata)
+        if is_recorded and attempt.identity:
+            metadata["journal_key"] = attempt.key
+        elif not is_recorded:
+            ruling = Ruling(approved=False, by="", seal=self._open_seal(attempt), refuser=refuser.value)
+            self._close(attempt, State.DENIED, Facts(detail=text, ruling=ruling), metadata)
         self.metrics.record_refusal(tool.name, refuser)
         content = f"{text}\n{ADVICE[refuser].format(tool=tool.name)}"
+        return ToolResult(attempt.call_id, success=False, content=content, error=text, metadata=metadata)
+
+    def _open_seal(self, attempt: Attempt) -> str:
+        """Return the seal of the question that a refusal of our own answers."""
+        record = self.settings.journal.record(attempt.key) if attempt.key else None
+        question = record.facts.question if record is not None else None
+        return question.seal if question is not None else ""
+
+    def undecided(self, attempt: Attempt, record: CallRecord) -> ToolResult:
+        """Make the result of a call that still waits for a decision: nothing was run."""
+        tool, key = attempt.tool, attempt.key
+        until = strftime("%Y-%m-%d %H:%M", localtime(record.facts.expires_at))
+        text = f"{tool.name} was not run yet: it waits for a person's approval as call {key}, until {until}"
+        content = f"{text}\n{WAITING.format(key=key)}"
+        metadata = {"safety_level": tool.level_word, "awaiting": True, "journal_key": key}
         return ToolResult(attempt.call_id, success=False, content=content, error=text, metadata=metadata)
 
     def refused(
@@ -287,11 +338,39 @@ class Recorder:
         return ToolResult(call_id, success=False, content=text, error=text, metadata=metadata)
 
 
+class _End(msgspec.Struct):
+    """How a run ended that did not simply return a text."""
+
+    state: State
+    failure: str = ""
+    facts: RunFacts | None = None
+
+
+def _with_end(facts: Facts, attempt: Attempt, content: str, end: _End | None) -> Facts:
+    """Add what is known of the end of a run; its content where a caller may come back for it."""
+    told: dict[str, Any] = {}
+    if attempt.identity:
+        told = {"content": content, "digest": hashlib.sha256(content.encode()).hexdigest()}
+    if end is not None and end.facts is not None:
+        told |= {name: getattr(end.facts, name) for name in end.facts.__struct_fields__}
+    if end is not None and facts.detail:
+        told["failure"] = end.failure
+    return msgspec.structs.replace(facts, **told)
+
+
 def _new_call(attempt: Attempt) -> NewCall:
     """Return the call as the journal wants it; who calls is known here only."""
-    tool = attempt.tool
+    tool, call = attempt.tool, current_call()
     return NewCall(
-        attempt.call_id, tool.name, tool.level_word, attempt.arguments, principal=current_call().principal
+        attempt.call_id,
+        tool.name,
+        tool.level_word,
+        attempt.arguments,
+        call.principal,
+        call.client,
+        call.session,
+        call.project,
+        attempt.identity,
     )
 
 

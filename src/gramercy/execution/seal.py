@@ -1,9 +1,13 @@
-"""Tie an approval to exactly what the person saw: tool, implementation, arguments, policy, target, text."""
+"""Tie an approval to exactly what the person saw: tool, implementation, arguments, policy, target, text.
+
+A seal holds in another process too: its parts are digests of texts that every process writes alike.
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import time
 from dataclasses import dataclass, field, replace
 from types import CodeType
@@ -22,6 +26,8 @@ class Seal:
     """Digests of everything an approval depends on. Comparing two seals tells what has drifted.
 
     `shown` is that of the text that a person was shown, empty where a program was handed the call itself.
+    `question` is another for every question, so that an answer is good for one, and `expiry` is until when.
+    `function` is the object that does the work, by which a process knows its own; 0 in a seal that was read.
     """
 
     tool: str
@@ -31,12 +37,25 @@ class Seal:
     target: str
     expires_at: float | None = field(default=None, compare=False)
     shown: str = field(default="", compare=False)
+    question: str = field(default="", compare=False)
+    expiry: str = field(default="", compare=False)
+    function: int = field(default=0, compare=False)
+
+    @classmethod
+    def read(cls, parts: Mapping[str, str]) -> Seal:
+        """Return the seal of which these are the parts; what is missing fits nothing."""
+        found: dict[str, Any] = {name: parts.get(name, "") for name in _SEALED}
+        return cls(**found)
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What the digest is made of, by name."""
+        return {name: getattr(self, name) for name in _SEALED}
 
     @property
     def digest(self) -> str:
         """One digest over all parts."""
-        parts = [self.tool, self.implementation, self.arguments, self.policy, self.target, self.shown]
-        return _digest(parts)
+        return _digest([getattr(self, name) for name in _SEALED])
 
     def with_shown(self, text: str | None) -> Seal:
         """Return the seal with the text that was shown."""
@@ -49,11 +68,14 @@ class Seal:
     def drift(self, now: Seal) -> list[str]:
         """List in words what has changed since this seal was made; empty when nothing has."""
         changed = [text for part, text in _PARTS.items() if getattr(self, part) != getattr(now, part)]
+        if self.function and now.function and self.function != now.function:
+            changed = [text for text in _PARTS.values() if text in {*changed, _PARTS["implementation"]}]
         if self.expires_at is not None and time.monotonic() > self.expires_at:
-            changed.append("the approval came after it had expired")
+            changed.append(EXPIRED)
         return changed
 
 
+EXPIRED = "the approval came after it had expired"
 _PARTS = {
     "tool": "the tool's name, level or schema has changed",
     "implementation": "the tool's implementation has changed",
@@ -61,6 +83,8 @@ _PARTS = {
     "policy": "the policy has changed",
     "target": "what the call acts on has changed",
 }
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_SEALED = (*_PARTS, "shown", "question", "expiry")
 
 
 def seal_call(
@@ -72,13 +96,15 @@ def seal_call(
     lifetime: float | None = None,
 ) -> Seal:
     """Seal a call as it is now; `state` is what the call acts on, as its tool tells."""
+    function = tool.function or tool.handler
     return Seal(
         tool=_digest([tool.name, tool.safety_level.value, tool.schema]),
-        implementation=fingerprint(tool.function or tool.handler),
+        implementation=fingerprint(function),
         arguments=_digest(arguments),
         policy=policy_version,
-        target=_digest(repr(state)),
+        target=digest_of_text(stable_text(state)),
         expires_at=None if lifetime is None else time.monotonic() + lifetime,
+        function=id(function),
     )
 
 
@@ -92,19 +118,34 @@ def _digest(value: Any) -> str:
 
 
 def fingerprint(function: Any) -> str:
-    """Identify an implementation: the object itself and, for Python code, the code it runs now."""
-    parts = [str(id(function)), getattr(function, "__module__", ""), getattr(function, "__qualname__", "")]
+    """Identify an implementation, in every process alike: its name and, of Python code, what it runs."""
+    parts = [getattr(function, "__module__", ""), getattr(function, "__qualname__", "")]
     while isinstance(function, functools.partial):
+        parts += [stable_text(function.args), stable_text(function.keywords)]
         function = function.func
     if not hasattr(function, "__code__"):
+        parts.append(type(function).__qualname__)
         function = getattr(type(function), "__call__", None)  # noqa: B004 - the method is wanted, not a test
     code = getattr(function, "__code__", None)
     if isinstance(code, CodeType):
-        parts += [*_code_parts(code), repr(function.__defaults__), repr(function.__kwdefaults__)]
-    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
+        parts += [*_code_parts(code), stable_text(function.__defaults__)]
+        parts.append(stable_text(function.__kwdefaults__))
+    return digest_of_text("\0".join(map(str, parts)))
 
 
 def _code_parts(code: CodeType) -> list[str]:
-    constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
-    nested = [part for c in code.co_consts if isinstance(c, CodeType) for part in _code_parts(c)]
-    return [code.co_code.hex(), repr(code.co_names), *constants, *nested]
+    return [code.co_code.hex(), repr(code.co_names), *map(stable_text, code.co_consts)]
+
+
+def stable_text(value: object) -> str:
+    """Write a value the same in every process: sets in order, objects without their addresses."""
+    if isinstance(value, CodeType):
+        return "\0".join(_code_parts(value))
+    if isinstance(value, set | frozenset):
+        return f"{{{','.join(sorted(map(stable_text, value)))}}}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}({','.join(map(stable_text, value))})"
+    if isinstance(value, dict):
+        return f"{{{','.join(sorted(f'{stable_text(k)}:{stable_text(v)}' for k, v in value.items()))}}}"
+    text = repr(value)
+    return text if isinstance(value, str | bytes) else _ADDRESS.sub("", text)

@@ -16,8 +16,10 @@ from gramercy.images.files.changes import FileChange, FileOutcome  # noqa: TC001
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from gramercy.images.asking import Comparison
     from gramercy.images.installing import Installation
     from gramercy.images.suites import SuiteRun, WantedTests
+    from gramercy.images.views import ImageView
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -121,6 +123,21 @@ class ImageState(msgspec.Struct, frozen=True):
     pid: int = 0
 
 
+class Span(msgspec.Struct, frozen=True):
+    """The states that a call began and ended in, by their ids: empty for one that is not kept.
+
+    `began` and `epoch` are their epochs. An epoch names a state: it is another one after every change, and
+    the same again when the image is back there. A fresh image is at `fresh`, whenever it was started.
+    `sandbox` is the confinement in force. Where nothing was changed, both states are the same.
+    """
+
+    before: str = ""
+    after: str = ""
+    began: str = ""
+    epoch: str = ""
+    sandbox: str = ""
+
+
 class Reply(msgspec.Struct, frozen=True):
     """Everything that is known about one evaluation. `notes` is what else there is to say about it.
 
@@ -133,7 +150,8 @@ class Reply(msgspec.Struct, frozen=True):
     whole (0 where that is not known), and None for each that is whole; a value that was cut has its number in
     `objects`, and the question `print_value` reads on in it. `displays` are the pictures and tables that it
     shows. `profile` is what was measured, where that was asked for. `files` are the files of the project that
-    it changed, as seen from outside; of a preview, those that it tried to. Images leave out what is empty.
+    it changed, as seen from outside; of a preview, those that it tried to. `span` is told by the keeper: the
+    states before and after it; of a preview, that in which it was tried. Images leave out what is empty.
     """
 
     ok: bool
@@ -164,6 +182,7 @@ class Reply(msgspec.Struct, frozen=True):
     notes: list[str] = []
     files: list[FileChange] = []
     id: int | None = None
+    span: Span = Span()
 
     @property
     def values(self) -> list[str]:
@@ -172,11 +191,15 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):
-    """One evaluation as it was asked and answered."""
+    """One evaluation as it was asked and answered.
+
+    `undone` means that what it changed is not in the present state: it was taken back, or lost.
+    """
 
     code: str
     reply: Reply
     at: float
+    undone: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -206,7 +229,9 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
 
     `names` are the labels it was given. Where the image has just gone there, `taken_back` counts the calls
     that are undone by that, `files` tells what became of each file, and `notes` is what else there is to say.
-    `changed` are the files that were changed on the way from its parent to it.
+    `changed` are the files that were changed on the way from its parent to it, `definitions` what the call
+    that led to it has defined, and `ok` whether that call succeeded. `epoch` names the state. What is
+    `pinned` has a name, and is not dropped for room.
     """
 
     id: str
@@ -220,6 +245,10 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
     notes: list[str] = []
     files: list[FileOutcome] = []
     changed: list[FileChange] = []
+    definitions: list[Change] = []
+    ok: bool = True
+    epoch: str = ""
+    pinned: bool = False
 
 
 class MomentInfo(msgspec.Struct, frozen=True):
@@ -332,16 +361,31 @@ class Image(Protocol):
     def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Evaluate in a throw-away copy that can touch nothing, and tell what would happen."""
 
-    def ask(self, question: str, **details: Any) -> Answer:
+    def ask(self, question: str, *, at: str | None = None, **details: Any) -> Answer:
         """Look into the image without changing it: describe, apropos, arglist, who_calls, inspect, …
+
+        With `at`, the id or name of a kept state, a copy of that answers, and the image stays where it is.
 
         `print_value` takes the number of an object, an `offset` and a `limit`: the text of the answer is so
         much of what an evaluation prints for it, and `total` in its data is the length of the whole, or None
         where that is not known. It runs no code of the user's.
         """
 
+    def compare(self, a: str, b: str | None = None) -> Comparison:
+        """Tell how a kept state differs from another, or from the present one; both are asked in copies.
+
+        Definitions are compared by what is shown of them and by what calls on the way have redefined; so a
+        change inside of a long value is not seen.
+        """
+
+    def look(self) -> ImageView:
+        """Tell how the image is right now: what runs and since when, memory, states, latest output.
+
+        Never waits, not for a running evaluation either, and never starts the image.
+        """
+
     def history(self) -> list[HistoryEntry]:
-        """Return the latest evaluations, oldest first."""
+        """Return the latest evaluations, oldest first; those that are not in the present state are marked."""
 
     def load_system(self, system: str, *, timeout: float | None = None) -> Reply:
         """Load a system (SBCL) or import a package (Python)."""
@@ -390,6 +434,15 @@ class Image(Protocol):
 
         The files that calls have changed since go back too, but for those that were changed by others as
         well; `files=False` leaves all as they are.
+        """
+
+    def span(self) -> Span:
+        """Return the state that the image is in, without waiting: while a call runs, that before it."""
+
+    def epoch(self) -> str:
+        """Name the present state, once no call runs; does not start the image.
+
+        What threads and other processes of the image change between calls is not seen.
         """
 
     def changed_at(self) -> float | None:

@@ -7,7 +7,9 @@ What to do with a checkpoint is decided in `lifecycle` and `undo`.
 from __future__ import annotations
 
 import re
+import secrets
 import zlib
+from itertools import count
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
@@ -20,7 +22,9 @@ from gramercy.images.bounds import shared_out_bytes
 from gramercy.images.files.ledger import changed_between
 
 if TYPE_CHECKING:
-    from gramercy.images.base import Reply
+    from collections.abc import Sequence
+
+    from gramercy.images.base import Change, Reply
     from gramercy.images.connection import Connection
     from gramercy.images.files.changes import FileChange, FileOutcome
     from gramercy.images.files.ledger import Trail
@@ -32,10 +36,18 @@ MOST_NAMED = 64
 MOST_LOOKS = 3
 # Characters of code that are kept to be run again: more would take too long to run, and to hold in memory.
 LARGEST_PAST = 16 * 1024 * 1024
+# Of the definitions that one call made: a file has as many, and one who compares states reads no more.
+MOST_DEFINED = 100
 # Of the differences that a replay makes, as many as a person or model reads.
 MOST_DIFFERENCES = 10
 # One line of a list.
 LONGEST_LABEL = 60
+# Of the epochs of this process, so that no other process has one of the same name.
+_ERA = secrets.token_hex(6)
+_numbers = count(1)
+# The epoch of an image in which nothing was changed since it began. It has no number: an approval that was
+# asked for in a fresh image holds in the fresh image of another process.
+FRESH = "fresh"
 # An address in memory as the languages print it: no two runs have it in common.
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\{[0-9A-F]{6,}\}")
 
@@ -68,7 +80,7 @@ class Past(msgspec.Struct, frozen=True):
     """A linked list of steps, newest first; states that have steps in common share them.
 
     `depth` counts the steps that are no looks, also those that were dropped beyond LARGEST_PAST; `at` is when
-    the last of them was over.
+    the last of them was over, `epoch` names the state after it, `definitions` are what the step defined.
     """
 
     step: Step
@@ -76,6 +88,8 @@ class Past(msgspec.Struct, frozen=True):
     size: int = 0
     depth: int = 1
     at: float = 0.0
+    epoch: str = ""
+    definitions: tuple[Change, ...] = ()
 
     def steps(self) -> list[Step]:
         """Return the steps, oldest first."""
@@ -87,14 +101,31 @@ class Past(msgspec.Struct, frozen=True):
             past = past.previous
 
 
-def extended(past: Past | None, step: Step) -> Past:
+def extended(past: Past | None, step: Step, defined: Sequence[Change] = ()) -> Past:
     """Return a past with one more step; beyond LARGEST_PAST only size and depth are kept."""
     size = (past.size if past else 0) + len(step.code)
-    count = depth(past) + (not step.look)
+    deep = depth(past) + (not step.look)
     at = past.at if step.look and past is not None else time()
+    epoch = new_epoch()
     if size > LARGEST_PAST:
-        return Past(Step(step.op, ""), None, size, count, at)
-    return Past(step, past, size, count, at)
+        return Past(Step(step.op, ""), None, size, deep, at, epoch)
+    return Past(step, past, size, deep, at, epoch, tuple(defined[:MOST_DEFINED]))
+
+
+def new_epoch() -> str:
+    """Return a name for a state that no other state has."""
+    return f"{_ERA}.{next(_numbers)}"
+
+
+def epochs(past: Past | None) -> tuple[set[str], float]:
+    """Return the epochs on the way to a state, and since when they are known."""
+    found, since = set(), 0.0
+    while past is not None:
+        found.add(past.epoch)
+        if past.size > LARGEST_PAST:
+            since = past.at
+        past = past.previous
+    return found, since
 
 
 def depth(past: Past | None) -> int:
@@ -158,6 +189,9 @@ class Checkpoint(msgspec.Struct):
     looks: tuple[Step, ...] = ()
     looks_before: tuple[Step, ...] = ()
     trail: Trail | None = None
+    epoch: str = FRESH
+    # As it was when the states were last listed: to read it takes milliseconds.
+    private_bytes: int | None = None
 
     @property
     def label(self) -> str:
@@ -181,17 +215,29 @@ class Timeline:
         self._count = 0
         self.standing: Checkpoint | None = None
 
+    def new_id(self) -> str:
+        """Return the id of a state to come, so that a reply can name it before its process has come."""
+        self._count += 1
+        return f"c{self._count}"
+
     def add(
-        self, connection: Connection, code: str, past: Past | None = None, *, goal: Checkpoint | None = None
+        self,
+        connection: Connection,
+        code: str,
+        past: Past | None = None,
+        *,
+        goal: Checkpoint | None = None,
+        known_as: str = "",
     ) -> Checkpoint:
         """Add the present state of the live process, with what led to it; it becomes the standing one.
 
         The oldest without a name is dropped for it, unless that is the `goal` of a rollback under way.
         """
-        self._count += 1
         parent = self.standing
         name = parent.id if parent is not None else None
-        checkpoint = Checkpoint(f"c{self._count}", name, code, connection, time(), past)
+        checkpoint = Checkpoint(known_as or self.new_id(), name, code, connection, time(), past)
+        if past is not None:
+            checkpoint.epoch = past.epoch
         # Only where no call in between was left unkept are the parent's looks those before the last call.
         if parent is not None and depth(past) - depth(parent.past) == 1:
             checkpoint.looks_before = parent.looks
@@ -290,18 +336,35 @@ class Timeline:
         files: list[FileOutcome] | None = None,
     ) -> CheckpointInfo:
         """Describe one checkpoint."""
+        checkpoint.private_bytes = private_bytes(checkpoint.connection.pid)
+        return self.told(checkpoint, is_present=is_present, taken_back=taken_back, notes=notes, files=files)
+
+    def told(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        is_present: bool = True,
+        taken_back: int = 0,
+        notes: list[str] | None = None,
+        files: list[FileOutcome] | None = None,
+    ) -> CheckpointInfo:
+        """Describe one checkpoint with what is known here, which asks nothing of its process."""
         return CheckpointInfo(
             checkpoint.id,
             checkpoint.parent,
             checkpoint.label,
             checkpoint.at,
             is_present and checkpoint is self.standing,
-            private_bytes(checkpoint.connection.pid),
+            checkpoint.private_bytes,
             list(checkpoint.names),
             taken_back,
             notes or [],
             files or [],
             self._changed(checkpoint),
+            list(checkpoint.past.definitions) if checkpoint.past is not None else [],
+            checkpoint.past is None or checkpoint.past.step.ok,
+            checkpoint.epoch,
+            bool(checkpoint.names),
         )
 
     def _changed(self, checkpoint: Checkpoint) -> list[FileChange]:

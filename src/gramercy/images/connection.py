@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from io import FileIO
 
-    from gramercy.images.base import Watcher
+    from gramercy.images.base import Span, Watcher
     from gramercy.images.handover import Arrival, Ends
     from gramercy.images.output import OutputMirror
 
@@ -373,7 +373,8 @@ class Evaluation(msgspec.Struct, eq=False):
     """A request that runs the user's code: evaluate, compile, load a system, undo definitions.
 
     `seconds` is its timeout; `tag` names the checkpoint that the process makes of itself after the reply,
-    `keep` the copy that it leaves behind where it fails. `measure` is what a profile measures.
+    `keep` the copy that it leaves behind where it fails. `measure` is what a profile measures; `began` is the
+    state in which it was sent to the live process.
     """
 
     op: str
@@ -384,6 +385,7 @@ class Evaluation(msgspec.Struct, eq=False):
     tag: str | None = None
     keep: str | None = None
     measure: str | None = None
+    began: Span | None = None
     wait: Wait | None = None
     is_cancelled: bool = False
     started: float = msgspec.field(default_factory=perf_counter)
@@ -420,11 +422,16 @@ class Evaluation(msgspec.Struct, eq=False):
 
 
 class Wait(msgspec.Struct, eq=False):
-    """The wait for the reply of one process. Another thread may cut it short."""
+    """The wait for the reply of one process. Another thread may cut it short.
+
+    `op` and `code` are what was sent, for who looks at the image meanwhile.
+    """
 
     connection: Connection
     mirror: OutputMirror | None = None
     watch: Watcher | None = None
+    op: str = ""
+    code: str = ""
     seen: Printed = Printed()
     started: float = msgspec.field(default_factory=monotonic)
     is_over: bool = False

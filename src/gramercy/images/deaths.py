@@ -6,10 +6,13 @@ The cause comes from the exit status, where that is known, and from what the pro
 from __future__ import annotations
 
 import signal
+from collections import deque
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from gramercy.errors import ImageStartError
 from gramercy.images.base import ImageFault
 
 if TYPE_CHECKING:
@@ -137,3 +140,33 @@ def _is_about_memory(fault: ImageFault) -> bool:
     if fault.type == "IMAGE-DIED":
         return any(words in fault.message for words in _DEATHS)
     return any(word in fault.type for word in _TYPES) or any(word in fault.message for word in _MESSAGES)
+
+
+# A fault of the start repeats at once, so three are enough to tell; five minutes let a person repair it.
+MOST_DEATHS = 3
+WITHIN_SECONDS = 300.0
+
+
+class Breaker:
+    """A circuit breaker for failed starts; a death in a call, after which a state is restored, is none."""
+
+    def __init__(self) -> None:
+        self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
+        self._reason = ""
+
+    def record(self, reason: str) -> None:
+        """Note a failed start, with what the log said."""
+        self._deaths.append(monotonic())
+        self._reason = reason
+
+    def check(self) -> None:
+        """Raise when too many starts have failed lately."""
+        if len(self._deaths) == MOST_DEATHS and monotonic() - self._deaths[0] < WITHIN_SECONDS:
+            raise ImageStartError(
+                f"the image died {MOST_DEATHS} times within {WITHIN_SECONDS:g} s while starting; it is not "
+                f"tried again until reset. The last time: {self._reason}"
+            )
+
+    def reset(self) -> None:
+        """Forget the failures, because a person asked to try again."""
+        self._deaths.clear()

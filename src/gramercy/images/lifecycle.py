@@ -15,8 +15,9 @@ import msgspec
 
 from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
 from gramercy.images import bounds
-from gramercy.images.base import Reply
+from gramercy.images.base import Reply, Span
 from gramercy.images.checkpoints import (
+    FRESH,
     MOST_LOOKS,
     Checkpoint,
     Step,
@@ -24,8 +25,10 @@ from gramercy.images.checkpoints import (
     depth,
     extended,
     first_words,
+    new_epoch,
     steps_since,
 )
+from gramercy.images.deaths import Breaker
 from gramercy.images.files.ledger import NOTHING, watch
 from gramercy.images.files.telling import outcomes_text
 from gramercy.images.moments import Moments
@@ -75,6 +78,7 @@ class Promised(msgspec.Struct):
     `past` led to it; `looks` are later calls that were answered in the same state.
     """
 
+    id: str
     tag: str
     code: str
     past: Past | None
@@ -92,6 +96,9 @@ class Lifecycle:
         self._kept_at = 0.0
         self._spare_tag: str | None = None
         self._first_program = self._program = program
+        # The epoch of the state that the program begins with: that of a saved one has a name of its own.
+        self._first_epoch = FRESH
+        self._here = Span()
         self._breaker = Breaker()
         self.is_closed = False
         # In the order of their calls; the live process forks each before it reads the next request.
@@ -149,6 +156,26 @@ class Lifecycle:
         """How many calls that may have changed something came after the newest checkpoint."""
         checkpoint = self.timeline.standing
         return depth(self.past) - depth(checkpoint.past if checkpoint else None)
+
+    @property
+    def epoch(self) -> str:
+        """The name of the present state."""
+        past = self.past
+        return self._first_epoch if past is None else past.epoch
+
+    def kept_id(self) -> str:
+        """Return the id of the kept state that is the present one, or has been promised; else nothing."""
+        newest = self.promised[-1] if self.promised else self.timeline.standing
+        return newest.id if newest is not None and newest.past is self.past else ""
+
+    def span(self) -> Span:
+        """Return the state that the image is in; the same object as long as it is the same state."""
+        kept, epoch, here = self.kept_id(), self.epoch, self._here
+        if here.after == kept and here.epoch == epoch and here.sandbox:
+            return here
+        sandbox = self.family.program.confinement.value if self.family is not None else ""
+        here = self._here = Span(kept, kept, epoch, epoch, sandbox)
+        return here
 
     def started(self) -> Family:
         """Return the family, with its zygote running."""
@@ -231,7 +258,7 @@ class Lifecycle:
         """Make the checkpoint of a fresh image; not possible where the init file has left threads running."""
         try:
             kept = self.timeline.add(family.fork(live, "checkpoint"), "start", self.past)
-            kept.trail = self._settled_trail(live)
+            kept.trail, kept.epoch = self._settled_trail(live), self.epoch
         except ImageGoneError:
             raise
         except ImageError as error:
@@ -346,7 +373,8 @@ class Lifecycle:
             self._forget_moment()
         is_kept = reply.unkept is None and evaluation.tag is not None
         # Without a checkpoint after it, a look is not known to have changed nothing: it counts as a change.
-        self.past = extended(self.past, evaluation.as_step(reply, look=reply.look and is_kept))
+        step = evaluation.as_step(reply, look=reply.look and is_kept)
+        self.past = extended(self.past, step, reply.changed)
         if reply.unkept is not None:
             # Not used again, nor that of its moment: the process may have lost the ends that belong to them.
             self.lost_tag(evaluation)
@@ -359,7 +387,9 @@ class Lifecycle:
         else:
             self.unkept_reason = ""
             self._kept_at = monotonic()
-            promised = Promised(evaluation.tag, evaluation.code, self.past, self.live, trail=self.trail)
+            promised = Promised(
+                self.timeline.new_id(), evaluation.tag, evaluation.code, self.past, self.live, (), self.trail
+            )
             self.promised.append(promised)
             return None
         return self.unkept_reason
@@ -399,7 +429,7 @@ class Lifecycle:
     def _take(self, promised: Promised, connection: Connection) -> None:
         connection.parent = promised.parent
         label = first_words(promised.code)
-        checkpoint = self.timeline.add(connection, label, promised.past)
+        checkpoint = self.timeline.add(connection, label, promised.past, known_as=promised.id)
         checkpoint.looks, checkpoint.trail = promised.looks, promised.trail
         if self.files is not None and self.files.head is not None:
             kept = [each.trail for each in self.timeline.all()]
@@ -558,7 +588,7 @@ class Lifecycle:
         live = self.moments.take(attempt)
         family.kill(before)
         self._go_live(live)
-        self.past = extended(self.past, step)
+        self.past = extended(self.past, step, attempt.reply.changed)
         self.unkept_reason = ""
         try:
             kept = self.timeline.add(family.fork(live, "checkpoint"), step.shown(), self.past)
@@ -585,7 +615,7 @@ class Lifecycle:
         self._breaker.reset()
         if self._program is not self._first_program:
             self.close()
-            self._program = self._first_program
+            self._program, self._first_epoch = self._first_program, FRESH
         self.settle()
         if self.live is not None and self.family is not None:
             self.family.kill(self.live, waits=True)
@@ -615,7 +645,7 @@ class Lifecycle:
         """Begin again with another program, once that has started."""
         family = Family(program(), heir_of=self.family)
         self.close()
-        self._program, self.family = program, family
+        self._program, self.family, self._first_epoch = program, family, new_epoch()
         self.notes += family.notes
         self._watch(family)
         self._bound(family)
@@ -632,33 +662,3 @@ class Lifecycle:
         if self.files is not None:
             self.files.close()
             self.files = None
-
-
-# A fault of the start repeats at once, so three are enough to tell; five minutes let a person repair it.
-MOST_DEATHS = 3
-WITHIN_SECONDS = 300.0
-
-
-class Breaker:
-    """A circuit breaker for failed starts; a death in a call, after which a state is restored, is none."""
-
-    def __init__(self) -> None:
-        self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
-        self._reason = ""
-
-    def record(self, reason: str) -> None:
-        """Note a failed start, with what the log said."""
-        self._deaths.append(monotonic())
-        self._reason = reason
-
-    def check(self) -> None:
-        """Raise when too many starts have failed lately."""
-        if len(self._deaths) == MOST_DEATHS and monotonic() - self._deaths[0] < WITHIN_SECONDS:
-            raise ImageStartError(
-                f"the image died {MOST_DEATHS} times within {WITHIN_SECONDS:g} s while starting; it is not "
-                f"tried again until reset. The last time: {self._reason}"
-            )
-
-    def reset(self) -> None:
-        """Forget the failures, because a person asked to try again."""
-        self._deaths.clear()

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from gramercy.errors import ImageGoneError, ImageProtocolError
-from gramercy.images import previews
-from gramercy.images.base import Answer, CheckpointInfo, HistoryEntry, ImageFault, Reply
-from gramercy.images.connection import Evaluation, Wait, with_output
-from gramercy.images.deaths import broken
+from gramercy.images import asking, previews
+from gramercy.images.connection import Evaluation
 from gramercy.images.lifecycle import Lifecycle
 from gramercy.images.moments import ask, evaluate_in_frame, go_on
 from gramercy.images.runner import Runner, on_a_thread
@@ -26,21 +22,33 @@ from gramercy.images.states import (
     told_of_replay,
     undo_exactly,
 )
+from gramercy.images.views import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from gramercy.images.base import Measure, MomentInfo, MomentQuestion, UndoWay, Watcher
+    from gramercy.images.asking import Comparison
+    from gramercy.images.base import (
+        Answer,
+        CheckpointInfo,
+        HistoryEntry,
+        Measure,
+        MomentInfo,
+        MomentQuestion,
+        Reply,
+        Span,
+        UndoWay,
+        Watcher,
+    )
     from gramercy.images.checkpoints import Step
     from gramercy.images.installing import Installation
     from gramercy.images.lifecycle import Thrift
     from gramercy.images.processes import Program
     from gramercy.images.suites import SuiteCall, SuiteRun, WantedTests
+    from gramercy.images.views import ImageView
 
 # Long enough for a test suite of a small project, short enough that a client has not given up before.
 DEFAULT_TIMEOUT = 60.0
-# A question runs no code of the user's, except for methods that print values.
-ANSWER_SECONDS = 20.0
 # A first compilation of a big library takes minutes.
 LOADING_SECONDS = 600.0
 
@@ -173,7 +181,7 @@ class LiveImage:
 
     def history(self) -> list[HistoryEntry]:
         """Return the latest evaluations, oldest first."""
-        return list(self._runner.history)
+        return self._runner.told_history()
 
     def _seconds(self, timeout: float | None) -> float:
         return self.timeout if timeout is None else timeout
@@ -187,43 +195,21 @@ class LiveImage:
     def preview(self, code: str, *, package: str | None = None, timeout: float | None = None) -> Reply:
         """Evaluate in a forked copy that gives up all its rights first and is killed afterwards."""
         with self._lock:
-            family, live = self._lifecycle.surely_ready()
-            copy = family.fork(live, "preview")
-            try:
-                # Confined first: that opens the null device, and the listener refuses what changes files.
-                with (
-                    previews.confined(copy, family, ANSWER_SECONDS) as mirror,
-                    self._lifecycle.hear_attempts(copy.pid) as tried,
-                ):
-                    copy.send("eval", code=code, package=package)
-                    self._runner.wait = Wait(copy, mirror)
-                    reply = _previewed(self._runner.wait, self._seconds(timeout))
-                return msgspec.structs.replace(reply, files=tried)
-            finally:
-                self._runner.wait = None
-                family.kill(copy)
+            return previews.preview(self._runner, code, package, self._seconds(timeout))
 
-    def ask(self, question: str, **details: Any) -> Answer:
-        """Look into the image."""
+    def ask(self, question: str, *, at: str | None = None, **details: Any) -> Answer:
+        """Look into the image as it is, or as it was in a kept state."""
         with self._lock:
-            family, live = self._lifecycle.surely_ready()
-            live.send(question, **details)
-            self._runner.wait = Wait(live)
-            fault = ImageFault("IMAGE-DIED", "The image ended while it was asked.")
-            try:
-                answer = self._runner.wait.for_reply(Answer, ANSWER_SECONDS)
-            except ImageProtocolError as error:
-                answer, fault = None, broken(error)
-            except ImageGoneError:
-                answer = None
-            finally:
-                self._runner.wait = None
-            if answer is not None:
-                return answer
-            family.kill(live)
-            restored = self._lifecycle.restore(family)
-            message = " ".join([fault.message, *restored.notes])
-            return Answer(ok=False, error=ImageFault(fault.type, message))
+            return asking.ask(self._runner, question, at, details)
+
+    def compare(self, a: str, b: str | None = None) -> Comparison:
+        """Tell how one state differs from another."""
+        with self._lock:
+            return asking.compare(self._runner, a, b)
+
+    def look(self) -> ImageView:
+        """Tell how the image is right now."""
+        return view_of(self.name, self._language or "", self._runner)
 
     def run_tests(
         self,
@@ -275,6 +261,21 @@ class LiveImage:
         """Go back to a state, by its id or by a name that only it has."""
         with self._lock:
             return go_back(self._lifecycle, checkpoint, files=files)
+
+    def span(self) -> Span:
+        """Return the state that the image is in, without waiting."""
+        # Without the lock, the newest state may be accepted between two looks at the queue: once.
+        with contextlib.suppress(IndexError):
+            return self._lifecycle.span()
+        return self._lifecycle.span()
+
+    def epoch(self) -> str:
+        """Name the present state, once no call runs."""
+        with self._lock:
+            if self._lifecycle.live is not None:
+                # One that has died meanwhile is replaced by its last state, which may be another one.
+                self._lifecycle.surely_ready()
+            return self._lifecycle.epoch
 
     def changed_at(self) -> float | None:
         """Return when the last call was over that may have changed something."""
@@ -425,16 +426,3 @@ def _restarting(restart: int | str, arguments: Sequence[str], seconds: float) ->
     """Return the call that goes on with a restart; its text is for the history."""
     told = " ".join(["; restart", str(restart), *arguments])
     return Evaluation("invoke", told, seconds)
-
-
-def _previewed(wait: Wait, seconds: float) -> Reply:
-    try:
-        reply = wait.for_reply(Reply, seconds)
-    except ImageProtocolError as error:
-        return Reply(ok=False, error=broken(error))
-    except ImageGoneError:
-        reply = None
-    if reply is not None:
-        return reply
-    message = "The code would end the image, or would not stop when told to."
-    return with_output(Reply(ok=False, error=ImageFault("PREVIEW-DIED", message)), wait.printed())

@@ -198,7 +198,7 @@ def ask(runner: Runner, question: str, word: str | None, details: dict[str, Any]
     except ImageError as error:
         return Answer(ok=False, error=_gone(error))
     connection.send(question, **details)
-    runner.wait = Wait(connection)
+    runner.wait = Wait(connection, op=question)
     try:
         answer = runner.wait.for_reply(Answer, ANSWER_SECONDS)
     except ImageError:
@@ -286,7 +286,8 @@ def _gone(error: ImageError) -> ImageFault:
 
 def _answered(runner: Runner, family: Family, evaluation: Evaluation, connection: Connection) -> Reply | None:
     """Wait for the reply of a moment or an attempt; None where its process died or has to be killed."""
-    evaluation.wait = runner.wait = Wait(connection, family.mirror, evaluation.watch)
+    wait = Wait(connection, family.mirror, evaluation.watch, evaluation.op, evaluation.code)
+    evaluation.wait = runner.wait = wait
     try:
         return evaluation.wait.for_reply(Reply, evaluation.seconds)
     except ImageError:

@@ -16,8 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gramercy.errors import ImageError, ImageGoneError
+import msgspec
+
+from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
+from gramercy.images.base import ImageFault, Reply
 from gramercy.images.confine.seccomp import build_preview_filter
+from gramercy.images.connection import Wait, with_output
+from gramercy.images.deaths import broken
 from gramercy.images.output import OutputMirror
 from gramercy.images.python.landlock import TRUNCATE_SINCE, landlock_version
 from gramercy.images.wire import Done
@@ -27,7 +32,10 @@ if TYPE_CHECKING:
 
     from gramercy.images.connection import Connection
     from gramercy.images.processes import Family
+    from gramercy.images.runner import Runner
 
+# To give up its rights takes a copy some milliseconds; this is for a loaded machine.
+CONFINING_SECONDS = 20.0
 # Shared memory that is copied for a preview, in all: copying 64 MB takes about 20 ms.
 MOST_SHARED = 64 * 1024 * 1024
 # null, zero, full, random and urandom: they keep nothing.
@@ -57,6 +65,39 @@ class Filtered(NamedTuple):
 
     filters: int
     is_for_good: bool
+
+
+def preview(runner: Runner, code: str, package: str | None, seconds: float) -> Reply:
+    """Evaluate in a copy that gives up all its rights first and is killed afterwards; the lock is held."""
+    lifecycle = runner.lifecycle
+    family, live = lifecycle.surely_ready()
+    copy = family.fork(live, "preview")
+    try:
+        # Confined first: that opens the null device, and the listener refuses what changes files.
+        with (
+            confined(copy, family, CONFINING_SECONDS) as mirror,
+            lifecycle.hear_attempts(copy.pid) as tried,
+        ):
+            copy.send("eval", code=code, package=package)
+            runner.wait = Wait(copy, mirror, op="preview", code=code)
+            reply = _previewed(runner.wait, seconds)
+        return msgspec.structs.replace(reply, files=tried, span=lifecycle.span())
+    finally:
+        runner.wait = None
+        family.kill(copy)
+
+
+def _previewed(wait: Wait, seconds: float) -> Reply:
+    try:
+        reply = wait.for_reply(Reply, seconds)
+    except ImageProtocolError as error:
+        return Reply(ok=False, error=broken(error))
+    except ImageGoneError:
+        reply = None
+    if reply is not None:
+        return reply
+    message = "The code would end the image, or would not stop when told to."
+    return with_output(Reply(ok=False, error=ImageFault("PREVIEW-DIED", message)), wait.printed())
 
 
 @contextmanager

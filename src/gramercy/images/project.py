@@ -43,6 +43,7 @@ LOOKED_AT = MappingProxyType(
 # Told and left where they are: they run nothing by themselves, and people and agents edit them all day.
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "GEMINI.md", ".cursorrules", ".windsurfrules")
 OWN = "gramercy.toml"
+OWN_POLICY = "gramercy-policy.toml"
 # Files at the top of a Python project, by the tools that make them.
 PYTHON_SIGNS = frozenset(
     ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "Pipfile", "uv.lock", ".venv", "venv")
@@ -151,7 +152,7 @@ def protected_paths(project: Path) -> list[Path]:
             found = {entry.name: entry for entry in entries if not entry.is_symlink()}
     except OSError:
         return []
-    names = [GIT, *LOOKED_AT, OWN]
+    names = [GIT, *LOOKED_AT, OWN, OWN_POLICY]
     if GIT not in found or not (project / GIT / "HEAD").exists():
         names.append(COMMON)
     kept = [project / name for name in names if name in found and (name != COMMON or found[name].is_dir())]

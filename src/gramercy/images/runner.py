@@ -16,10 +16,12 @@ from time import monotonic, perf_counter, time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from gramercy.errors import ImageError, ImageGoneError, ImageProtocolError
 from gramercy.images import deaths
-from gramercy.images.base import HistoryEntry, ImageFault, Reply
+from gramercy.images.base import HistoryEntry, ImageFault, Reply, Span
+from gramercy.images.checkpoints import epochs
 from gramercy.images.connection import Wait, with_output
 from gramercy.images.files.ledger import NOTHING, Call
 from gramercy.images.lifecycle import MEETING_SECONDS
@@ -134,6 +136,7 @@ class Runner:
                     lifecycle.notes += family.sentry.begin()
                 evaluation.tag = lifecycle.new_tag(family)
                 evaluation.keep = lifecycle.moment_tag or lifecycle.new_moment_tag(family)
+                evaluation.began = lifecycle.span()
                 files = lifecycle.files
                 if files is not None and files.is_stirred:
                     files.begin(live.pid)
@@ -150,7 +153,9 @@ class Runner:
                 return Reply(ok=False, error=ImageFault("INVALID-CODE", str(error)))
             except ImageError as error:
                 return Reply(ok=False, error=ImageFault("IMAGE-NOT-STARTED", str(error)))
-            evaluation.wait = self.wait = Wait(live, family.mirror, evaluation.watch)
+            evaluation.wait = self.wait = Wait(
+                live, family.mirror, evaluation.watch, evaluation.op, evaluation.code
+            )
             if evaluation.is_cancelled:
                 # Cancelled while it was being sent, when there was no wait to cut short yet.
                 threading.Thread(target=evaluation.cancel, name="gramercy-cancel", daemon=True).start()
@@ -270,10 +275,29 @@ class Runner:
             return self._remember(evaluation, reply)
 
     def _remember(self, evaluation: Evaluation, reply: Reply) -> Reply:
+        began, span = evaluation.began, self.lifecycle.span()
+        if began is not None and began is not span:
+            span = Span(began.after, span.after, began.epoch, span.epoch, span.sandbox)
+        # Not by a copy of the reply, which would cost more than all the rest of this function.
+        force_setattr(reply, "span", span)
         if evaluation.op != "load_system":
             kept = without_pictures(reply) if reply.displays else reply
             self.history.append(HistoryEntry(evaluation.code[:LONGEST_CODE], kept, time()))
         return reply
+
+    def told_history(self) -> list[HistoryEntry]:
+        """Return the latest evaluations, oldest first, with what is not in the present state marked."""
+        # Where the beginning of the way was dropped, all that came before it is taken to be there.
+        there, since = epochs(self.lifecycle.past)
+
+        def is_undone(entry: HistoryEntry) -> bool:
+            span = entry.reply.span
+            return span.began != span.epoch and entry.at >= since and span.epoch not in there
+
+        return [
+            msgspec.structs.replace(entry, undone=True) if is_undone(entry) else entry
+            for entry in list(self.history)
+        ]
 
     def _restored(self, family: Family, evaluation: Evaluation, fault: ImageFault | None = None) -> Reply:
         """Kill the process, restore the newest checkpoint, and say what happened; without a fault it died."""

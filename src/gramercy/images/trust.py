@@ -76,11 +76,27 @@ def check_file(path: str | Path, content: bytes | None = None) -> bytes:
     return data
 
 
+def check_absent(path: str | Path) -> None:
+    """Raise where a file that ruled here is gone, and an image that ran can have removed it."""
+    place = Path(path).resolve()
+    with contextlib.suppress(OSError):
+        if str(place) not in _read().files:
+            return
+        with _changing() as record:
+            _settle_others(record)
+            if str(place) in record.doubts:
+                raise UntrustedFileError(place)
+
+
 def accept_file(path: str | Path) -> None:
-    """Take a file as it is now for the person's."""
+    """Take a file as it is now for the person's, also that it is gone."""
     place = Path(path).resolve()
     with contextlib.suppress(OSError), _changing() as record:
-        _accept(record, place, place.read_bytes())
+        if place.exists():
+            _accept(record, place, place.read_bytes())
+        else:
+            record.files.pop(str(place), None)
+            record.doubts = [name for name in record.doubts if name != str(place)]
 
 
 def doubtful_files() -> list[Path]:

@@ -16,6 +16,9 @@ from gramercy.errors import MovedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from gramercy.journal.bells import Bell
 
 
 class State(StrEnum):
@@ -213,6 +216,13 @@ class Journal(Protocol):
 
     def entries(self, key: int = 0, *, after: int = 0, most: int = 10_000) -> list[Entry]:
         """Return the moves of all calls or of one, oldest first."""
+
+    def bell(self) -> Bell:
+        """Return what rings after each move from now on, of any process; take it before you look."""
+
+    @property
+    def run_directory(self) -> Path | None:
+        """Where processes that use this journal have their sockets; None where there is only one process."""
 
     def close(self) -> None:
         """Let go of what is held; calls that run are left to `recover`."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # The states of events that belong to no call; their key is 0.
-OPENED, REDACTED, PRUNED = "opened", "redacted", "pruned"
+OPENED, REDACTED, PRUNED, LATE = "opened", "redacted", "pruned", "late"
 # 128 bits: nobody tries all salts for a guessed text.
 SALT_BYTES = 16
 

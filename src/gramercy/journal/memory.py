@@ -23,10 +23,13 @@ from gramercy.journal.base import (
     State,
     check_move,
 )
+from gramercy.journal.bells import Bells
 from gramercy.journal.texts import canonical_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from gramercy.journal.bells import Bell
 
 # Ten thousand details of ten megabytes would fill any machine; a durable journal keeps them whole.
 LONGEST_DETAIL = 2_000
@@ -39,6 +42,9 @@ _Row: TypeAlias = tuple[int, NewCall, State, float, Facts, int]
 class MemoryJournal:
     """A bounded journal in memory; the oldest calls are forgotten first, long details are cut."""
 
+    # Nobody else can look into it.
+    run_directory = None
+
     def __init__(self, limit: int = 10_000) -> None:
         self._lock = Lock()
         self._limit = limit
@@ -46,6 +52,8 @@ class MemoryJournal:
         self._rows: deque[_Row] = deque(maxlen=limit)
         self._keys = count(1)
         self._records: OrderedDict[int, CallRecord] = OrderedDict()
+        # Made for the first who waits: most journals in memory have none.
+        self._bells: Bells | None = None
 
     def begin(self, call: NewCall, state: State = State.REQUESTED, facts: Facts = NOTHING) -> int:
         """Record a new call; return its key."""
@@ -145,8 +153,16 @@ class MemoryJournal:
         rows = [row for row in self._rows.copy() if not key or row[0] == key]
         return [_entry(row) for row in rows[after : after + most]]
 
+    def bell(self) -> Bell:
+        """Return what rings after each move but those of `note`, which nobody waits for."""
+        with self._lock:
+            self._bells = bells = self._bells or Bells()
+        return bells.bell()
+
     def close(self) -> None:
-        """Let go of nothing: there is nothing outside of this process."""
+        """Wake those who wait; there is nothing outside of this process."""
+        if self._bells is not None:
+            self._bells.close()
 
     def _found(self, key: int, state: State) -> CallRecord:
         found = self._records.get(key)
@@ -162,6 +178,8 @@ class MemoryJournal:
         self._records[record.key] = record
         row = (record.key, record.call, record.state, record.changed_at, _cut(facts), record.step)
         self._rows.append(row)
+        if self._bells is not None:
+            self._bells.strike()
         while len(self._records) > self._limit:
             self._forget()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +27,9 @@ def open_journal(where: str | Path | None = None) -> Journal:
     if where == MEMORY:
         return MemoryJournal()
     if isinstance(where, str) and where.startswith(("postgresql://", "postgres://")):
-        opened: Journal = import_module("gramercy.journal.postgres").PostgresJournal(where)
-        return opened
+        from gramercy.journal.postgres import PostgresJournal
+
+        return PostgresJournal(where)
     # Imported when used: SQLite costs milliseconds that not every command has to pay.
     from gramercy.journal.sqlite import SqliteJournal
 

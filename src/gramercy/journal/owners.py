@@ -29,6 +29,11 @@ def leave(owner: str) -> None:
     _open_here.discard(owner)
 
 
+def is_here(owner: str) -> bool:
+    """Tell whether an owner is of this machine, since it was started, and of this namespace."""
+    return owner.startswith(f"{_place()}/")
+
+
 def is_alive(owner: str) -> bool | None:
     """Tell whether an owner still runs; None where that cannot be told from here."""
     place, _, rest = owner.rpartition("/")[0].rpartition("/")[0].rpartition("/")

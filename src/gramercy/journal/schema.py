@@ -73,6 +73,8 @@ MIGRATIONS: dict[str, tuple[str, ...]] = {
             number BIGINT NOT NULL,
             hash TEXT NOT NULL
         )""",
+        # Answers with secrets in them, for callers who may come back; not for the audit.
+        "CREATE TABLE answers (key BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, text TEXT NOT NULL)",
         "CREATE TABLE leases (owner TEXT PRIMARY KEY, until DOUBLE PRECISION NOT NULL)",
     ),
 }

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import JournalError
 from gramercy.journal import schema
+from gramercy.journal.bells import Doorbell, run_directory
 from gramercy.journal.sql import SqlJournal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from gramercy.journal.bells import Bell
 
 # Longer than any transaction of ours takes on a busy machine, shorter than a client waits for an answer.
 BUSY_SECONDS = 10.0
@@ -26,12 +29,37 @@ class SqliteJournal(SqlJournal):
         super().__init__(str(path))
         self._busy_seconds = busy_seconds
         self._is_lasting: bool | None = None
+        self._doorbell = Doorbell(self.run_directory, self._version)
+        self._watcher: sqlite3.Connection | None = None
+        self._is_closed = False
         self._prepare_file()
         try:
             self._connect()
             self._migrate()
         except sqlite3.Error as error:
             raise self._told(error) from error
+
+    def bell(self) -> Bell:
+        """Return what rings after each commit of any process."""
+        return self._doorbell.bell()
+
+    @property
+    def run_directory(self) -> Path:
+        """Where processes that use this file have their sockets."""
+        return run_directory(self.path)
+
+    def _ring(self) -> None:
+        self._doorbell.ring()
+
+    def _version(self) -> int:
+        """Return what differs after a commit of another connection; called by the thread behind the bells."""
+        if self._watcher is None:
+            if self._is_closed:
+                raise JournalError(f"the journal {self.where} is closed")
+            # That of a connection that never writes: it does not see its own commits as changes.
+            self._watcher = sqlite3.connect(self.path, timeout=0.0, check_same_thread=False)
+        found: int = self._watcher.execute("PRAGMA data_version").fetchone()[0]
+        return found
 
     def _prepare_file(self) -> None:
         try:
@@ -50,6 +78,8 @@ class SqliteJournal(SqlJournal):
         )
         self._pid = os.getpid()
         self._run("PRAGMA journal_mode = WAL", ())
+        # What is masked or deleted is overwritten with zeros; else it could be read in the file.
+        self._run("PRAGMA secure_delete = ON", ())
 
     def _migrate(self) -> None:
         self._start(is_lasting=True)
@@ -96,7 +126,16 @@ class SqliteJournal(SqlJournal):
         except sqlite3.Error as error:
             raise self._told(error) from error
 
+    def _wipe(self) -> None:
+        # The log still has the pages as they were before.
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)", ())
+
     def _disconnect(self) -> None:
+        self._is_closed = True
+        self._doorbell.close()
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.close()
         self._connection.close()
 
     def _told(self, error: sqlite3.Error) -> JournalError:

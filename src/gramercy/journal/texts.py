@@ -14,12 +14,12 @@ import msgspec
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 # What is looked at of a text that is shown without its secrets, so that megabytes of code cost nothing.
 LONGEST_SEARCHED = 4_000
-_SECRET = r"(?:passw|passphrase|secret|token|credential|(?:api|private)[-_ ]?key|authori[sz]ation)"  # noqa: S105 - words
+SECRET_NAME = r"(?:passw|passphrase|secret|token|credential|(?:api|private)[-_ ]?key|authori[sz]ation)"  # noqa: S105 - words
 # Compiled when first used. The value of a JSON member, or of an assignment in code, whose name sounds like a
 # secret; tokens that are known by their form; what follows Bearer; the password in an address.
 _SECRETS = (
-    rf'("[^"]{{0,60}}{_SECRET}[^"]{{0,60}}"\s*:\s*)("(?:[^"\\]|\\.)*"?|[^\s",{{}}\[\]]+)',
-    rf"({_SECRET}[\w-]{{0,40}}\W{{0,2}}\s*(?:[:=]{{1,2}}\s*|\s)\\?[\"'])([^\"'\\]+)",
+    rf'("[^"]{{0,60}}{SECRET_NAME}[^"]{{0,60}}"\s*:\s*)("(?:[^"\\]|\\.)*"?|[^\s",{{}}\[\]]+)',
+    rf"({SECRET_NAME}[\w-]{{0,40}}\W{{0,2}}\s*(?:[:=]{{1,2}}\s*|\s)\\?[\"'])([^\"'\\]+)",
     r"()(\b(?:sk-[\w-]{16,}|gh[a-z]_\w{20,}|AKIA[0-9A-Z]{16}|xox[a-z]-[\w-]{10,}|eyJ[\w-]{8,}\.[\w.-]{8,}))",
     r"(bearer\s+)([\w.~+/-]{8,}=*)",
     r"(://[^/\s:@\"']{0,80}:)([^/\s@\"']{1,200}(?=@))",
@@ -37,11 +37,15 @@ def canonical_text(value: Any) -> str:
 
 def without_secrets(text: str, longest: int) -> str:
     """Return the beginning of a text, with dots for what looks like a secret, on one line."""
-    shown = text[:LONGEST_SEARCHED]
-    for pattern in _SECRETS:
-        shown = re.sub(pattern, _dotted, shown, flags=re.IGNORECASE)
-    shown = " ".join(shown.split())
+    shown = " ".join(masked(text[:LONGEST_SEARCHED]).split())
     return shown if len(shown) <= longest and len(text) <= LONGEST_SEARCHED else f"{shown[:longest]}…"
+
+
+def masked(text: str) -> str:
+    """Return a text with dots for what looks like a secret."""
+    for pattern in _SECRETS:
+        text = re.sub(pattern, _dotted, text, flags=re.IGNORECASE)
+    return text
 
 
 def _dotted(found: re.Match[str]) -> str:

@@ -11,10 +11,10 @@ import msgspec
 
 from gramercy.journal.base import FINAL, MOVES, State
 from gramercy.journal.chain import (
+    LATE,
     OPENED,
     PRUNED,
     REDACTED,
-    Content,
     Head,
     content_digest,
     digest_of_heads,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MOST_FLAWS = 20
 # No call moves more often; a forged number must not make the record of its moves gigabytes long.
 MOST_STEPS = 1_000
-_OWN = frozenset({OPENED, REDACTED, PRUNED})
+_OWN = frozenset({OPENED, REDACTED, PRUNED, LATE})
 _TYPES = (int, int, int, int, str, float, str, str, str, str)
 # Four bits hold the state of a call; 0 is none.
 _BITS = 4
@@ -83,6 +83,7 @@ class Verifier:
 
     def __init__(self, pruned_before: float = 0.0, anchors: Iterable[Head] = ()) -> None:
         self._flaws: list[Flaw] = []
+        self._elsewhere: list[Flaw] = []
         self._heads: list[Head] = []
         self._events = 0
         self._chain, self._number, self._hash, self._first_hash = 0, 0, "", ""
@@ -97,8 +98,8 @@ class Verifier:
         self._deleted = 0
         self._anchors = {(head.chain, head.number): head.hash for head in anchors}
 
-    def add(self, event: Sequence[Any], content: Content | None = None, *, is_left_out: bool = False) -> None:
-        """Look at the next event, with its contents; `is_left_out` if an export has none on purpose."""
+    def add(self, event: Sequence[Any], content: Sequence[Any] | None = None) -> None:
+        """Look at the next event; `content` has its salt and text, None if gone, is None if left out."""
         chain, number, key, step, state, at, facts, contents, previous, made = event
         if tuple(map(type, event)) != _TYPES:
             self._flaw("a column holds what gramercy never writes", chain, number, key)
@@ -116,7 +117,7 @@ class Verifier:
         self._number, self._hash = number, made
         self._events += 1
         self._read(event)
-        if contents and not is_left_out:
+        if contents and content is not None:
             self._look_at_contents(event, content)
 
     def _begin(self, chain: int, number: int, state: str, previous: str) -> None:
@@ -150,6 +151,11 @@ class Verifier:
             numbers = (part if isinstance(part, int) else 0 for part in (chain, number, key))
             self._flaws.append(Flaw(what, *numbers))
 
+    def flaw(self, flaw: Flaw) -> None:
+        """Take in what was found elsewhere; it is told after what is wrong with the chains."""
+        if len(self._elsewhere) < MOST_FLAWS:
+            self._elsewhere.append(flaw)
+
     def _read(self, event: Sequence[Any]) -> None:
         """Take from an event what later ones are held against."""
         chain, number, key, step, state, _at, facts, *_ = event
@@ -178,15 +184,17 @@ class Verifier:
             return
         if told.seal:
             self._questions[key, step] = told.seal
-        if told.approved is not None:
+        elif key:
             self._rulings[key, step] = told
         if told.masked:
             self._masked.update(told.masked.items())
         self._pruned_seen = max(self._pruned_seen, told.before_at or 0.0)
 
-    def _look_at_contents(self, event: Sequence[Any], content: Content | None) -> None:
+    def _look_at_contents(self, event: Sequence[Any], content: Sequence[Any]) -> None:
         chain, number, key, step, _state, at, _facts, contents, *_ = event
-        found = "" if content is None else _digest(content)
+        salt, text = content
+        # A row that was edited may hold anything.
+        found = "" if salt is None else content_digest(str(salt), str(text))
         if found == contents:
             return
         if not found and at < self._pruned_before:
@@ -211,7 +219,7 @@ class Verifier:
             len(self._moves),
             tuple(self._heads),
             digest_of_heads(self._heads),
-            tuple(self._flaws),
+            (*self._flaws, *self._elsewhere)[:MOST_FLAWS],
             len(self._masked),
             self._deleted,
         )
@@ -250,12 +258,15 @@ class Verifier:
             if fault:
                 self._flaw(fault, key=key)
         for (key, step), told in self._rulings.items():
-            asked = self._asked(key, step)
             state = _STATES.get(self._moves[key] >> (_BITS * step) & 0xF)
-            if told.approved is not (state is State.READY):
+            if told.approved is (state is State.DENIED):
                 self._flaw(f"step {step} is {state}, and its ruling says otherwise", key=key)
-            elif told.approved and asked and told.named != asked:
-                self._flaw(f"step {step} approves something else than was asked about", key=key)
+            # With a fence it is ready again after its process died, and was approved before.
+            elif state is State.READY and not told.fence and (asked := self._asked(key, step)):
+                if not told.approved:
+                    self._flaw(f"step {step} makes it ready, but nobody has approved it", key=key)
+                elif told.named != asked:
+                    self._flaw(f"step {step} approves something else than was asked about", key=key)
 
     def _asked(self, key: int, step: int) -> str:
         """Return the seal of the question that was open at a step, if there was one."""
@@ -263,11 +274,6 @@ class Verifier:
             if (key, earlier) in self._questions:
                 return self._questions[key, earlier]
         return ""
-
-
-def _digest(content: Content) -> str:
-    # A row that was edited may hold anything.
-    return content_digest(str(content.salt), str(content.text))
 
 
 def _missing(noun: str, first: int, last: int, prefix: str = "") -> str:

@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import CheckpointError, ImageError
-from gramercy.images.base import Answer, CheckpointInfo, Form, HistoryEntry, ImageFault, Reply
+from gramercy.images.asking import Comparison, Difference
+from gramercy.images.base import Answer, CheckpointInfo, Form, HistoryEntry, ImageFault, Reply, Span
+from gramercy.images.checkpoints import FRESH, new_epoch
+from gramercy.images.views import ImageView
 from gramercy.testing.namespace import copy_namespace, evaluated, fresh_namespace, imported
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from gramercy.images.installing import Installation
     from gramercy.images.suites import SuiteRun, WantedTests
 
+# Of a value in a comparison: the beginning tells it from another.
+LONGEST_VALUE = 200
 NO_MOMENTS = ImageFault("NO-MOMENT", "An image in memory keeps no moment of an error.")
 
 
@@ -64,6 +69,7 @@ class MemoryImage:
         self._states: dict[str, _State] = {}
         self._count = 0
         self._past: tuple[_Step, ...] = ()
+        self._epoch = FRESH
         self._unkept_reason = ""
         self._standing = self._keep("start")
 
@@ -200,14 +206,16 @@ class MemoryImage:
             except CheckpointError as error:
                 raise ImageError(f"a preview is not possible: {error}") from None
             try:
-                return self._reply(_Step("eval", code))
+                return msgspec.structs.replace(self._reply(_Step("eval", code)), span=self.span())
             finally:
                 self._become(before)
 
-    def ask(self, question: str, **details: Any) -> Answer:
-        """Return the prepared answer to a question, or one that says there is none."""
+    def ask(self, question: str, *, at: str | None = None, **details: Any) -> Answer:
+        """Return the prepared answer to a question, the same for every state, or one that there is none."""
         del details
         with self._open():
+            if at is not None:
+                self._found(at)
             try:
                 found = self.answers[question]
             except KeyError:
@@ -215,20 +223,68 @@ class MemoryImage:
                 return Answer(ok=False, error=ImageFault("UNKNOWN-OP", message))
             return Answer(ok=True, text=found) if isinstance(found, str) else found
 
+    def compare(self, a: str, b: str | None = None) -> Comparison:
+        """Tell which names have other values in another state, and which calls led to only one of them."""
+        with self._open():
+            one = self._found(a)
+            other = self._found(b) if b is not None else None
+            past = self._past if other is None else other.past
+            after = self.namespace if other is None else other.namespace
+            common = sum(x is y for x, y in zip(one.past, past, strict=False))
+            return Comparison(
+                one.id,
+                "now" if other is None else other.id,
+                _differences(one.namespace, after),
+                [step.shown() for step in one.past[common:]],
+                [step.shown() for step in past[common:]],
+            )
+
+    def look(self) -> ImageView:
+        """Tell how the image is; what runs is not told."""
+        latest = self._history[-1] if self._history else None
+        return ImageView(
+            self.name,
+            self.language,
+            "closed" if self._is_closed else "idle",
+            epoch=self._epoch,
+            checkpoints=[self._info(state) for state in list(self._states.values())],
+            unkept=self._unkept_reason if self._unkept else "",
+            latest=latest,
+            calls=len(self._history),
+        )
+
+    def span(self) -> Span:
+        """Return the state that the image is in."""
+        kept = "" if self._unkept else self._standing.id
+        return Span(kept, kept, self._epoch, self._epoch)
+
+    def epoch(self) -> str:
+        """Name the present state."""
+        return self._epoch
+
     def history(self) -> list[HistoryEntry]:
-        """Return all evaluations since the start, oldest first."""
-        return list(self._history)
+        """Return all evaluations since the start, oldest first; those that were taken back are marked."""
+        there = {step.epoch for step in self._past}
+        return [
+            msgspec.structs.replace(entry, undone=True)
+            if entry.reply.span.began != entry.reply.span.epoch and entry.reply.span.epoch not in there
+            else entry
+            for entry in self._history
+        ]
 
     def _run(self, step: _Step) -> Reply:
         with self._open():
-            reply = self._reply(step)
+            began, reply = self.span(), self._reply(step)
             if not reply.unchanged:
-                self._past = (*self._past, replace(step, at=time()))
+                self._epoch = new_epoch()
+                self._past = (*self._past, replace(step, at=time(), epoch=self._epoch))
                 try:
                     self._standing = self._keep(step.shown())
                 except CheckpointError as error:
                     self._unkept_reason = str(error)
                     reply = msgspec.structs.replace(reply, unkept=str(error))
+            span = msgspec.structs.replace(self.span(), before=began.after, began=began.epoch)
+            reply = msgspec.structs.replace(reply, span=span)
             self._history.append(HistoryEntry(step.code, reply, time()))
             return reply
 
@@ -430,6 +486,7 @@ class MemoryImage:
     def _go_to(self, state: _State) -> None:
         self._become(copy_namespace(state.namespace))
         self._standing, self._past = state, state.past
+        self._epoch = state.past[-1].epoch if state.past else FRESH
 
     def _become(self, content: dict[str, Any]) -> None:
         # The dictionary stays the same one: functions refer to it as their globals.
@@ -447,7 +504,23 @@ class MemoryImage:
             names=list(state.names),
             taken_back=taken_back,
             notes=notes or [],
+            epoch=state.past[-1].epoch if state.past else FRESH,
+            pinned=bool(state.names),
         )
+
+
+def _differences(before: dict[str, Any], after: dict[str, Any]) -> list[Difference]:
+    """Compare two namespaces by how their values print."""
+    found: list[Difference] = []
+    for name in sorted({*before, *after} - {"__builtins__"}):
+        one, other = repr(before.get(name))[:LONGEST_VALUE], repr(after.get(name))[:LONGEST_VALUE]
+        if name not in before:
+            found.append(Difference("variable", name, "defined", "", other))
+        elif name not in after:
+            found.append(Difference("variable", name, "removed", one, ""))
+        elif one != other:
+            found.append(Difference("variable", name, "changed", one, other))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,6 +530,7 @@ class _Step:
     op: str
     code: str
     at: float = 0.0
+    epoch: str = ""
 
     def shown(self) -> str:
         return " ".join(self.code.split())[:60]

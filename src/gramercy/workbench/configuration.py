@@ -212,7 +212,8 @@ def _of_project(reading: _Reading, limits: Settings) -> Settings:
     elif _is_own(shared, reading) and "[tool.gramercy" in _peeked(shared):
         reading.remarks.append(f"{shared} [tool.gramercy] is not used, since there is {file}")
     table = reading.table(file, place)
-    settings = reading.settings(table, where, reading.project)
+    # Rules are read by those who judge by them (policies.py), and only from our own files.
+    settings = reading.settings(table, where, reading.project, "" if place else "policy")
     reading.own = where
     for key, kept, reason in raised(settings, table, reading.project, limits):
         reading.refused.append(Refusal(key, table.get(key), where, reason))
@@ -236,7 +237,7 @@ def _is_own(file: Path, reading: _Reading) -> bool:
     return False
 
 
-def _text(file: Path) -> str:
+def bounded_content(file: Path) -> bytes:
     """Read a file that may be anything but a file; what is too long is not read at all."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as source:
@@ -245,7 +246,11 @@ def _text(file: Path) -> str:
         data = source.read(LARGEST_FILE + 1)
     if len(data) > LARGEST_FILE:
         raise OSError(f"it is longer than {LARGEST_FILE:,} bytes")
-    return data.decode("utf-8")
+    return data
+
+
+def _text(file: Path) -> str:
+    return bounded_content(file).decode("utf-8")
 
 
 def _peeked(file: Path) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from gramercy.execution.executor import Executor
+    from gramercy.images.asking import Comparison
     from gramercy.images.base import (
         Answer,
         CheckpointInfo,
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
         MomentInfo,
         MomentQuestion,
         Reply,
+        Span,
         UndoWay,
         Watcher,
     )
     from gramercy.images.installing import Installation
     from gramercy.images.suites import SuiteRun, WantedTests
+    from gramercy.images.views import ImageView
     from gramercy.mcp.catalogue import Catalog
 
 
@@ -134,9 +137,21 @@ class DeferredImage:
         """Evaluate in a throw-away copy."""
         return self._image().preview(code, package=package, timeout=timeout)
 
-    def ask(self, question: str, **details: Any) -> Answer:
+    def ask(self, question: str, *, at: str | None = None, **details: Any) -> Answer:
         """Look into the image without changing it."""
-        return self._image().ask(question, **details)
+        return self._image().ask(question, at=at, **details)
+
+    def compare(self, a: str, b: str | None = None) -> Comparison:
+        """Tell how a state differs from another."""
+        return self._image().compare(a, b)
+
+    def look(self) -> ImageView:
+        """Tell how the image is right now; one that was never used is not opened for it."""
+        if self._opened is not None:
+            return self._opened.look()
+        from gramercy.images.views import ImageView
+
+        return ImageView(self.name, self.language, "not started")
 
     def history(self) -> list[HistoryEntry]:
         """Return the latest evaluations."""
@@ -187,6 +202,22 @@ class DeferredImage:
     def rollback(self, checkpoint: str, *, files: bool = True) -> CheckpointInfo:
         """Go back to a state."""
         return self._image().rollback(checkpoint, files=files)
+
+    def span(self) -> Span:
+        """Return the state that the image is in; to ask it starts no image."""
+        if self._opened is not None:
+            return self._opened.span()
+        from gramercy.images.base import Span
+
+        return Span()
+
+    def epoch(self) -> str:
+        """Name the present state; to ask it starts no image."""
+        if self._opened is not None:
+            return self._opened.epoch()
+        from gramercy.images.checkpoints import FRESH
+
+        return FRESH
 
     def changed_at(self) -> float | None:
         """Return when the last call was over that may have changed something; to ask it starts no image."""

@@ -78,7 +78,8 @@ def kept_by_rules(policy: Policy, writer: Tool, project: Path) -> Kept:
         found, lacking = _held(policy, writer, project, number, glob)
         paths |= dict.fromkeys(found)
         if lacking:
-            what = f"Rule {number} {_WORDS[rule.action]} writing {glob}"
+            named = rule.named(number)
+            what = f"{named[0].upper()}{named[1:]} {_WORDS[rule.action]} writing {glob}"
             notes.append(f"{what}, but evaluated code is not kept from {lacking}.")
     held = tuple(paths)[:MOST_KEPT]
     if len(paths) > MOST_KEPT:
@@ -125,7 +126,15 @@ def _directory_of(glob: str) -> str | None:
 
 def _has_exceptions(policy: Policy, writer: Tool, number: int) -> bool:
     """Tell whether an earlier rule lets the tool write something, which may be below the directory."""
-    earlier = policy.rules[: number - 1]
+    held = policy.rules[number - 1]
+    earlier = (
+        rule
+        for rule in policy.rules[: number - 1]
+        # What only tightens takes nothing from another file.
+        if not (
+            rule.tightens and rule.origin and (held.origin is None or rule.origin.file != held.origin.file)
+        )
+    )
     return any(rule.action not in HELD and rule.matches_tool(writer) for rule in earlier)
 
 

@@ -24,6 +24,7 @@ from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.project import project_tools
 from gramercy.workbench.deferred import DeferredImage, close_within, offers_of
+from gramercy.workbench.policies import Rulebook
 from gramercy.workbench.settings import SPOKEN, read_image_names
 from gramercy.workbench.site import Site
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.executor import Executor
-    from gramercy.execution.policy import Policy
     from gramercy.images.base import Image
     from gramercy.images.environment import Environment
     from gramercy.images.live import LiveImage
@@ -112,6 +112,7 @@ class Server:
     foreign: ForeignServers | None = None
     # One line on how its images are confined.
     sandbox = ""
+    rules: Rulebook | None = None
 
     def __init__(
         self, engine: Engine, site: Site, images: tuple[Image, ...], studio: OpenedImages | None = None
@@ -125,6 +126,8 @@ class Server:
         """End the images and wait for that, at most so long."""
         opened = self._studio.opened() if self._studio is not None else ()
         close_within(seconds, (*self.images, *opened, *([self.foreign] if self.foreign else ())))
+        if self.rules is not None:
+            self.rules.close()
         self.site.close()
 
 
@@ -133,9 +136,10 @@ def open_server(service: Service) -> Server:
     names = read_image_names(service.images or _default_images(service))
     looking = _Look(service) if names else None
     site = Site(service.project, sandbox=service.sandbox, asks_client=service.uses_roots)
-    policy = _policy(service.policy)
+    rules = Rulebook(None if site.trouble else site.path(), service.policy, _on_standard_error)
+    site.when_decided = rules.move
     tools: list[Tool] = []
-    open_image = _opener(service, site, policy, tools)
+    open_image = _opener(service, site, rules, tools)
     images = tuple(DeferredImage(name, language, open_image) for name, language in names.items())
     studio = _studio(images, service, open_image)
     registry = Registry(_image_tools(images, service, studio, site) if images else ())
@@ -144,8 +148,9 @@ def open_server(service: Service) -> Server:
     foreign = _add_foreign(registry, service) if service.foreign else None
     tools += registry.library().values()
     sandbox = looking.line() if looking is not None else ""
-    server = Server(_engine(registry, images, service, (site, sandbox), policy), site, images, studio)
+    server = Server(_engine(registry, images, service, (site, sandbox), rules), site, images, studio)
     server.sandbox = sandbox
+    server.rules = rules
     server.foreign = foreign
     return server
 
@@ -189,12 +194,12 @@ def _default_images(service: Service) -> tuple[str, ...]:
 
 
 def _opener(
-    service: Service, site: Site, policy: Policy | None, tools: list[Tool]
+    service: Service, site: Site, rules: Rulebook, tools: list[Tool]
 ) -> Callable[[str, str], LiveImage]:
     def open_named(name: str, language: str) -> LiveImage:
         from gramercy.images.opening import open_image
 
-        environment = _walled(service, site.path(), policy, tools) if service.sandbox else service.environment
+        environment = _walled(service, site.path(), rules, tools) if service.sandbox else service.environment
         return open_image(
             language,
             name=name,
@@ -208,14 +213,20 @@ def _opener(
     return open_named
 
 
-def _walled(service: Service, project: Path, policy: Policy | None, tools: list[Tool]) -> Environment | None:
+def _walled(service: Service, project: Path, rules: Rulebook, tools: list[Tool]) -> Environment | None:
     """Return the environment with what evaluated code may only read."""
-    named = (service.policy, service.foreign_pins, *service.sources)
-    if not any(named):
+    named = (service.policy, service.foreign_pins, *service.sources, *rules.policies.own_files)
+    if not any(named) and not rules.policy.rules:
         return service.environment
     from gramercy.workbench.keeping import walled
 
-    return walled(service.environment, project, named, policy, tools)
+    return walled(service.environment, project, named, rules.policy, tools)
+
+
+def _on_standard_error(line: str) -> None:
+    # EPIPE from a client that has closed its end, or ENOSPC from a log: no reason to fail.
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"gramercy: {line}\n")
 
 
 def _start_teller() -> Callable[[str], None]:
@@ -354,7 +365,7 @@ def _engine(
     images: tuple[Image, ...],
     service: Service,
     place: tuple[Site, str],
-    policy: Policy | None,
+    rules: Rulebook,
 ) -> Engine:
     site, sandbox = place
     from gramercy.execution.executor import Executor
@@ -363,10 +374,11 @@ def _engine(
     executor = Executor(
         registry,
         service.approver,
-        policy=policy,
+        policy=rules.policy,
         max_safety_level=service.max_safety,
         journal=_journal(images, service),
     )
+    rules.serve(executor)
     engine = Engine(
         executor,
         name=NAME,
@@ -411,14 +423,6 @@ def elsewhere(toolsets: Iterable[str]) -> dict[str, str]:
         for name in reversed(TOOLSETS)
         for tool in TOOLSETS[name] - here
     }
-
-
-def _policy(path: str | None) -> Policy | None:
-    if path is None:
-        return None
-    from gramercy.workbench.sources import load_policy
-
-    return load_policy(path)
 
 
 def _journal(images: tuple[Image, ...], service: Service) -> Journal | None:

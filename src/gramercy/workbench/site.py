@@ -51,6 +51,8 @@ class Site:
     ) -> None:
         self.trouble = ""
         self.note = ""
+        # Told the directory where it is decided only now.
+        self.when_decided: Callable[[Path], object] | None = None
         self._name = name
         self._check: Callable[[str], Path] = check_project if sandbox else project_directory
         # What settings call the open folder reaches us where the client has none, or does not know the name.
@@ -127,6 +129,8 @@ class Site:
                 where = f"Images and file tools work in {path}{'' if self._spare else f', {self._empty()}'}."
                 self.note = " ".join(filter(None, (self.trouble, told, where, self._advice())))
             self._path = path
+            if self.when_decided is not None:
+                self.when_decided(path)
 
     def _scratch_directory(self) -> Path:
         from gramercy.images.processes import PrivateDirectory

@@ -1,4 +1,4 @@
-"""Where tools and rules come from: Python files and modules, a live image, a policy file.
+"""Where tools come from: Python files and modules, a live image.
 
 What a file prints while it is loaded goes to standard error, and an image ends with the block that opened it.
 """
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.errors import InvalidPolicyError, InvalidToolError, SourceError
-from gramercy.gram.suggestion import suggest
+from gramercy.errors import InvalidToolError, SourceError
 from gramercy.images.trust import check_file
+from gramercy.tools.definition import create_tool
 from gramercy.tools.library import ToolLibrary
 from gramercy.tools.registry import Registry, default_registry
 from gramercy.tools.tool import Tool
@@ -32,13 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from types import CodeType, ModuleType
 
-    from gramercy.execution.policy import Policy
     from gramercy.images.environment import Environment
     from gramercy.images.live import LiveImage
 
 # An image that ends a call by itself can tell more about it than a guard that gives up waiting.
 GRACE_SECONDS = 5.0
-KEYS = ("rules", "max_safety_level")
 _OURS = str(Path(__file__).parents[1])
 _LIBRARY = str(Path(contextlib.__file__).parent)
 
@@ -115,6 +113,25 @@ def image_registry(image: LiveImage, language: str, project: str) -> Registry:
     register_project_tools(registry, image, workspace)
     register_session_tools(registry, image, language=language, workspace=workspace)
     return registry
+
+
+def known_tools(project: str, sources: Sequence[str] = ()) -> Registry:
+    """Return the tools of images in all languages, none of which is started, and those of files."""
+    from gramercy.images.environment import LANGUAGES
+    from gramercy.images.opening import open_image
+
+    registry = load_tools(*sources)
+    for language in LANGUAGES:
+        # Nothing is run, so that a directory which can be no project of an image will do.
+        image = open_image(language, project=project, sandbox=False)
+        tools = image_registry(image, language, project).library().values()
+        registry.register_all(tool for tool in tools if tool.name not in registry)
+    return registry
+
+
+def stand_in(name: str, level: str) -> Tool:
+    """Return a tool of which only name and level are known, such as one of another server."""
+    return create_tool(name, "Not known here.", {"type": "object"}, dict, safety_level=level)
 
 
 def load_tools(*sources: str) -> Registry:
@@ -276,36 +293,6 @@ def _added(before: dict[str, Tool]) -> Iterator[Tool]:
     for name, tool in default_registry().library().items():
         if before.get(name) is not tool:
             yield tool
-
-
-def load_policy(path: str) -> Policy:
-    """Return the policy in a file, or say what is wrong with it and where."""
-    from gramercy.execution.policy import Policy
-
-    data = _data(path)
-    unknown = [key for key in data if key not in KEYS]
-    if unknown:
-        close = suggest(unknown[0], KEYS)
-        hint = f"did you mean {close[0]!r}?" if close else f"expected {' and '.join(KEYS)}"
-        raise InvalidPolicyError(f"{path}: there is no {unknown[0]!r:.60} in a policy: {hint}")
-    rules = data.get("rules", [])
-    if not isinstance(rules, list):
-        raise InvalidPolicyError(f"{path}: rules must be a list: write [[rules]] before each of them")
-    try:
-        return Policy(rules, data.get("max_safety_level", "dangerous"))
-    except InvalidPolicyError as error:
-        raise InvalidPolicyError(f"{path}: {error}") from None
-
-
-def _data(path: str) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(check_file(path).decode("utf-8"))
-    except OSError as error:
-        raise InvalidPolicyError(f"the policy {path} cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidPolicyError(f"the policy {path} is not TOML: {error}") from None
 
 
 def specification_text(tool: Tool) -> str:

@@ -6,10 +6,11 @@ A proposed change of a file is reviewed hunk by hunk, so that a part of it can b
 from __future__ import annotations
 
 import json
+import select
 import sys
 import threading
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -34,6 +35,9 @@ A accept all   K reject all   v show it again   q finish: open ones are rejected
 Type the letter, then Enter."""
 
 
+CHOICES = "approve, deny or edit"
+# How long a question stands here that was decided elsewhere; a look costs the journal microseconds.
+LOOK_SECONDS = 0.3
 # Of each page: the prompt, and a line of the page before it for the eye to hold on to.
 KEPT_ROWS = 2
 # Half a screen: a longer hunk is not shown again after every key.
@@ -51,7 +55,7 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
             "nobody can be asked: standard input is not a terminal (use --approve to approve this call)",
             Refuser.NOBODY,
         )
-    screen = Screen()
+    screen = Screen(getattr(request, "is_open", None))
     is_reviewed = bool(tool.edits) and request.told.issuperset(tool.edit_arguments)
     if not _show_call(screen, request, with_effect=not is_reviewed):
         return LEFT
@@ -60,30 +64,37 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
         if decision is not None:
             return decision
         screen.show(request.effect_text())
-    return _decide(arguments, screen)
+    return read_answer(arguments, screen) or LEFT
 
 
-def _decide(arguments: dict[str, Any], screen: Screen) -> Decision:
-    """Read a decision; words behind the letter are its reason."""
+def read_answer(arguments: dict[str, Any], screen: Screen, *, by_hunks: bool = False) -> Decision | None:
+    """Read a decision; words behind the letter are its reason. None when the person wants the hunks."""
+    words, letters = ("approve, deny, edit or hunks", "a/d/e/h") if by_hunks else (CHOICES, "a/d/e")
     while True:
-        typed = _line("approve, deny or edit? [a/d/e]: ")
+        typed = screen.read(f"{words}? [{letters}]: ")
         if typed is None:
             return LEFT
         word, _, reason = typed.strip().partition(" ")
         if word.lower() in {"a", "approve"}:
             return Approved(by=BY, reason=reason.strip(), shown=screen.text)
         if word.lower() in {"", "d", "deny"}:
-            return Denied(reason.strip() or (_line("reason: ") or "").strip())
+            return Denied(reason.strip() or (screen.read("reason: ") or "").strip())
+        if word.lower() in {"h", "hunks"} and by_hunks:
+            return None
         if word.lower() in {"e", "edit"}:
-            edited = _edit(arguments)
+            edited = edited_by_hand(arguments)
             if edited is not None:
                 return Modified(edited, by=BY, reason=reason.strip(), shown=screen.text)
 
 
 class Screen:
-    """The terminal of a person, a page at a time, and what it has shown."""
+    """The terminal of a person, a page at a time, and what it has shown.
 
-    def __init__(self) -> None:
+    With `is_open` a question is withdrawn when it is decided elsewhere: then there are no more lines to read.
+    """
+
+    def __init__(self, is_open: Callable[[], bool] | None = None) -> None:
+        self._is_open = is_open
         self._shown: list[str] = []
         self._in_one_go = False
         self.rest()
@@ -115,9 +126,25 @@ class Screen:
 
     def _turn(self, number: int, total: int) -> bool:
         """Wait for the person to want the next page, or the whole rest; False when they go away."""
-        typed = _line(f"-- {number:,} of {total:,} lines; Enter: go on, r: the whole rest, q: leave it -- ")
+        typed = self.read(
+            f"-- {number:,} of {total:,} lines; Enter: go on, r: the whole rest, q: leave it -- "
+        )
         self._in_one_go = typed is not None and typed.strip().lower() == "r"
         return typed is not None and typed.strip().lower() != "q"
+
+    def read(self, prompt: str) -> str | None:
+        """Read a line as it was typed; None when there are no more."""
+        click.echo(prompt, nl=False, err=True)
+        # A terminal gives a line at a time, so that none waits unseen in a buffer.
+        while self._is_open is not None and not select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
+            if not self._is_open():
+                click.echo("\nit was decided elsewhere", err=True)
+                return None
+        line = sys.stdin.readline()
+        if not line:
+            click.echo(err=True)  # what is printed next must not stand behind the prompt
+            return None
+        return line.removesuffix("\n")
 
 
 _at_the_terminal = threading.Lock()
@@ -146,7 +173,7 @@ def _show_call(screen: Screen, request: ApprovalRequest, *, with_effect: bool) -
     return True
 
 
-def _edit(arguments: dict[str, Any]) -> dict[str, Any] | None:
+def edited_by_hand(arguments: dict[str, Any]) -> dict[str, Any] | None:
     """Let the person rewrite the arguments in an editor; None sends them back to the question."""
     try:
         text = click.edit(json.dumps(arguments, indent=2, ensure_ascii=False), extension=".json")
@@ -226,19 +253,37 @@ def review_edit(tool: Tool, arguments: dict[str, Any], by: str, screen: Screen) 
     found = hunks.split(*texts) if texts else []
     if not texts or not found:
         return None
+    picked = pick_hunks(found, screen)
+    if picked is None:
+        return LEFT
+    if len(picked.numbers) == len(found):
+        return Approved(by=by, shown=picked.shown)
+    note = hunks.applied_note(*texts, picked.numbers, picked.reason)
+    if not picked.numbers:
+        return Denied(note)
+    taken = hunks.accepted(*texts, picked.numbers)
+    return Modified(tool.with_edit(arguments, texts[0], taken), by=by, note=note, shown=picked.shown)
+
+
+class Picked(NamedTuple):
+    """The numbers of the hunks that a person accepted, what was shown of them, and why not the others."""
+
+    numbers: set[int]
+    shown: str
+    reason: str
+
+
+def pick_hunks(found: Sequence[hunks.Hunk], screen: Screen) -> Picked | None:
+    """Ask about every hunk; None when the person went away."""
     review = Review(found)
     if not _go_through(review, screen):
-        return LEFT
+        return None
     chosen = review.accepted
     shown = "\n".join([screen.text, *(_shown_hunk(hunk) for hunk in found if hunk.number in review.seen)])
-    if len(chosen) == len(found):
-        return Approved(by=by, shown=shown)
-    reason = (_line("reason for the rejected ones: ") or "").strip()
-    note = hunks.applied_note(*texts, chosen, reason)
-    if not chosen:
-        return Denied(note)
-    taken = hunks.accepted(*texts, chosen)
-    return Modified(tool.with_edit(arguments, texts[0], taken), by=by, note=note, shown=shown)
+    is_all = len(chosen) == len(found)
+    return Picked(
+        chosen, shown, "" if is_all else (screen.read("reason for the rejected ones: ") or "").strip()
+    )
 
 
 def _go_through(review: Review, screen: Screen) -> bool:
@@ -247,7 +292,7 @@ def _go_through(review: Review, screen: Screen) -> bool:
     while True:
         if not _show_hunk(review, screen):
             return False
-        typed = _line("[n p a r SPC A K v q ?] ")
+        typed = screen.read("[n p a r SPC A K v q ?] ")
         screen.rest()
         if typed is None:
             return False
@@ -290,13 +335,3 @@ def _show_unseen(review: Review, screen: Screen, hunk: hunks.Hunk) -> bool:
 
 def _shown_hunk(hunk: hunks.Hunk) -> str:
     return folded(revealed(str(hunk)))
-
-
-def _line(prompt: str) -> str | None:
-    """Read a line as it was typed; None when there are no more."""
-    click.echo(prompt, nl=False, err=True)
-    line = sys.stdin.readline()
-    if not line:
-        click.echo(err=True)  # what is printed next must not stand behind the prompt
-        return None
-    return line.removesuffix("\n")

@@ -10,10 +10,21 @@ from typing import NoReturn
 import click
 
 from gramercy import __version__
-from gramercy.errors import GramercyError, ImageError, SourceError, UnknownToolError, WorkspaceError
+from gramercy.errors import (
+    GramercyError,
+    ImageError,
+    InvalidPolicyError,
+    SourceError,
+    UnknownToolError,
+    WorkspaceError,
+)
 
 # Help must not import what it lists: name -> (where it lives, what it does).
 COMMANDS = {
+    "approvals": (
+        "gramercy.ui.cli.approvals:group",
+        "Decide about calls that wait for a person, in whatever process they were made.",
+    ),
     "config": (
         "gramercy.ui.cli.config:group",
         "Show the settings of images, and where each comes from.",
@@ -31,9 +42,17 @@ COMMANDS = {
         "Look at the tools of other MCP servers, and say which may be used.",
     ),
     "gram": ("gramercy.ui.cli.gram:group", "Check, format and translate gram files; - is standard input."),
+    "images": (
+        "gramercy.ui.cli.images:images",
+        "Look at the live images of all serving processes.",
+    ),
     "install": (
         "gramercy.ui.cli.install:install",
         "Show what an MCP client needs to use this server, or write it into the client's settings.",
+    ),
+    "policy": (
+        "gramercy.ui.cli.policy:group",
+        "Show the rules that hold here and where they stand, ask what they say to a call, try others.",
     ),
     "repl": ("gramercy.ui.cli.repl:repl", "Work in a live image: evaluate, preview, undo."),
     "serve": (
@@ -144,4 +163,5 @@ def _code_of(error: GramercyError) -> int:
     if isinstance(error, UnknownToolError):
         return USAGE
     # What goes wrong inside a call is a failed result; these come from what the call would need.
-    return CONFIGURATION if isinstance(error, SourceError | ImageError | WorkspaceError) else FAILED
+    needed = SourceError | ImageError | WorkspaceError | InvalidPolicyError
+    return CONFIGURATION if isinstance(error, needed) else FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,15 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from gramercy.errors import InvalidSettingError
+from gramercy.errors import InvalidArgumentsError, InvalidSettingError
 from gramercy.images.environment import LANGUAGES
 from gramercy.ui.cli.terminal import visible
 from gramercy.workbench.sources import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gramercy.images.environment import Environment
+    from gramercy.tools.tool import Tool
     from gramercy.workbench.settings import Settings
 
 T = TypeVar("T")
@@ -310,6 +312,34 @@ def _in_a_directory(context: click.Context, parameter: click.Parameter, path: st
     if path is not None and not Path(path).parent.is_dir():
         raise click.BadParameter(f"there is no directory {Path(path).parent}", context, parameter)
     return path
+
+
+def read_words(tool: Tool, words: Sequence[str]) -> Any:
+    """Read the arguments of a call as they were typed."""
+    if len(words) == 1 and words[0] == "-":
+        return sys.stdin.read()
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        return words[0]
+    pairs: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise click.UsageError(f"{word!r} is neither a JSON object nor key=value")
+        pairs[key] = _read_value(tool, key, value)
+    return pairs
+
+
+def _read_value(tool: Tool, key: str, text: str) -> Any:
+    """Read a value as JSON where the tool does not want text; what is not JSON the checker will name."""
+    from gramercy.execution.calls import parse_arguments
+
+    kinds = {parameter.name: parameter.type for parameter in tool.parameters}
+    if kinds.get(key, "string") == "string":
+        return text
+    try:
+        return parse_arguments(text)
+    except InvalidArgumentsError:
+        return text
 
 
 def json_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from gramercy.errors import InvalidArgumentsError
 from gramercy.execution.approval import Approved
-from gramercy.execution.calls import ToolCall, ToolResult, parse_arguments
+from gramercy.execution.calls import ToolCall, ToolResult
 from gramercy.execution.executor import Executor
 from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.main import DENIED, FAILED
-from gramercy.ui.cli.options import LEVELS, json_option, origin_options, policy_option
+from gramercy.ui.cli.options import LEVELS, json_option, origin_options, policy_option, read_words
 from gramercy.ui.cli.pictures import show_blocks
 from gramercy.ui.cli.terminal import json_text, summary_line, tell, visible
-from gramercy.workbench.sources import assembled, load_policy, place_of
+from gramercy.workbench.policies import read_policies
+from gramercy.workbench.sources import assembled, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gramercy.execution.policy import Policy
     from gramercy.tools.tool import Tool
     from gramercy.workbench.sources import Origin
 
@@ -131,10 +132,10 @@ def call_tool(  # noqa: PLR0913 - one parameter per option
     with assembled(origin, timeout=seconds) as registry:
         tool = registry.resolve(name)
         limits: dict[str, Any] = {"max_safety_level": max_safety, "deadline": origin.patience(seconds)}
-        policies = load_policy(policy) if policy else None
+        rules = layered(origin.project, policy)
         places: list[str] = []
-        executor = Executor(registry, handler, [partial(_note_place, places)], policy=policies, **limits)
-        result = executor.execute(ToolCall("cli", tool.name, _read_arguments(tool, arguments)))
+        executor = Executor(registry, handler, [partial(_note_place, places)], policy=rules, **limits)
+        result = executor.execute(ToolCall("cli", tool.name, read_words(tool, arguments)))
     code = _report(result, as_json=as_json)
     if not as_json and code == FAILED and places:
         tell("".join(places).removeprefix("\n"))
@@ -160,9 +161,9 @@ def why(  # noqa: PLR0913 - one parameter per option
     """Tell what the guard would say to a call, and by which rule, without running it."""
     with assembled(origin) as registry:
         tool = registry.resolve(name)
-        policies = load_policy(policy) if policy else None
-        executor = Executor(registry, policy=policies, max_safety_level=max_safety)
-        verdict = executor.why(tool.name, _read_arguments(tool, arguments))
+        rules = layered(origin.project, policy)
+        executor = Executor(registry, policy=rules, max_safety_level=max_safety)
+        verdict = executor.why(tool.name, read_words(tool, arguments))
     decision = {"tool": tool.name, "action": verdict.action.value, "explanation": verdict.explanation}
     if as_json:
         click.echo(json_text(decision))
@@ -170,36 +171,19 @@ def why(  # noqa: PLR0913 - one parameter per option
         click.echo(visible(f"{verdict.action.value}: {verdict.explanation}"))
 
 
+def layered(project: str, given: str | None) -> Policy:
+    """Return the rules that hold for a project; what of them counts for less than it says is told."""
+    found = read_policies(project, given)
+    for remark in found.remarks:
+        tell(f"warning: {remark}")
+    return found.policy
+
+
 def _note_place(places: list[str], phase: str, *_: Any) -> None:
     """Note where in the user's file a tool failed; hooks are called while the exception is handled."""
     error = sys.exc_info()[1]
     if phase == "error" and error is not None:
         places.append(place_of(error))
-
-
-def _read_arguments(tool: Tool, words: Sequence[str]) -> Any:
-    if len(words) == 1 and words[0] == "-":
-        return sys.stdin.read()
-    if len(words) == 1 and words[0].lstrip().startswith("{"):
-        return words[0]
-    pairs: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise click.UsageError(f"{word!r} is neither a JSON object nor key=value")
-        pairs[key] = _read_value(tool, key, value)
-    return pairs
-
-
-def _read_value(tool: Tool, key: str, text: str) -> Any:
-    """Read a value as JSON where the tool does not want text; what is not JSON the checker will name."""
-    kinds = {parameter.name: parameter.type for parameter in tool.parameters}
-    if kinds.get(key, "string") == "string":
-        return text
-    try:
-        return parse_arguments(text)
-    except InvalidArgumentsError:
-        return text
 
 
 def _report(result: ToolResult, *, as_json: bool) -> int:

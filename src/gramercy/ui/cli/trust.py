@@ -17,7 +17,7 @@ MOST_LINES = 2_000
 
 
 @click.command()
-@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
 @click.option("--yes", is_flag=True, help="Accept without asking, what is shown.")
 def trust(*, paths: tuple[Path, ...], yes: bool) -> int:
     """Show what changed in files that run or rule here, and accept them; without PATH, list them.
@@ -34,6 +34,9 @@ def trust(*, paths: tuple[Path, ...], yes: bool) -> int:
         return 0
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("nobody can be asked here: look at the files, then accept them with --yes")
+    for path in paths:
+        if not path.exists() and accepted_content(path) is None:
+            raise click.BadParameter(f"Path {str(path)!r} does not exist.", param_hint="'[PATH]...'")
     refused = 0
     for path in (file for each in paths for file in _files(each)):
         click.echo(_difference(path))
@@ -47,16 +50,17 @@ def trust(*, paths: tuple[Path, ...], yes: bool) -> int:
 
 def _files(path: Path) -> list[Path]:
     """Return the file itself; of a new package, the modules in it."""
-    return [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
+    return [path] if not path.is_dir() else sorted(each for each in path.rglob("*") if each.is_file())
 
 
 def _difference(path: Path) -> str:
     """Return what changed since the file was accepted, with what is hidden in it written out."""
     old = accepted_content(path)
     before = old.decode("utf-8", "replace").splitlines() if old is not None else []
-    after = path.read_bytes().decode("utf-8", "replace").splitlines()
+    now = "now" if path.exists() else "gone"
+    after = path.read_bytes().decode("utf-8", "replace").splitlines() if path.exists() else []
     source = "as accepted" if old is not None else "not accepted before"
-    lines = list(difflib.unified_diff(before, after, f"{path} ({source})", f"{path} (now)", lineterm=""))
+    lines = list(difflib.unified_diff(before, after, f"{path} ({source})", f"{path} ({now})", lineterm=""))
     more = [f"... and {len(lines) - MOST_LINES:,} more lines: look at the file itself"]
     shown = lines[:MOST_LINES] + (more if len(lines) > MOST_LINES else [])
     return "\n".join(map(reveal, shown)) or f"{path} is as it was accepted"

@@ -1,0 +1,488 @@
+"""The gate: puts the question about a call into the journal, and lets it pass once an answer fits it.
+
+The caller's own channel and every other process that reads the journal are asked side by side; the first
+decision counts, and it is one move in the journal. A question stays open when its caller goes away. The gate
+runs nothing but what the tool offers for the question: the state of its target and the preview of its effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from secrets import token_hex
+from time import localtime, monotonic, perf_counter, strftime, time
+from typing import TYPE_CHECKING, Any
+
+from gramercy.errors import DeadlineExceededError, ExecutionError, GramercyError, MovedError
+from gramercy.execution.approval import (
+    EFFECT_SECONDS,
+    ApprovalRequest,
+    Approved,
+    Denied,
+    decide,
+    read_decision,
+    refusal_text,
+    standing,
+    takes_request,
+)
+from gramercy.execution.callers import BLOCKING, Limit, abandon, ends_pipeline
+from gramercy.execution.calls import clean, error_text
+from gramercy.execution.policy import Action
+from gramercy.execution.results import Approval, Refuser
+from gramercy.execution.seal import EXPIRED, Seal, digest_of_text, seal_call, stable_text
+from gramercy.journal.base import Facts, Question, State
+from gramercy.tools.effects import Effect, read_effect
+from gramercy.tools.values import copy_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gramercy.execution.approval import ApprovalHandler, Decision
+    from gramercy.execution.callers import Caller
+    from gramercy.execution.calls import ToolResult
+    from gramercy.execution.executor import Settings
+    from gramercy.execution.policy import Verdict
+    from gramercy.execution.results import Attempt, Recorder
+    from gramercy.journal.base import CallRecord, Ruling
+    from gramercy.tools.tool import Tool
+
+# A target that changes between every look and every answer is not something a person can approve.
+MOST_QUESTIONS = 3
+# A person who edits sees each time what the edited call would do; after ten the model should propose anew.
+MOST_EDITS = 10
+# More than any call can carry; what is shown of it is up to the channel, which shows all or none.
+LONGEST_EFFECT = 16_000_000
+# How long a lost doorbell can delay an answer.
+POLL_SECONDS = 1.0
+# In these a channel says that nobody has decided: the question stays open for others.
+UNDECIDED = frozenset({Refuser.NOBODY, Refuser.CLIENT, Refuser.TIMEOUT})
+
+
+class _RefusalError(Exception):
+    """Why a call may not pass; never leaves the gate, and its text goes to the model.
+
+    With `is_recorded` the journal knows already.
+    """
+
+    def __init__(self, text: str, refuser: Refuser = Refuser.GUARD, *, is_recorded: bool = False) -> None:
+        super().__init__(text)
+        self.refuser = refuser
+        self.is_recorded = is_recorded
+
+
+class _UndecidedError(Exception):
+    """The caller need not wait any longer for a decision that may still come."""
+
+
+class ApprovalGate:
+    """Lets an attempt pass once it is approved, or makes its refusal."""
+
+    __slots__ = ("handler", "recorder", "settings")
+
+    def __init__(self, settings: Settings, recorder: Recorder, handler: ApprovalHandler | None) -> None:
+        """Refuse a handler that would only show its fault when a person should be asked."""
+        if handler is not None and not callable(handler):
+            raise ExecutionError(
+                f"the approval handler is {type(handler).__name__}: expected a function or None"
+            )
+        self.settings = settings
+        self.recorder = recorder
+        self.handler = handler
+
+    async def admit(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
+        """Return None when the attempt may run, with the arguments that were approved, else its refusal.
+
+        An attempt that has a key goes on with a call that the journal knows.
+        """
+        try:
+            await self._approve(attempt, caller)
+        except _RefusalError as refusal:
+            return self.recorder.denied(
+                attempt, refusal.refuser, str(refusal), is_recorded=refusal.is_recorded
+            )
+        except _UndecidedError:
+            return self.recorder.undecided(attempt, self._record(attempt))
+        except BaseException as error:
+            if ends_pipeline(error):
+                # A caller who may come back finds the question open, or answered.
+                if not (attempt.identity and self._is_shared):
+                    self.recorder.withdrawn(attempt)
+                raise
+            # The journal too may raise anything: what cannot be recorded is not run.
+            text = f"{attempt.tool.name} was not run: {error_text(error)}"
+            return self.recorder.denied(attempt, Refuser.GUARD, text)
+        return None
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether other processes can decide."""
+        return getattr(self.settings.journal, "run_directory", None) is not None
+
+    async def _approve(self, attempt: Attempt, caller: Caller) -> None:
+        if self.handler is None and not self._is_shared:
+            raise _RefusalError(
+                f"{attempt.tool.name} was not run: it needs approval ({attempt.verdict.explanation}), "
+                "but nobody can be asked: no approval handler is set",
+                Refuser.NOBODY,
+            )
+        approval = attempt.approval = Approval()
+        known = self._record(attempt) if attempt.key else None
+        changes: tuple[str, ...] = ()
+        questions = edits = 0
+        while questions < MOST_QUESTIONS and edits < MOST_EDITS:
+            asked, record = await self._asked(attempt, known, changes, caller)
+            if record.state is State.AWAITING:
+                record = await self._decided(attempt, asked, record, caller)
+            known, changes = record, ()
+            if record.state is State.AWAITING:
+                # Another process has put edited arguments into the question.
+                self._take_arguments(attempt, record)
+                edits += 1
+                continue
+            seal = await self._ruled(attempt, record, asked, caller)
+            changes = (EDITED,) if seal is None else tuple(await self._drift(attempt, seal, caller))
+            if seal is not None and not changes:
+                approval.approved, approval.seal = True, seal
+                return
+            known = None
+            questions, edits = questions + (seal is not None), edits + (seal is None)
+        changed = "; ".join(changes) or EDITED
+        raise _RefusalError(f"{attempt.tool.name} was not run: {changed} while it was being approved")
+
+    def _record(self, attempt: Attempt) -> CallRecord:
+        found = self.settings.journal.record(attempt.key)
+        if found is None:
+            raise ExecutionError(f"the journal has lost call {attempt.key}")
+        return found
+
+    async def _asked(
+        self, attempt: Attempt, known: CallRecord | None, changes: tuple[str, ...], caller: Caller
+    ) -> tuple[ApprovalRequest, CallRecord]:
+        """Return the question about a call as the journal has it: the one that is known, if it still fits."""
+        request = await self._request(attempt, changes, caller)
+        if known is not None:
+            changes = tuple(self._misfits(request, known))
+            if known.facts.question is not None and not changes:
+                return self._put(request, known), known
+            request = replace(request, changes=changes)
+        expires_at = time() + self.settings.approval_expiry if self._is_shared else 0.0
+        seal = replace(
+            request.seal.with_shown(request.text()), question=token_hex(8), expiry=f"{expires_at:.3f}"
+        )
+        request = replace(request, seal=seal)
+        facts = Facts(
+            detail="; ".join(request.changes),
+            arguments=attempt.arguments if attempt.approval and attempt.approval.edited else None,
+            question=_question(request),
+            expires_at=expires_at,
+            owner=getattr(self.settings.journal, "owner", ""),
+        )
+        self.recorder.move(attempt, State.AWAITING, facts, expected=() if known is None else (known.state,))
+        record = self._record(attempt)
+        return self._put(request, record), record
+
+    def _put(self, request: ApprovalRequest, record: CallRecord) -> ApprovalRequest:
+        """Return a request with what the journal knows of its question."""
+        journal, call, question = self.settings.journal, record.call, record.facts.question
+        key, step = record.key, record.step
+        seal = request.seal
+        if question is not None and question.seal != seal.digest:
+            # It was put by another process, whose functions are not ours.
+            seal = Seal.read(question.parts)
+
+        def is_open() -> bool:
+            now = journal.record(key)
+            return now is not None and now.step == step
+
+        return replace(
+            request,
+            seal=seal,
+            changes=question.changes if question else request.changes,
+            key=key,
+            call_id=call.call_id,
+            principal=call.principal,
+            client=call.client,
+            session=call.session,
+            asked_at=record.asked_at,
+            expires_at=record.facts.expires_at,
+            is_open=is_open,
+        )
+
+    def _misfits(self, request: ApprovalRequest, known: CallRecord) -> list[str]:
+        """List why a question that is in the journal is not the question about this call as it is now."""
+        question = known.facts.question
+        if question is None:
+            return [INTERRUPTED] if known.state is State.READY else []
+        seal = Seal.read(question.parts)
+        text = digest_of_text(question.text)
+        if (
+            seal.digest != question.seal
+            or text != seal.shown
+            or seal.expiry != f"{known.facts.expires_at:.3f}"
+        ):
+            return [FORGED]
+        changes = seal.drift(request.seal)
+        if not changes and (missing := request.unshown(question.text)) is not None:
+            return [f"{missing} was not shown in full"]
+        if known.facts.expires_at and time() > known.facts.expires_at:
+            changes.append(EXPIRED)
+        return changes
+
+    async def _decided(
+        self, attempt: Attempt, asked: ApprovalRequest, record: CallRecord, caller: Caller
+    ) -> CallRecord:
+        """Wait for an answer to the open question; return how the call stands with it."""
+        decision: Decision | None
+        if attempt.verdict.action is Action.ALLOW:
+            # A rule has come since the question was put.
+            decision = Approved("policy", attempt.verdict.explanation)
+        else:
+            started = perf_counter()
+            decision = await self._answer(attempt, asked, record.step, caller)
+            self.recorder.waited(attempt, (perf_counter() - started) * 1000.0)
+        if decision is None:
+            return self._record(attempt)
+        if isinstance(decision, Approved) and decision.shown is not None:
+            missing = asked.unshown(decision.shown)
+            if missing is not None:
+                text = f"{missing} was not shown in full to whoever approved it"
+                raise _RefusalError(f"{attempt.tool.name} was not run: {text}")
+        try:
+            return decide(self.settings.journal, attempt.key, asked.seal.digest, decision)
+        except MovedError:
+            return self._record(attempt)
+
+    async def _answer(
+        self, attempt: Attempt, asked: ApprovalRequest, step: int, caller: Caller
+    ) -> Decision | None:
+        """Return what the caller's own channel decides; None when the call was moved elsewhere."""
+        if not self._is_shared:
+            return await self._own_answer(attempt, asked, caller)
+        began, decision = monotonic(), None
+        if self.handler is not None and caller is BLOCKING:
+            decision = await self._own_answer(attempt, asked, caller)
+        elif self.handler is not None:
+            decision = await self._first_answer(attempt, asked, step, caller)
+        if decision is not None and not _is_open(decision):
+            return decision
+        wait = self.settings.approval_wait
+        left = None if wait is None else wait - (monotonic() - began)
+        if not await self._is_moved(asked, step, left, caller):
+            raise _UndecidedError
+        return None
+
+    async def _first_answer(
+        self, attempt: Attempt, asked: ApprovalRequest, step: int, caller: Caller
+    ) -> Decision | None:
+        """Ask in the caller's own channel until the call is moved elsewhere; then withdraw that question."""
+        own = asyncio.ensure_future(self._own_answer(attempt, asked, caller))
+        moved = asyncio.ensure_future(self._is_moved(asked, step, None, caller))
+        try:
+            await asyncio.wait({own, moved}, return_when=asyncio.FIRST_COMPLETED)
+            return own.result() if own.done() else None
+        finally:
+            await abandon(moved)
+            if not own.done():
+                await abandon(own)
+
+    async def _is_moved(
+        self, asked: ApprovalRequest, step: int, seconds: float | None, caller: Caller
+    ) -> bool:
+        """Wait until a call is no longer where it was; False when it still is after that time."""
+        journal: Any = self.settings.journal
+        until = None if seconds is None else monotonic() + seconds
+        with journal.bell() as bell:
+            while True:
+                record = journal.record(asked.key)
+                if record is None or record.step != step:
+                    return True
+                if time() > asked.expires_at:
+                    self._expire(asked)
+                    continue
+                pause = min(POLL_SECONDS, asked.expires_at - time() + 0.001)
+                if until is not None:
+                    pause = min(pause, until - monotonic())
+                if pause <= 0:
+                    return False
+                if caller is BLOCKING:
+                    bell.wait(pause)
+                else:
+                    await bell.wait_async(pause)
+
+    def _expire(self, asked: ApprovalRequest) -> None:
+        """Deny a call whose time to be decided is over, unless somebody has decided just now."""
+        text = f"nobody decided until {strftime('%Y-%m-%d %H:%M', localtime(asked.expires_at))}"
+        with suppress(MovedError):
+            decide(self.settings.journal, asked.key, asked.seal.digest, Denied(text, Refuser.TIMEOUT))
+
+    async def _own_answer(self, attempt: Attempt, asked: ApprovalRequest, caller: Caller) -> Decision:
+        handler = self.handler
+        assert handler is not None  # noqa: S101 - called only with one; this tells mypy
+        # Of its own copy: what it does to that must change neither what runs nor what is compared.
+        shown = attempt.given()
+        given: tuple[Any, ...] = (asked.tool, shown)
+        if takes_request(handler):
+            given += (replace(asked, arguments=shown),)
+        limit = Limit("the approval", self.settings.approval_deadline)
+        try:
+            return read_decision(await caller.call(handler, *given, limit=limit))
+        except DeadlineExceededError:
+            return Denied(f"nobody answered within {limit.seconds:g} s", Refuser.TIMEOUT)
+        except BaseException as error:
+            if ends_pipeline(error):
+                raise
+            return Denied(f"the approval handler failed: {error_text(error)}", Refuser.APPROVER)
+
+    async def _ruled(
+        self, attempt: Attempt, record: CallRecord, asked: ApprovalRequest, caller: Caller
+    ) -> Seal | None:
+        """Take over what was decided; return the seal of what was approved.
+
+        None for edited arguments whose effect the person has not seen.
+        """
+        ruling, tool, approval = record.facts.ruling, attempt.tool, attempt.approval
+        assert approval is not None  # noqa: S101 - made when it was first asked; this tells mypy
+        if record.state is State.DENIED and ruling is not None:
+            refuser = Refuser(ruling.refuser or Refuser.GUARD)
+            raise _RefusalError(refusal_text(tool.name, ruling), refuser, is_recorded=True)
+        if record.state is not State.READY or ruling is None or not ruling.approved:
+            raise _RefusalError(f"{tool.name} was not run: {standing(record)}", is_recorded=True)
+        if ruling.seal != asked.seal.digest:
+            raise _RefusalError(f"{tool.name} was not run: its approval answers another question")
+        approval.by, approval.reason = ruling.by, ruling.reason
+        if ruling.arguments is None:
+            return asked.seal
+        self._edit(attempt, approval, ruling)
+        if (
+            ruling.shown
+            and not ruling.note
+            and tool.effect is not None
+            and not asked.seal.is_for(attempt.arguments)
+        ):
+            return None
+        now = await self._seal(attempt, caller)
+        # Of a difference that was shown some hunks were taken: all else is as it was shown.
+        return replace(asked.seal, arguments=now.arguments) if ruling.shown and ruling.note else now
+
+    def _take_arguments(self, attempt: Attempt, record: CallRecord) -> None:
+        """Go on with the arguments that the open question is about."""
+        question, edited = record.facts.question, record.facts.arguments
+        if question is None or edited is None or attempt.approval is None:
+            return
+        seal = Seal.read(question.parts)
+        if seal.is_for(edited) and not seal.is_for(attempt.arguments):
+            attempt.take(copy_json(dict(edited)))
+            attempt.approval.edited = True
+
+    async def _request(self, attempt: Attempt, changes: tuple[str, ...], caller: Caller) -> ApprovalRequest:
+        """Make the question about a call as it is now, with what the call would do."""
+        seal = await self._seal(attempt, caller)
+        is_wanted = self._is_shared or (self.handler is not None and takes_request(self.handler))
+        text, data = "", {}
+        if is_wanted and attempt.tool.effect is not None:
+            text, effect = await self._effect(attempt, attempt.tool.effect, caller)
+            if effect.state and digest_of_text(stable_text(effect.state)) != seal.target:
+                # The target has changed between the two looks: this is the effect on another state.
+                seal = await self._seal(attempt, caller)
+                text, effect = await self._effect(attempt, attempt.tool.effect, caller)
+            data = effect.as_data()
+        return ApprovalRequest(
+            attempt.tool, attempt.given(), attempt.verdict, seal, changes, text, effect_data=data
+        )
+
+    async def _effect(self, attempt: Attempt, tell: Callable[..., Any], caller: Caller) -> tuple[str, Effect]:
+        """Have the tool tell what the call would do; that it cannot is told too, and decides nothing."""
+        limit = Limit("the preview", EFFECT_SECONDS)
+        try:
+            effect = read_effect(await caller.call(tell, attempt.given(), limit=limit))
+        except BaseException as error:
+            if ends_pipeline(error):
+                raise
+            effect = Effect(note=f"What it would do cannot be told: {error_text(error)}")
+        text = effect.text()
+        if len(text) > LONGEST_EFFECT:
+            effect = Effect(note=f"What it would do cannot be told: that takes {len(text):,} characters")
+            text = effect.note
+        return clean(text), effect
+
+    def _edit(self, attempt: Attempt, approval: Approval, ruling: Ruling) -> None:
+        """Take over edited arguments; they must fit the schema and must not meet a rule that denies."""
+        try:
+            edited = attempt.tool.checker.check(dict(ruling.arguments or {}))
+        except GramercyError as error:
+            raise _RefusalError(f"the edited arguments cannot be used, so nothing was run. {error}") from None
+        verdict = self._judge(attempt.tool, edited)
+        if verdict.action is Action.DENY:
+            text = (
+                f"{attempt.tool.name} was not run: the policy denies the edited call: {verdict.explanation}"
+            )
+            raise _RefusalError(text, Refuser.RULE)
+        attempt.take(edited)
+        approval.edited, approval.note = True, ruling.note
+
+    async def _drift(self, attempt: Attempt, approved: Seal, caller: Caller) -> list[str]:
+        """List what is no longer as it was when the person decided, and take over what is there now."""
+        current = self.settings.registry.get(attempt.tool.name)
+        if current is None:
+            raise _RefusalError(f"{attempt.tool.name} was not run: the tool is gone")
+        if current is not attempt.tool:
+            attempt.tool = current
+            self._recheck(attempt)
+        verdict = self._judge(attempt.tool, attempt.arguments)
+        if verdict.action is Action.DENY:
+            text = f"{attempt.tool.name} was not run: the policy now denies it: {verdict.explanation}"
+            raise _RefusalError(text, Refuser.RULE)
+        attempt.verdict = verdict
+        return approved.drift(await self._seal(attempt, caller))
+
+    def _judge(self, tool: Tool, arguments: dict[str, Any]) -> Verdict:
+        policy = self.settings.policy
+        return policy.settled.get(tool) or policy.why(tool, arguments)
+
+    def _recheck(self, attempt: Attempt) -> None:
+        try:
+            attempt.take(attempt.tool.checker.check(attempt.arguments))
+        except GramercyError as error:
+            raise _RefusalError(f"the tool changed while it was being approved. {error}") from None
+
+    async def _seal(self, attempt: Attempt, caller: Caller) -> Seal:
+        tool, settings = attempt.tool, self.settings
+        state = None
+        try:
+            if tool.target_state is not None:
+                limit = Limit("the look at its target", tool.deadline or settings.deadline)
+                state = await caller.call(tool.target_state, attempt.given(), limit=limit)
+            lifetime = settings.approval_deadline
+            return seal_call(tool, attempt.arguments, settings.policy.version, state=state, lifetime=lifetime)
+        except BaseException as error:
+            if ends_pipeline(error):
+                raise
+            text = error_text(error)
+            # A tool's own errors say what is wrong with the target; the executor's and Python's do not.
+            if not isinstance(error, GramercyError) or isinstance(error, ExecutionError):
+                text = f"the state of its target cannot be told ({text})"
+            raise _RefusalError(f"{tool.name} was not run: {text}") from None
+
+
+EDITED = "the arguments were edited"
+INTERRUPTED = "it was interrupted"
+FORGED = "what the journal has of the question does not fit together"
+
+
+def _is_open(decision: Decision) -> bool:
+    """Tell whether a channel says that nobody has decided."""
+    return isinstance(decision, Denied) and decision.refuser in UNDECIDED
+
+
+def _question(request: ApprovalRequest) -> Question:
+    """Return a question as the journal keeps it, whole."""
+    return Question(
+        text=request.text(),
+        seal=request.seal.digest,
+        parts=request.seal.parts,
+        explanation=request.verdict.explanation,
+        effect=dict(request.effect_data),
+        changes=request.changes,
+        schema=request.tool.schema,
+    )

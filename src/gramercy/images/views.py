@@ -1,0 +1,128 @@
+"""Look at an image while something runs in it: without its lock, without a word to its processes.
+
+Everything here is what the keeper knows already, what the kernel tells of a process, and what the running
+code has written into the memory that it shares with the keeper. So nothing is waited for and nothing started.
+What is read may be a moment old, and parts of it from two moments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from time import monotonic, time
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from gramercy.images.base import CheckpointInfo, HistoryEntry  # noqa: TC001 - msgspec reads the types
+from gramercy.images.bounds import resident_bytes
+
+if TYPE_CHECKING:
+    from gramercy.images.connection import Wait
+    from gramercy.images.lifecycle import Lifecycle
+    from gramercy.images.output import Printed
+    from gramercy.images.runner import Runner
+
+# What a person sees of an evaluation under way is its end; the reply has more.
+LONGEST_OUTPUT = 4_000
+LONGEST_CODE = 4_000
+
+# busy: it is started, restored or forked, and no code of the user's runs.
+Activity = Literal["not started", "idle", "busy", "running", "closed"]
+
+
+class RunningCall(msgspec.Struct, frozen=True):
+    """What runs in an image: `op` is what was asked of it, `code` the beginning of what is evaluated.
+
+    `since` is in seconds since 1970; `stdout` and `stderr` are the end of what it has printed so far.
+    """
+
+    op: str
+    code: str
+    since: float
+    seconds: float
+    stdout: str = ""
+    stderr: str = ""
+
+
+class ImageView(msgspec.Struct, frozen=True):
+    """How an image is at a moment.
+
+    `unkept` says why no state of the present is kept. The `checkpoints` have the memory that was measured
+    when they were last listed, where that is known; `memory_bytes` is that of the live process, now.
+    `latest` is the last evaluation that is over.
+    """
+
+    name: str
+    language: str
+    state: Activity
+    epoch: str = ""
+    sandbox: str = ""
+    running: RunningCall | None = None
+    pid: int = 0
+    memory_bytes: int = 0
+    heap_bytes: int = 0
+    checkpoints: list[CheckpointInfo] = []
+    unkept: str = ""
+    latest: HistoryEntry | None = None
+    calls: int = 0
+
+
+def view_of(name: str, language: str, runner: Runner) -> ImageView:
+    """Look at an image; from any thread, with or without its lock."""
+    lifecycle = runner.lifecycle
+    live, family, wait = lifecycle.live, lifecycle.family, runner.wait
+    running = _running(wait) if wait is not None and not wait.is_over else None
+    history = list(runner.history)
+    latest = history[-1] if history else None
+    return ImageView(
+        name=name,
+        language=family.program.language if family is not None else language,
+        state=_activity(runner, running),
+        epoch=lifecycle.epoch,
+        sandbox=family.program.confinement.value if family is not None else "",
+        running=running,
+        pid=live.pid if live is not None else 0,
+        memory_bytes=resident_bytes(live.pid) if live is not None else 0,
+        heap_bytes=latest.reply.state.heap_bytes if latest is not None else 0,
+        checkpoints=_tree(lifecycle),
+        unkept=lifecycle.unkept_reason,
+        latest=latest,
+        calls=len(history),
+    )
+
+
+def _activity(runner: Runner, running: RunningCall | None) -> Activity:
+    lifecycle = runner.lifecycle
+    if lifecycle.is_closed:
+        return "closed"
+    if running is not None:
+        return "running"
+    if runner.lock.locked():
+        return "busy"
+    return "idle" if lifecycle.live is not None else "not started"
+
+
+def _running(wait: Wait) -> RunningCall:
+    printed = _printed(wait)
+    seconds = monotonic() - wait.started
+    return RunningCall(
+        wait.op or "tests",
+        wait.code[:LONGEST_CODE],
+        time() - seconds,
+        seconds,
+        printed.stdout[-LONGEST_OUTPUT:] if printed is not None else "",
+        printed.stderr[-LONGEST_OUTPUT:] if printed is not None else "",
+    )
+
+
+def _printed(wait: Wait) -> Printed | None:
+    # Closed between two looks, when the call or the image has ended.
+    with contextlib.suppress(OSError):
+        return wait.printed()
+    return None
+
+
+def _tree(lifecycle: Lifecycle) -> list[CheckpointInfo]:
+    """Describe the kept states as they are known here."""
+    timeline, is_present = lifecycle.timeline, lifecycle.unkept == 0
+    return [timeline.told(checkpoint, is_present=is_present) for checkpoint in timeline.all()]

@@ -1,0 +1,267 @@
+"""Verify, redact and prune a journal that is kept in a database.
+
+Reads pages of rows from one state of the database, so that a million events need little memory and no writer
+has to wait.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.errors import JournalError
+from gramercy.journal.base import OPEN, State
+from gramercy.journal.chain import (
+    OPENED,
+    PRUNED,
+    REDACTED,
+    CallFacts,
+    Told,
+    read_told,
+    salted,
+)
+from gramercy.journal.opening import MEMORY, default_place, open_journal
+from gramercy.journal.sql import SqlJournal
+from gramercy.journal.tables import COLUMNS, CallRow
+from gramercy.journal.verify import Flaw, Report, Verifier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from gramercy.journal.chain import Head
+
+    Ask = Callable[[str, Sequence[Any]], list[Sequence[Any]]]
+
+# A megabyte or two at a time.
+PAGE = 2_000
+_EVENTS = (
+    "SELECT e.chain, e.number, e.key, e.step, e.state, e.at, e.facts, e.contents, e.previous, e.hash, "
+    "c.salt, c.text FROM events e LEFT JOIN contents c ON e.key > 0 AND c.key = e.key AND c.step = e.step "
+    "WHERE (e.chain, e.number) > (?, ?) ORDER BY e.chain, e.number LIMIT ?"
+)
+_STRAY = (
+    "SELECT c.key, c.step FROM contents c LEFT JOIN events e ON e.key = c.key AND e.step = c.step "
+    "AND e.contents <> '' WHERE e.key IS NULL ORDER BY c.key LIMIT 1"
+)
+# The index is of the keys above 0, and is used only where the words say so.
+_MOVES = (
+    "SELECT key, step, state, at, facts, chain FROM events "
+    "WHERE key > 0 AND key > ? AND key <= ? ORDER BY key, step"
+)
+_CALLS = f"SELECT {COLUMNS} FROM calls WHERE key > ? ORDER BY key LIMIT ?"  # noqa: S608 - our own columns
+_LAST_KEY = 1 << 62
+# Nobody waits for these any more, and nothing of them has to run or to be found out.
+_CLOSED = frozenset({State.DONE.value, State.FAILED.value, State.DENIED.value})
+_PRUNABLE = "key IN (SELECT key FROM calls WHERE changed_at < ? AND state IN ('done', 'failed', 'denied'))"
+
+
+def open_kept(where: str | Path | None = None) -> SqlJournal:
+    """Open a journal that is there already, to look at it; a look must not make one."""
+    if where is None or not str(where).startswith((MEMORY, "postgresql:", "postgres:")):
+        path = default_place() if where is None else Path(where).expanduser()
+        if not path.exists():
+            raise JournalError(f"there is no journal {path} yet: no call was recorded there")
+    opened = open_journal(where)
+    if not isinstance(opened, SqlJournal):
+        raise JournalError("a journal in memory ends with its process: there is nothing to look at")
+    return opened
+
+
+def verify_journal(journal: SqlJournal, anchors: Iterable[Head] = ()) -> Report:
+    """Check all tables of a journal against each other; `anchors` are heads that were noted before."""
+    with journal.looking() as ask:
+        try:
+            return _verify(ask, anchors)
+        except JournalError as error:
+            raise JournalError(f"{error}; so the journal cannot be verified") from error
+
+
+def _verify(ask: Ask, anchors: Iterable[Head]) -> Report:
+    verifier = Verifier(pruned_before(ask), anchors)
+    owners: dict[int, str] = {}
+    events = contents = 0
+    for row in event_rows(ask):
+        content = row[10:]
+        if row[4] == OPENED:
+            owners[row[0]] = row[6]
+        events += 1
+        # The salt of contents that are there, and of which the event knows.
+        if content[0] is not None and row[7]:
+            contents += 1
+        verifier.add(row[:10], content)
+    if ask("SELECT COUNT(*) FROM events", ())[0][0] != events:
+        verifier.flaw(Flaw("events are there twice under one number"))
+    if ask("SELECT COUNT(*) FROM contents", ())[0][0] != contents:
+        for key, step in ask(_STRAY, ()):
+            verifier.flaw(Flaw(f"there are contents of step {step}, of which no event knows", key=key))
+    heads = ask("SELECT chain, number, hash FROM chains ORDER BY chain", ())
+    for flaw in _record_flaws(ask, owners):
+        verifier.flaw(flaw)
+    return verifier.finish(heads)
+
+
+def event_rows(ask: Ask) -> Iterator[Sequence[Any]]:
+    """Return all events by chain and number, with salt and text of contents, None where these are gone."""
+    last: tuple[Any, Any] = (0, 0)
+    while rows := ask(_EVENTS, (*last, PAGE)):
+        yield from rows
+        last = rows[-1][0], rows[-1][1]
+
+
+def pruned_before(ask: Ask) -> float:
+    """Return the time before which contents were deleted; 0 if none were."""
+    found = ask("SELECT facts FROM events WHERE state = ? AND key = 0", (PRUNED,))
+    times = []
+    for (facts,) in found:
+        try:
+            times.append(read_told(facts).before_at or 0.0)
+        except (msgspec.MsgspecError, TypeError):
+            continue
+    return max(times, default=0.0)
+
+
+def _record_flaws(ask: Ask, owners: Mapping[int, str]) -> Iterator[Flaw]:
+    """Hold the record of each call against what its events say."""
+    last = 0
+    while True:
+        rows = [CallRow._make(row) for row in ask(_CALLS, (last, PAGE))]
+        upto = rows[-1].key if len(rows) == PAGE else _LAST_KEY
+        stories: dict[int, list[Sequence[Any]]] = {}
+        for move in ask(_MOVES, (last, upto)):
+            stories.setdefault(move[0], []).append(move)
+        for row in rows:
+            story = stories.pop(row.key, None)
+            if story is None:
+                yield Flaw("there is a record of it, but no event", key=row.key)
+            elif wrong := _wrong_columns(row, story, owners):
+                yield Flaw(f"its record was changed: {', '.join(wrong)}", key=row.key)
+        for key in stories:
+            yield Flaw("there are events of it, but no record", key=key)
+        if len(rows) < PAGE:
+            return
+        last = upto
+
+
+def _wrong_columns(row: CallRow, story: list[Sequence[Any]], owners: Mapping[int, str]) -> list[str]:
+    """Return the columns of a record that its events contradict; `delivered` is in no event."""
+    try:
+        said = _said(row, story, owners)
+        if said == row:
+            return []
+    except (msgspec.MsgspecError, UnicodeError, TypeError):
+        # That an event cannot be read is told by the look at the chains.
+        return []
+    return [name for name, is_, should in zip(CallRow._fields, row, said, strict=True) if is_ != should]
+
+
+def _said(row: CallRow, story: list[Sequence[Any]], owners: Mapping[int, str]) -> tuple[Any, ...]:
+    """Return the record as the events of a call tell it."""
+    _, _, _, began, facts, chain = story[0]
+    first = told = read_told(facts)
+    call = first.call or CallFacts("", "", "")
+    owner = read_told(owners[chain]).owner if chain in owners else row.owner
+    asked, expires, seal, fence = 0.0, 0.0, "", 0
+    for _, number, state, at, facts, _ in story:
+        told = read_told(facts) if number > 1 else first
+        if state == State.AWAITING:
+            asked, expires, seal = at, told.expires_at or 0.0, told.seal
+        elif state == State.EXECUTING:
+            owner = told.owner
+        fence = told.fence or fence
+    _, step, state, at, _, _ = story[-1]
+    texts = (call.call_id, call.tool, call.level, call.principal)
+    more = (call.client, call.session, call.project, call.identity)
+    dates = (began, at, asked, expires)
+    return (row.key, *texts, *more, state, step, *dates, seal, owner, fence, row.delivered)
+
+
+def redact_calls(journal: SqlJournal, keys: Sequence[int], by: str, reason: str = "") -> int:
+    """Delete all contents of calls that are over; return how many. The chains say that it was done."""
+    _refuse_open(journal, keys)
+    with journal.looking() as ask:
+        places = [
+            (key, step) for key in keys for (step,) in ask("SELECT step FROM contents WHERE key = ?", (key,))
+        ]
+    return rewrite(journal, dict.fromkeys(places), by, reason)
+
+
+def _refuse_open(journal: SqlJournal, keys: Sequence[int]) -> None:
+    for key in keys:
+        record = journal.record(key)
+        if record is None:
+            raise JournalError(f"there is no call {key} in {journal.where}")
+        if record.state in OPEN or record.state in {State.EXECUTING, State.IN_DOUBT}:
+            raise JournalError(
+                f"call {key} is {record.state.value}: its contents are needed until it is over; "
+                "decide on it or resolve it first"
+            )
+
+
+def redact_matches(
+    journal: SqlJournal, changed: Callable[[str], str], by: str, reason: str = ""
+) -> tuple[int, list[int]]:
+    """Rewrite contents of calls that are over; return how many, and the calls that are still needed whole."""
+    changes: dict[tuple[int, int], str | None] = {}
+    needed: set[int] = set()
+    statement = (
+        "SELECT c.key, c.step, c.text, k.state FROM contents c JOIN calls k ON k.key = c.key "
+        "WHERE (c.key, c.step) > (?, ?) ORDER BY c.key, c.step LIMIT ?"
+    )
+    last: tuple[Any, Any] = (0, 0)
+    with journal.looking() as ask:
+        while rows := ask(statement, (*last, PAGE)):
+            for key, step, text, state in rows:
+                after = changed(text)
+                if after != text and state in _CLOSED:
+                    changes[key, step] = after
+                elif after != text:
+                    needed.add(key)
+            last = rows[-1][0], rows[-1][1]
+    return rewrite(journal, changes, by, reason), sorted(needed)
+
+
+def rewrite(
+    journal: SqlJournal, changes: Mapping[tuple[int, int], str | None], by: str, reason: str = ""
+) -> int:
+    """Put other texts for contents, or nothing where it is None, with events that say so."""
+    places = list(changes)
+    for first in range(0, len(places), PAGE):
+        part = {place: changes[place] for place in places[first : first + PAGE]}
+        journal.amend(REDACTED, partial(_rewritten, part=part, by=by, reason=reason))
+    return len(changes)
+
+
+def _rewritten(
+    change: Callable[..., int], *, part: Mapping[tuple[int, int], str | None], by: str, reason: str
+) -> Told:
+    masked = {}
+    for key in {key for key, _ in part}:
+        change("DELETE FROM answers WHERE key = ?", (key,))
+    for (key, step), text in part.items():
+        if text is None:
+            change("DELETE FROM contents WHERE key = ? AND step = ?", (key, step))
+            masked[f"{key}.{step}"] = ""
+        else:
+            content = salted(text)
+            statement = "UPDATE contents SET salt = ?, text = ? WHERE key = ? AND step = ?"
+            change(statement, (*content, key, step))
+            masked[f"{key}.{step}"] = content.digest
+    return Told(masked=masked, by=by, reason=reason)
+
+
+def prune(journal: SqlJournal, before: float, by: str) -> int:
+    """Delete the contents of calls that were over before a time; return how many. Events stay."""
+    with journal.looking() as ask:
+        ((found,),) = ask(f"SELECT COUNT(*) FROM contents WHERE {_PRUNABLE}", (before,))  # noqa: S608 - own words
+    if found:
+        journal.amend(PRUNED, partial(_pruned, before=before, by=by))
+    return int(found)
+
+
+def _pruned(change: Callable[..., int], *, before: float, by: str) -> Told:
+    change(f"DELETE FROM contents WHERE {_PRUNABLE}", (before,))  # noqa: S608 - own words
+    change(f"DELETE FROM answers WHERE {_PRUNABLE}", (before,))  # noqa: S608 - own words
+    return Told(before_at=before, by=by)

@@ -1,0 +1,141 @@
+"""Put dots for secrets in what is kept of a call that is over.
+
+A secret is known by its form, by the name of its argument, or because a setting says so for a tool. What was
+given for one is masked wherever else it comes up in the same call: in the question, the answer, an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.errors import InvalidSettingError
+from gramercy.journal.texts import SECRET_NAME, masked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+DOTS = "…"
+# Shorter values stand in any text by chance; to put dots for each "on" would hide what happened.
+SHORTEST_SECRET = 6
+# Where the arguments of a call stand in its contents.
+_ARGUMENTS = frozenset({"arguments", "changed", "approved"})
+# To parse and search every text would cost more than to record it; hardly any has one of these words.
+_HINTS = (
+    *("passw", "passphrase", "secret", "token", "credential", "key", "authori", "bearer", "://"),
+    *("sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "akia", "xox", "eyj"),
+)
+
+
+class Masking:
+    """What counts as a secret: `names` are globs for TOOL.ARGUMENT, `patterns` regular expressions."""
+
+    def __init__(self, names: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
+        self._names = tuple(names)
+        try:
+            self._patterns = tuple(re.compile(pattern) for pattern in patterns)
+        except re.error as error:
+            raise InvalidSettingError(f"{error.pattern!r} is no regular expression: {error}") from None
+
+    def __call__(self, tool: str, texts: Sequence[str]) -> list[str]:
+        """Return the contents of one call without secrets; a text that has none is returned as it is."""
+        if not any(map(self._is_suspect, texts)) and not self._is_named(tool):
+            return list(texts)
+        secrets: set[str] = set()
+        walked = [self._walk(_parsed(text), tool, secrets) if text else None for text in texts]
+        known = sorted(secrets, key=len, reverse=True)
+        return [
+            _written(text, _without(value, known)) if text else text
+            for text, value in zip(texts, walked, strict=True)
+        ]
+
+    def _is_named(self, tool: str) -> bool:
+        return any(fnmatchcase(tool, name.rpartition(".")[0]) for name in self._names)
+
+    def _is_suspect(self, text: str) -> bool:
+        lowered = text.lower()
+        for hint in _HINTS:
+            if hint in lowered:
+                return True
+        return any(each.search(text) for each in self._patterns)
+
+    def _walk(self, kept: dict[str, Any], tool: str, secrets: set[str]) -> dict[str, Any]:
+        """Return contents with dots for secrets, and note what stood there."""
+        found = {}
+        for part, value in kept.items():
+            if part in _ARGUMENTS and isinstance(value, dict):
+                found[part] = {
+                    name: self._argument(tool, name, each, secrets) for name, each in value.items()
+                }
+            else:
+                found[part] = self._value(value, secrets)
+        return found
+
+    def _argument(self, tool: str, name: str, value: Any, secrets: set[str]) -> Any:
+        if any(fnmatchcase(f"{tool}.{name}", glob) for glob in self._names):
+            return _hidden(value, secrets)
+        return self._member(name, value, secrets)
+
+    def _member(self, name: str, value: Any, secrets: set[str]) -> Any:
+        if isinstance(value, dict) or not re.search(SECRET_NAME, name, re.IGNORECASE):
+            return self._value(value, secrets)
+        return _hidden(value, secrets)
+
+    def _value(self, value: Any, secrets: set[str]) -> Any:
+        if isinstance(value, str):
+            for pattern in self._patterns:
+                value = pattern.sub(DOTS, value)
+            return masked(value)
+        if isinstance(value, list):
+            return [self._value(each, secrets) for each in value]
+        if isinstance(value, dict):
+            return {name: self._member(name, each, secrets) for name, each in value.items()}
+        return value
+
+
+def _hidden(value: Any, secrets: set[str]) -> Any:
+    """Return dots for a value, and note its texts."""
+    if isinstance(value, list):
+        return [_hidden(each, secrets) for each in value]
+    if isinstance(value, dict):
+        return {name: _hidden(each, secrets) for name, each in value.items()}
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str) and len(value) >= SHORTEST_SECRET:
+        secrets.add(value)
+    return DOTS
+
+
+def _without(value: Any, secrets: Sequence[str]) -> Any:
+    """Return a value with dots for each of these texts."""
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, DOTS)
+        return value
+    if isinstance(value, list):
+        return [_without(each, secrets) for each in value]
+    if isinstance(value, dict):
+        return {name: _without(each, secrets) for name, each in value.items()}
+    return value
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        found = json.loads(text)
+    return found
+
+
+def _written(before: str, value: Any) -> str:
+    """Write contents again; in the very words where nothing has changed."""
+    if value == _parsed(before):
+        return before
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeError:
+        return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,117 @@
+"""Notices between the processes that share a journal on a PostgreSQL server: NOTIFY and LISTEN.
+
+A notice says nothing but that something was committed. One that is lost is made up for by the poll.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from gramercy.errors import JournalError
+from gramercy.journal.bells import POLL_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHANNEL = b"gramercy"
+# Many moves within this time are one notice: who hears it looks at all of them.
+PAUSE_SECONDS = 0.02
+# A process that ends waits no longer than this for its last notice.
+LAST_SECONDS = 1.0
+
+
+class Messenger:
+    """A thread with a connection of its own that tells other processes of commits.
+
+    NOTIFY takes a lock that all transactions with notices share until they are on disk. So it is sent after
+    the commit, in a transaction that waits for no disk, and nobody waits for it.
+    """
+
+    def __init__(self, open_connection: Callable[[], psycopg.Connection[Any]]) -> None:
+        self._open_connection = open_connection
+        self._thread: threading.Thread | None = None
+        self._has_news = threading.Event()
+        self._closing = threading.Event()
+
+    def notify(self) -> None:
+        """Tell other processes soon that something was committed; it never raises."""
+        self._has_news.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="gramercy-notices", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, after its last notice."""
+        self._closing.set()
+        waiting, self._thread = self._thread, None
+        if waiting is not None:
+            self._has_news.set()
+            waiting.join(LAST_SECONDS)
+
+    def _work(self) -> None:
+        connection: psycopg.Connection[Any] | None = None
+        is_last = False
+        while not is_last:
+            self._has_news.wait()
+            is_last = self._closing.is_set()
+            self._has_news.clear()
+            try:
+                connection = connection or self._opened()
+                connection.execute(b"NOTIFY " + CHANNEL)
+                self._closing.wait(PAUSE_SECONDS)
+            except (psycopg.Error, JournalError):
+                # The others poll meanwhile. What was to be told is told with the next notice.
+                _close(connection)
+                connection = None
+                self._closing.wait(POLL_SECONDS)
+        _close(connection)
+
+    def _opened(self) -> psycopg.Connection[Any]:
+        connection = self._open_connection()
+        connection.execute(b"SET synchronous_commit = off")
+        return connection
+
+
+def _close(connection: psycopg.Connection[Any] | None) -> None:
+    if connection is not None:
+        with suppress(psycopg.Error):
+            connection.close()
+
+
+class Ear:
+    """Hears the notices of other processes, on a connection of its own."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        connection.execute(b"LISTEN " + CHANNEL)
+        self._poll = select.poll()
+        self._poll.register(connection.fileno(), select.POLLIN)
+        self._poll.register(self._wake_reader, select.POLLIN)
+
+    def hear(self) -> bool:
+        """Wait for a notice; without one it is time to look anyway, since its sender may have died."""
+        if not self._poll.poll(POLL_SECONDS * 1_000):
+            return True
+        wire = self._connection.pgconn
+        wire.consume_input()
+        is_told = False
+        while wire.notifies() is not None:
+            is_told = True
+        return is_told
+
+    def wake(self) -> None:
+        """Make a `hear` that waits return."""
+        self._wake_writer.send(b"!")
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        _close(self._connection)
+        self._wake_reader.close()
+        self._wake_writer.close()

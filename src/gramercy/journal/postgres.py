@@ -1,0 +1,357 @@
+"""The journal on a PostgreSQL server: for processes of several machines, and for more than one person.
+
+One connection writes. When it is lost, work that was not committed is done again; the head of this writer's
+own chain tells whether it was. A second connection, on a thread, notifies other processes; a third listens
+while somebody waits here. The tables are in a schema of their own, `gramercy`.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from functools import lru_cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gramercy.errors import JournalError
+from gramercy.journal import owners, schema
+from gramercy.journal.base import State
+from gramercy.journal.bells import Bells
+from gramercy.journal.opening import default_place
+from gramercy.journal.sql import SqlJournal
+from gramercy.journal.tables import INSERT_CONTENT, INSERT_EVENT, UPDATE_CHAIN
+
+try:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    from gramercy.journal.notices import Ear, Messenger
+except ImportError as missing:
+    raise JournalError(
+        f"a journal on PostgreSQL needs psycopg ({missing}): pip install 'gramercy[postgres]'"
+    ) from missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from gramercy.journal.base import CallRecord
+    from gramercy.journal.bells import Bell
+    from gramercy.journal.chain import Content, Event, Head
+
+# A server is back within seconds after a restart; a client gives a call up after a minute.
+PATIENCE_SECONDS = 20.0
+PAUSE_SECONDS = 0.1
+# One lock for all who make the tables or open a chain; any number that nobody else takes.
+LOCK = 0x6772616D
+# A network that is cut off silently is found out within 25 seconds; a socket of this machine ignores these.
+NETWORK = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+    "application_name": "gramercy",
+}
+# A transaction of ours takes milliseconds: a process that holds a row for longer has stopped.
+SESSION = b"""
+SET search_path = gramercy;
+SET client_min_messages = warning;
+SET lock_timeout = '10s';
+SET idle_in_transaction_session_timeout = '30s';
+SET default_transaction_isolation = 'read committed';
+SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'
+"""
+_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
+_HELLO = (
+    "SELECT current_setting('synchronous_commit'), system_identifier || '/' || datid, pid, backend_start "
+    "FROM pg_stat_activity, pg_control_system() WHERE pid = pg_backend_pid()"
+)
+_END_OTHER = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?"
+_OWN_HEAD = "SELECT chain, number, hash FROM chains WHERE chain = ? FOR UPDATE"
+_PUT = f"WITH event AS ({INSERT_EVENT}) {UPDATE_CHAIN}"
+_PUT_BOTH = f"WITH event AS ({INSERT_EVENT}), content AS ({INSERT_CONTENT}) {UPDATE_CHAIN}"
+# The server has given this transaction up to end a deadlock, or could not order it among others.
+_AGAIN = frozenset({"40001", "40P01"})
+T = TypeVar("T")
+
+
+class _LostError(JournalError):
+    """Nothing of a transaction was committed, and it may be made again."""
+
+
+class PostgresJournal(SqlJournal):
+    """A journal on a server, named by an address: postgresql://user:password@host:port/database?options."""
+
+    LOCKING = " FOR UPDATE"
+    SKIPPING = " FOR UPDATE SKIP LOCKED"
+    LOOKING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    # A server can crash under a process that lives on, and whose caller has got an answer.
+    LASTING = frozenset(State)
+    WORDS = schema.POSTGRES_WORDS
+
+    def __init__(self, address: str, *, patience: float = PATIENCE_SECONDS) -> None:
+        self._settings = _settings(address)
+        super().__init__(_shown(self._settings))
+        self._patience = patience
+        self._connection: psycopg.Connection[Any] | None = None
+        # The process of the server behind the connection, and when it started.
+        self._backend: tuple[int, Any] | None = None
+        # The time of the server, as the distance to a clock of this machine that nobody sets.
+        self._offset = 0.0
+        self._synchronous = "on"
+        self._database = ""
+        self._head_before: Head | None = None
+        self._is_closed = False
+        self._bells = Bells(lambda: Ear(self._open()))
+        self._messenger = Messenger(self._open)
+        with self._lock:
+            try:
+                self._connect()
+                self._migrate()
+            except BaseException:
+                self._disconnect()
+                raise
+
+    def bell(self) -> Bell:
+        """Return what rings after each commit of any process."""
+        return self._bells.bell()
+
+    @property
+    def run_directory(self) -> Path:
+        """Where processes of this machine that use this journal have their sockets."""
+        name = sha256(self._database.encode()).hexdigest()[:16]
+        return default_place().parent / f"postgres-{name}.run"
+
+    def recover(self, is_idempotent: Callable[[str], bool]) -> list[CallRecord]:
+        """Look after calls whose process is gone, by the server's clock as it is now."""
+        self._read(self._set_clock)
+        return super().recover(is_idempotent)
+
+    def close(self) -> None:
+        """Let go of the connections and of the lease; calls that run are left to `recover`."""
+        self._bells.close()
+        self._messenger.close()
+        with self._lock:
+            self._is_closed = True
+            # Where the server is gone, the lease ends by itself.
+            with suppress(JournalError):
+                self._run("DELETE FROM leases WHERE owner = ?", (self.owner,))
+            super().close()
+
+    # Connections.
+
+    def _open(self) -> psycopg.Connection[Any]:
+        """Return a new connection; JournalError where there is none to be had."""
+        try:
+            connection: psycopg.Connection[Any] = psycopg.connect(
+                **self._settings, autocommit=True, cursor_factory=psycopg.RawCursor
+            )
+            connection.execute(SESSION)
+        except psycopg.Error as error:
+            raise JournalError(f"the journal {self.where} cannot be reached: {_line(error)}") from error
+        return connection
+
+    def _connect(self) -> None:
+        """Connect anew. Where this writer's chain ends is to be read again."""
+        before, self._backend = self._backend, None
+        self._disconnect()
+        self._connection = self._open()
+        self._head = None
+        self._set_clock()
+        ((self._synchronous, self._database, *backend),) = self._run(_HELLO, ())
+        if before is not None:
+            # It may not know yet that nobody listens, and hold what the next transaction needs.
+            self._run(_END_OTHER, before)
+        self._backend = (backend[0], backend[1])
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def _reconnect(self, end: float) -> None:
+        while True:
+            try:
+                self._connect()
+            except JournalError:
+                self._disconnect()
+                if time.monotonic() > end:
+                    raise
+                time.sleep(PAUSE_SECONDS)
+            else:
+                return
+
+    def _persist(self, act: Callable[[], T]) -> T:
+        """Do something, and again after its transaction was lost, until the server is back."""
+        with self._lock:
+            end = time.monotonic() + self._patience
+            while not self._is_closed:
+                try:
+                    if self._connection is None:
+                        self._reconnect(end)
+                    return act()
+                except _LostError:
+                    if time.monotonic() > end:
+                        raise
+        raise JournalError(f"the journal {self.where} is closed")
+
+    # Transactions.
+
+    def _migrate(self) -> None:
+        self._start(is_lasting=True)
+        try:
+            self._run("SELECT pg_advisory_xact_lock(?)", (LOCK,))
+            for name in schema.missing(self._known(), self.where):
+                for statement in schema.statements(name, schema.POSTGRES_WORDS):
+                    self._run(statement, ())
+                self._run("INSERT INTO migrations VALUES (?, ?)", (name, self._now()))
+            self._commit()
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _known(self) -> list[str]:
+        """Return the migrations that were made; who may not make tables needs no right to where they are."""
+        ((register,),) = self._run("SELECT to_regclass('gramercy.migrations')::text", ())
+        if register is None:
+            self._run("CREATE SCHEMA IF NOT EXISTS gramercy", ())
+            self._run(schema.REGISTER, ())
+        return [name for (name,) in self._run("SELECT name FROM migrations", ())]
+
+    def _write(self, work: Callable[[], T], *, is_lasting: bool) -> T:
+        make = super()._write
+        return self._persist(lambda: make(work, is_lasting=is_lasting))
+
+    def _read(self, work: Callable[[], T]) -> T:
+        make = super()._read
+        return self._persist(lambda: make(work))
+
+    def _start(self, *, is_lasting: bool) -> None:
+        self._head_before = self._head
+        self._run("BEGIN" if is_lasting else "BEGIN; SET LOCAL synchronous_commit = off", ())
+
+    def _commit(self) -> None:
+        try:
+            self._run("COMMIT", ())
+        except _LostError:
+            if not self._was_committed():
+                raise
+
+    def _was_committed(self) -> bool:
+        """Tell whether a transaction was committed whose answer was lost: then its event ends our chain."""
+        made = self._head
+        if made is None or made == self._head_before:
+            # It has told of nothing, and can be made twice.
+            return False
+        self._reconnect(time.monotonic() + self._patience)
+        # The row is locked until the server has ended the transaction, one way or the other.
+        found = self._run(_OWN_HEAD, (made.chain,))
+        if not found or tuple(found[0]) != tuple(made):
+            return False
+        self._head = made
+        return True
+
+    def _roll_back(self) -> None:
+        if self._connection is not None:
+            with suppress(JournalError):
+                self._run("ROLLBACK", ())
+
+    def _run(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
+        cursor = self._execute(statement, values)
+        return cursor.fetchall() if cursor.description else []
+
+    def _change(self, statement: str, values: Sequence[Any]) -> int:
+        return self._execute(statement, values).rowcount
+
+    def _insert(self, statement: str, values: Sequence[Any]) -> int:
+        ((key,),) = self._run(f"{statement} RETURNING key", values)
+        return int(key)
+
+    def _put(self, event: Event, content: Content | None, end: tuple[int, str, int, int]) -> int:
+        # One statement instead of three: the way to the server and back is most of what a call costs.
+        if content is None:
+            return self._change(_PUT, (*event, *end))
+        return self._change(_PUT_BOTH, (*event, event.key, event.step, *content, *end))
+
+    def _execute(self, statement: str, values: Sequence[Any]) -> psycopg.Cursor[Any]:
+        connection = self._connection
+        if connection is None:
+            raise _LostError(f"the journal {self.where} is not connected")
+        try:
+            return connection.execute(_numbered(statement), values or None)
+        except psycopg.Error as error:
+            if connection.closed:
+                self._disconnect()
+                raise _LostError(f"the journal {self.where} was lost: {_line(error)}") from error
+            kind = _LostError if error.sqlstate in _AGAIN else JournalError
+            raise kind(f"the journal {self.where} cannot be used: {_line(error)}") from error
+
+    # Clocks, chains, leases and notices.
+
+    def _set_clock(self) -> None:
+        asked = _ticks()
+        ((clock,),) = self._run(_CLOCK, ())
+        self._offset = clock - (asked + _ticks()) / 2
+
+    def _now(self) -> float:
+        """Return the time of the server: the clocks of its clients may differ."""
+        return _ticks() + self._offset
+
+    def _wipe(self) -> None:
+        # Rows that were deleted or changed stay in the files of the server until then.
+        self._run("VACUUM contents", ())
+        self._run("VACUUM answers", ())
+
+    def _lock_chains(self) -> None:
+        # That a chain was opened must outlive a crash of the server: else another would get its number.
+        self._run(f"SET LOCAL synchronous_commit = {self._synchronous}", ())
+        self._run("SELECT pg_advisory_xact_lock(?)", (LOCK,))
+
+    def _renew(self) -> bool:
+        self._read(self._set_clock)
+        return super()._renew()
+
+    def _is_alive_here(self, owner: str) -> bool | None:
+        # Hosts of one name may be several machines here, each with a start of its own.
+        return owners.is_alive(owner) if owners.is_here(owner) else None
+
+    def _ring(self) -> None:
+        self._bells.strike()
+        self._messenger.notify()
+
+
+def _settings(address: str) -> dict[str, Any]:
+    """Return what libpq is told: what the address says comes before what we would choose."""
+    try:
+        told = conninfo_to_dict(address)
+    except psycopg.Error as error:
+        raise JournalError(f"the address of the journal cannot be read: {_line(error)}") from error
+    return {**NETWORK, **told, "client_encoding": "utf8"}
+
+
+def _shown(settings: dict[str, Any]) -> str:
+    """Return an address for messages, without the password."""
+    user, host, port = (str(settings.get(name) or "") for name in ("user", "host", "port"))
+    at = f"{user}@" if user else ""
+    if host.startswith("/"):
+        return f"postgresql://{at}/{settings.get('dbname', '')}?host={host}"
+    return f"postgresql://{at}{host}{f':{port}' if port else ''}/{settings.get('dbname', '')}"
+
+
+@lru_cache(512)
+def _numbered(statement: str) -> bytes:
+    """Return a statement with `$1`, `$2`… for each `?`, as the server takes it."""
+    first, *rest = statement.split("?")
+    return "".join([first, *(f"${number}{part}" for number, part in enumerate(rest, 1))]).encode()
+
+
+def _line(error: Exception) -> str:
+    """Return the first line of what the server or libpq says."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _ticks() -> float:
+    """Return the seconds since this machine started, those in which it slept included."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

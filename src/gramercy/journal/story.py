@@ -1,0 +1,99 @@
+"""Whether what the journal holds about one call is what was recorded, before that call is run.
+
+This is a look at one call and at its neighbours in the chain, made in microseconds; the whole journal is
+proved by `verify.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gramercy.errors import ForgedRecordError
+from gramercy.journal.base import MOVES, State
+from gramercy.journal.chain import Event, content_digest, event_hash, read_told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gramercy.journal.chain import Told
+    from gramercy.journal.tables import CallRow
+
+    Run = Callable[[str, Sequence[Any]], list[Sequence[Any]]]
+
+# Each with what the event before it is, and what the event or the head after it says: in one statement, since
+# the chains of other processes grow between two.
+_EVENTS = (
+    "SELECT e.*, b.hash, COALESCE(a.previous, h.hash) FROM events e "
+    "LEFT JOIN events b ON b.chain = e.chain AND b.number = e.number - 1 "
+    "LEFT JOIN events a ON a.chain = e.chain AND a.number = e.number + 1 "
+    "LEFT JOIN chains h ON h.chain = e.chain AND h.number = e.number "
+    "WHERE e.key = ? AND e.key > 0 ORDER BY e.step"
+)
+_CONTENTS = "SELECT step, salt, text FROM contents WHERE key = ?"
+_NAMES = ("call_id", "tool", "level", "principal", "client", "session", "project", "identity")
+
+
+def check_story(row: CallRow, run: Run) -> None:
+    """Raise ForgedRecordError unless the row, the events and the contents of a call belong together."""
+    found = run(_EVENTS, (row.key,))
+    events = [Event(*columns) for *columns, _, _ in found]
+    contents = {step: (salt, text) for step, salt, text in run(_CONTENTS, (row.key,))}
+    for event, (*_, before, after) in zip(events, found, strict=True):
+        _check_event(event, before, after)
+        kept = contents.pop(event.step, None)
+        if (content_digest(*kept) if kept else "") != event.contents:
+            raise _forged(row.key, f"the contents of step {event.step} are not those that were recorded")
+    if contents:
+        raise _forged(row.key, "it has contents of no step")
+    _check_steps(row, events)
+    _check_decision(row, events)
+
+
+def _check_event(event: Event, before: str | None, after: str | None) -> None:
+    """Look at the hash of an event, at that of the one before it, and at what the one after it says."""
+    place = f"event {event.chain}.{event.number}"
+    if event_hash(*event[:-1]) != event.hash:
+        raise _forged(event.key, f"{place} was changed")
+    if before != event.previous:
+        raise _forged(event.key, f"{place} does not follow from the one before it")
+    if after != event.hash:
+        raise _forged(event.key, f"{place} is not in its chain")
+
+
+def _check_steps(row: CallRow, events: list[Event]) -> None:
+    """Compare how the call stands with the moves that were recorded."""
+    before: State | None = None
+    for number, event in enumerate(events, 1):
+        if event.step != number or event.state not in MOVES.get(before, ()):
+            raise _forged(row.key, f"step {number} is missing or cannot be")
+        before = State(event.state)
+    if not events or (row.step, row.state) != (events[-1].step, events[-1].state):
+        raise _forged(row.key, f"it is {row.state} without a step that led there")
+    call = read_told(events[0].facts).call
+    if call is None or any(getattr(call, name) != getattr(row, name) for name in _NAMES):
+        raise _forged(row.key, "it is not the call that was requested")
+
+
+def _check_decision(row: CallRow, events: list[Event]) -> None:
+    """Look whether a call that was asked about was approved, by a decision that names the question."""
+    seal = ""
+    for event in events:
+        told = read_told(event.facts)
+        if event.state == State.AWAITING:
+            seal = told.seal
+        elif event.state == State.READY and seal and not _approves(told, seal):
+            raise _forged(row.key, "its approval is for something else")
+    if row.seal != seal:
+        raise _forged(row.key, "its question is not the one that was recorded")
+
+
+def _approves(told: Told, seal: str) -> bool:
+    # With a fence it is ready again after its process died, and was approved before.
+    return bool(told.fence) or (told.approved is True and told.named == seal)
+
+
+def _forged(key: int, what: str) -> ForgedRecordError:
+    return ForgedRecordError(
+        f"what the journal holds about call {key} was changed from outside: {what}. "
+        "`gramercy audit verify` tells what else was"
+    )

@@ -1,0 +1,385 @@
+"""The tables of a journal: how calls, events and contents stand there, one transaction at a time.
+
+A dialect (`sqlite.py`, `postgres.py`) gives connections, transactions and errors. Statements have `?` for
+parameters. All that is written through one object belongs to one chain, opened with its first event. What a
+call may do next is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from threading import RLock
+from time import time
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from gramercy.errors import JournalError, MovedError
+from gramercy.journal.base import NOTHING, CallRecord, Entry, NewCall, State
+from gramercy.journal.chain import (
+    Content,
+    Event,
+    Head,
+    Told,
+    kept_text,
+    linked,
+    opened,
+    read_facts,
+    read_kept,
+    read_told,
+    salted,
+    text_of,
+    told_text,
+)
+from gramercy.journal.masking import Masking
+from gramercy.journal.memory import joined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from gramercy.journal.base import Facts
+
+T = TypeVar("T")
+# Parameters in one statement: every SQLite takes 999.
+MOST_PARAMETERS = 500
+# A caller who has not come back for an answer with secrets in it after a week gets it with dots.
+LONGEST_AWAITED = 7 * 86_400.0
+_TEXTS = ("call_id", "tool", "level", "principal", "client", "session", "project", "identity")
+# PostgreSQL takes no NUL in a text, UTF-8 no half of a surrogate pair.
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+
+
+class CallRow(NamedTuple):
+    """A row of the table `calls`, its columns in this order."""
+
+    key: int
+    call_id: str
+    tool: str
+    level: str
+    principal: str
+    client: str
+    session: str
+    project: str
+    identity: str
+    state: str
+    step: int
+    at: float
+    changed_at: float
+    asked_at: float
+    expires_at: float
+    seal: str
+    owner: str
+    fence: int
+    delivered: int
+
+    def moved(self, state: State, facts: Facts, now: float) -> CallRow:
+        """Return the row after a move."""
+        row = self._replace(state=state.value, step=self.step + 1, changed_at=now)
+        if state is State.AWAITING:
+            seal = facts.question.seal if facts.question else ""
+            return row._replace(asked_at=now, expires_at=facts.expires_at, seal=seal)
+        if state is State.EXECUTING:
+            return row._replace(owner=facts.owner, fence=facts.fence)
+        return row
+
+
+COLUMNS = ", ".join(CallRow._fields)
+_INSERT_CALL = (
+    f"INSERT INTO calls ({COLUMNS.partition(', ')[2]}) "  # noqa: S608 - names of our own columns
+    f"VALUES ({', '.join('?' * (len(CallRow._fields) - 1))})"
+)
+_UPDATE_CALL = (
+    "UPDATE calls SET state = ?, step = ?, changed_at = ?, asked_at = ?, expires_at = ?, seal = ?, "
+    "owner = ?, fence = ?, delivered = ? WHERE key = ? AND step = ?"
+)
+INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_CONTENT = "INSERT INTO contents (key, step, salt, text) VALUES (?, ?, ?, ?)"
+_UPDATE_CONTENT = "UPDATE contents SET salt = ?, text = ? WHERE key = ? AND step = ?"
+UPDATE_CHAIN = "UPDATE chains SET number = ?, hash = ? WHERE chain = ? AND number = ?"
+_STORY = (
+    "SELECT e.key, e.facts, c.text FROM events e LEFT JOIN contents c ON c.key = e.key AND c.step = e.step "
+    "WHERE e.key IN ({}) AND e.key > 0 ORDER BY e.key, e.step"
+)
+_ENTRIES = (
+    "SELECT e.key, k.call_id, k.tool, e.state, e.at, e.step, e.facts, c.text FROM events e "
+    "JOIN calls k ON k.key = e.key LEFT JOIN contents c ON c.key = e.key AND c.step = e.step "
+    "WHERE e.key {} ORDER BY {} LIMIT ? OFFSET ?"
+)
+
+
+class Tables(ABC):
+    """The tables in one database. A dialect fills in the methods at the end."""
+
+    # What follows a SELECT so that nobody else changes its rows before the commit.
+    LOCKING = ""
+    # The same, without those that somebody else is changing now.
+    SKIPPING = ""
+    # Begins a transaction that only reads, and sees one state all the time.
+    LOOKING = "BEGIN"
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.owner = ""
+        self._lock = RLock()
+        # The end of this writer's chain; None when it has to be read or opened first.
+        self._head: Head | None = None
+        self._chain = 0
+        # Secrets are masked when a call is over; until then it may have to run, or to be decided on.
+        self.masking = Masking()
+
+    # Reading.
+
+    def _rows(
+        self, wanted: str, values: Sequence[Any], most: int | None = None, locking: str = ""
+    ) -> list[CallRow]:
+        ending = "" if most is None else f" LIMIT {int(most)}"
+        statement = f"SELECT {COLUMNS} FROM calls WHERE {wanted} ORDER BY key DESC{ending}{locking}"  # noqa: S608 - values are parameters
+        return [CallRow._make(row) for row in self._run(statement, values)]
+
+    def _records(self, wanted: str, values: Sequence[Any], most: int | None = None) -> list[CallRecord]:
+        rows = self._rows(wanted, values, most)
+        stories: dict[int, list[Sequence[Any]]] = {row.key: [] for row in rows}
+        keys = list(stories)
+        for first in range(0, len(keys), MOST_PARAMETERS):
+            part = keys[first : first + MOST_PARAMETERS]
+            for key, told, kept in self._run(_STORY.format(marks(part)), part):
+                stories[key].append((told, kept))
+            for key, kept in self._run(f"SELECT key, text FROM answers WHERE key IN ({marks(part)})", part):  # noqa: S608 - as above
+                stories[key][-1] = (stories[key][-1][0], kept)
+        return [_read_record(row, stories[row.key]) for row in rows]
+
+    def _entries(self, key: int, most: int, after: int) -> list[Entry]:
+        which, order = ("= ?", "e.step") if key else ("> ?", "e.at, e.chain, e.number")
+        rows = self._run(_ENTRIES.format(which, order), (key, most, after))
+        return [_read_entry(row) for row in rows]
+
+    @contextmanager
+    def looking(self) -> Iterator[Callable[[str, Sequence[Any]], list[Sequence[Any]]]]:
+        """Give a function that asks the database, always about the state of this moment."""
+        with self._lock:
+            self._run(self.LOOKING, ())
+            try:
+                yield self._run
+            finally:
+                self._roll_back()
+
+    def amend(self, state: str, work: Callable[[Callable[..., int]], Told]) -> None:
+        """Record what is done to the journal itself, with the changes that `work` makes in its contents."""
+        self._write(lambda: self._tell_own(state, self._now(), work(self._change)), is_lasting=True)
+        self._read(self._wipe)
+
+    # Writing, inside a transaction.
+
+    def _add_call(self, row: CallRow) -> int:
+        return self._insert(_INSERT_CALL, row[1:])
+
+    def _change_call(self, before: CallRow, after: CallRow) -> None:
+        values = (after.state, after.step, *after[12:], before.key, before.step)
+        if self._change(_UPDATE_CALL, values) != 1:
+            raise MovedError(f"call {before.key} was moved meanwhile")
+
+    def _tell(  # noqa: PLR0913 - the columns of an event
+        self,
+        place: tuple[int, int],
+        state: State,
+        at: float,
+        facts: Facts,
+        *,
+        call: NewCall | None = None,
+        tool: str = "",
+        is_awaited: bool = False,
+    ) -> None:
+        """Add the event of a move at (key, step) and its contents.
+
+        The tool is named when the call is over: then its secrets are masked. The whole answer is kept apart
+        as long as a caller who may come back awaits it.
+        """
+        kept = kept_text(facts, call)
+        masked: dict[str, str] = {}
+        if tool:
+            whole = kept
+            kept, masked = self._mask(place, tool, kept)
+            if is_awaited and kept != whole:
+                self._run("INSERT INTO answers (key, at, text) VALUES (?, ?, ?)", (place[0], at, whole))
+                self._run("DELETE FROM answers WHERE at < ?", (at - LONGEST_AWAITED,))
+        told = told_text(facts, call, masked)
+        self._link(place, state.value, at, told, salted(kept) if kept else None)
+
+    def _tell_own(self, state: str, at: float, told: Told) -> None:
+        """Add an event that is no move: the journal did or refused something itself."""
+        self._link((0, 0), state, at, text_of(told))
+
+    def _link(
+        self, place: tuple[int, int], state: str, at: float, facts: str, content: Content | None = None
+    ) -> None:
+        head = self._head or self._found_head() or self._open_chain(at)
+        digest = content.digest if content else ""
+        self._append(head.number, *linked(head, *place, state, at, facts, digest), content)
+
+    def _found_head(self) -> Head | None:
+        """Return the end of the chain as the database has it; it knows whether a commit has happened."""
+        found = self._run("SELECT chain, number, hash FROM chains WHERE chain = ?", (self._chain,))
+        return Head(*found[0]) if found else None
+
+    def _open_chain(self, at: float) -> Head:
+        self._lock_chains()
+        ((last,),) = self._run("SELECT COALESCE(MAX(chain), 0) FROM chains", ())
+        found = self._run("SELECT hash FROM events WHERE chain = ? AND number = 1", (last,))
+        event, head = opened(last + 1, at, self.owner, found[0][0] if found else "")
+        self._run("INSERT INTO chains (chain, number, hash) VALUES (?, 0, '')", (head.chain,))
+        self._append(0, event, head)
+        return head
+
+    def _append(self, number: int, event: Event, head: Head, content: Content | None = None) -> None:
+        """Write an event behind number `number` of its chain, and its contents."""
+        if self._put(event, content, (head.number, head.hash, head.chain, number)) != 1:
+            raise JournalError(f"the chain of this process in {self.where} was changed by another")
+        self._head = head
+
+    def _put(self, event: Event, content: Content | None, end: tuple[int, str, int, int]) -> int:
+        """Write an event, its contents and the end of its chain; return how many chains had that end."""
+        if content:
+            self._run(INSERT_CONTENT, (event.key, event.step, *content))
+        self._run(INSERT_EVENT, event)
+        return self._change(UPDATE_CHAIN, end)
+
+    def _mask(self, place: tuple[int, int], tool: str, kept: str) -> tuple[str, dict[str, str]]:
+        """Mask the secrets of a call that is over; return its last contents, and digests of earlier ones."""
+        key, step = place
+        found = self._run("SELECT step, text FROM contents WHERE key = ?", (key,)) if step > 1 else []
+        *earlier, kept = self.masking(tool, [*(text for _, text in found), kept])
+        changed = {}
+        for (number, before), after in zip(found, earlier, strict=True):
+            if after != before:
+                content = salted(after)
+                self._run(_UPDATE_CONTENT, (*content, key, number))
+                changed[f"{key}.{number}"] = content.digest
+        return kept, changed
+
+    def _write(self, work: Callable[[], T], *, is_lasting: bool) -> T:
+        """Do something in one transaction; nothing of it is there unless all of it is."""
+        with self._lock:
+            head = self._head
+            self._start(is_lasting=is_lasting)
+            try:
+                done = work()
+                self._commit()
+            except BaseException as error:
+                self._roll_back()
+                self._head = head if isinstance(error, MovedError) else None
+                raise
+            if self._head is not None:
+                self._chain = self._head.chain
+        self._ring()
+        return done
+
+    def _read(self, work: Callable[[], T]) -> T:
+        """Look something up; what is not found may be there a moment later."""
+        with self._lock:
+            return work()
+
+    # What a dialect has of its own.
+
+    def _now(self) -> float:
+        """Return the time of events, leases and expiry."""
+        return time()
+
+    def _wipe(self) -> None:  # noqa: B027 - a database may do that by itself
+        """Remove from the files what was deleted from the tables."""
+
+    def _lock_chains(self) -> None:  # noqa: B027 - where one transaction at a time writes, nothing is to do
+        """Keep others from opening a chain until the commit."""
+
+    def _ring(self) -> None:  # noqa: B027 - a server may tell of commits by itself
+        """Wake those who wait, after the commit; it never raises."""
+
+    @abstractmethod
+    def _start(self, *, is_lasting: bool) -> None:
+        """Begin a transaction that writes; its commit outlives a power cut if it is to last."""
+
+    @abstractmethod
+    def _commit(self) -> None:
+        """End the transaction."""
+
+    @abstractmethod
+    def _roll_back(self) -> None:
+        """Give the transaction up, if there is one; never raises."""
+
+    @abstractmethod
+    def _run(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
+        """Run a statement; return its rows."""
+
+    @abstractmethod
+    def _change(self, statement: str, values: Sequence[Any]) -> int:
+        """Run a statement; return how many rows it has changed."""
+
+    @abstractmethod
+    def _insert(self, statement: str, values: Sequence[Any]) -> int:
+        """Insert a call; return its key."""
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """Close the connection."""
+
+
+def marks(values: Iterable[Any]) -> str:
+    """Return a `?` for each value."""
+    return ", ".join("?" for _ in values)
+
+
+def new_row(call: NewCall, owner: str, now: float) -> CallRow:
+    """Return the row of a call before its first move."""
+    texts = (getattr(call, name) for name in _TEXTS)
+    return CallRow._make((0, *texts, "", 0, now, now, 0.0, 0.0, "", owner, 0, 0))
+
+
+def writable(call: NewCall) -> NewCall:
+    """Return a call whose names every database can write; a client may have sent anything."""
+    joint = f"{call.call_id}{call.principal}{call.client}{call.session}{call.project}"
+    if joint.isascii() and "\0" not in joint:
+        return call
+    texts = {name: _UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", getattr(call, name)) for name in _TEXTS}
+    return msgspec.structs.replace(call, **texts)
+
+
+def _read_record(row: CallRow, moves: Iterable[Sequence[Any]]) -> CallRecord:
+    """Return how a call stands, from its row and its (facts, contents) in the order of its steps."""
+    facts: Facts = NOTHING
+    arguments: dict[str, Any] = {}
+    for number, (told, kept) in enumerate(moves):
+        contents = read_kept(kept or "")
+        now = read_facts(read_told(told), contents)
+        if number:
+            facts = joined(facts, now)
+        else:
+            facts, arguments = now, contents.arguments or {}
+    call = NewCall(
+        row.call_id,
+        row.tool,
+        row.level,
+        arguments,
+        row.principal,
+        row.client,
+        row.session,
+        row.project,
+        row.identity,
+    )
+    return CallRecord(
+        row.key,
+        call,
+        State(row.state),
+        row.step,
+        row.at,
+        row.changed_at,
+        facts,
+        row.asked_at,
+        bool(row.delivered),
+    )
+
+
+def _read_entry(row: Sequence[Any]) -> Entry:
+    key, call_id, tool, state, at, step, told, kept = row
+    facts = read_facts(read_told(told), read_kept(kept or ""))
+    return Entry(key, call_id, tool, State(state), at, facts.detail, step, facts)

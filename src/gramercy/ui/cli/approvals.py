@@ -1,0 +1,272 @@
+"""`gramercy approvals`: decide here about calls that wait in other processes, or in none any more.
+
+A decision is one move in the journal that names the question which was shown, so that of several who decide
+one wins and the others are told. What needs the tool itself is asked of the process that serves it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from gramercy.errors import JournalError
+from gramercy.execution.approval import Approved, Denied, Modified, decide, resolve, standing
+from gramercy.execution.calls import parse_arguments
+from gramercy.journal.base import State
+from gramercy.ui.cli.approval import BY
+from gramercy.ui.cli.inbox import (
+    code_of,
+    details,
+    heading,
+    is_code,
+    journal_option,
+    line,
+    question_text,
+    seal_of,
+    summary,
+    table,
+    waiting_calls,
+)
+from gramercy.ui.cli.main import DENIED
+from gramercy.ui.cli.options import json_option
+from gramercy.ui.cli.review import Review, follow
+from gramercy.ui.cli.terminal import json_text, show, tell
+
+if TYPE_CHECKING:
+    from gramercy.execution.approval import Decision
+    from gramercy.journal.base import CallRecord, Journal
+
+
+key_argument = click.argument("key", type=click.IntRange(min=1))
+seal_option = click.option(
+    "--seal", metavar="CODE", help="The code below the question, as `show` tells it; then nobody is asked."
+)
+reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; the model is told.")
+
+
+@click.group()
+def group() -> None:
+    """Decide about calls that wait for a person, in whatever process they were made."""
+
+
+@group.command("list")
+@journal_option
+@click.option("--project", default="", metavar="DIRECTORY", help="Only calls of this project.")
+@json_option("Print them as a list of objects.")
+def list_calls(journal: Journal, project: str, *, as_json: bool) -> None:
+    """List the calls that wait for a decision, and those of which nobody knows whether they ran."""
+    found = waiting_calls(journal, project)
+    if as_json:
+        click.echo(json_text([summary(record) for record in found]))
+    elif not found:
+        tell("nothing waits for a decision")
+    else:
+        show(table(found))
+        tell("gramercy approvals show KEY tells all of a call; approve, deny and edit decide")
+
+
+@group.command("show")
+@journal_option
+@key_argument
+@json_option("Print all of it as one object.")
+def show_call(journal: Journal, key: int, *, as_json: bool) -> None:
+    """Show all that a person decides on, and the code that approves exactly this."""
+    record = found_record(journal, key)
+    if as_json:
+        click.echo(json_text(details(record)))
+        return
+    show(f"{heading(record)}\n{question_text(record)}")
+    if record.state is State.AWAITING:
+        show(f"That is all of it. To approve exactly this: --seal {code_of(seal_of(record))}")
+        tell(f"gramercy approvals approve {key}, or deny {key} --reason TEXT, or edit {key}")
+    else:
+        show(standing(record))
+        if record.facts.detail:
+            show(record.facts.detail)
+
+
+@group.command("approve")
+@journal_option
+@key_argument
+@seal_option
+@reason_option
+@click.option("--hunks", metavar="1,3", help="Of a proposed edit only these hunks, as `show` numbers them.")
+@json_option("Print how the call stands then.")
+def approve(  # noqa: PLR0913 - one parameter per option
+    journal: Journal, key: int, *, seal: str | None, reason: str, hunks: str | None, as_json: bool
+) -> int:
+    """Approve a call after all of it was shown here; without a terminal, with the code that `show` tells."""
+    record = open_record(journal, key)
+    if seal is None:
+        return reviewed(journal, record, as_json=as_json)
+    check_code(record, seal)
+    decision: Decision = Approved(by=BY, reason=reason, shown=question_text(record))
+    if hunks is not None:
+        decision = Review(journal, record).with_hunks(_numbers(hunks), reason)
+    return decided(journal, record, decision, as_json=as_json)
+
+
+@group.command("deny")
+@journal_option
+@key_argument
+@reason_option
+@json_option("Print how the call stands then.")
+def deny(journal: Journal, key: int, *, reason: str, as_json: bool) -> int:
+    """Deny a call; the reason is what the model reads."""
+    decided(journal, open_record(journal, key), Denied(reason, by=BY), as_json=as_json)
+    return 0
+
+
+@group.command("edit")
+@journal_option
+@key_argument
+@click.option("--arguments", metavar="JSON|-", help="The new arguments; - is standard input.")
+@seal_option
+@reason_option
+@json_option("Print how the call stands then.")
+def edit(  # noqa: PLR0913 - one parameter per option
+    journal: Journal, key: int, *, arguments: str | None, seal: str | None, reason: str, as_json: bool
+) -> int:
+    """Change the arguments of a call in your editor, see what it would do now, and decide.
+
+    With --arguments and --seal nobody is asked here: where the tool can tell what it would do, the call
+    waits again, with that.
+    """
+    record = open_record(journal, key)
+    review = Review(journal, record)
+    if arguments is None:
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                "there is no terminal for an editor: give --arguments JSON and --seal CODE"
+            )
+        return outcome(review.edit(), as_json=as_json)
+    if seal is None:
+        raise click.UsageError("--arguments needs --seal CODE, which `show` tells below the question")
+    check_code(record, seal)
+    given = parse_arguments(sys.stdin.read() if arguments == "-" else arguments)
+    checked = review.checked(given)["arguments"]
+    decision = Modified(checked, by=BY, reason=reason, shown=question_text(record))
+    return decided(journal, record, decision, as_json=as_json)
+
+
+@group.command("resolve")
+@journal_option
+@key_argument
+@click.argument("outcome", type=click.Choice(["done", "failed"]), metavar="done|failed")
+@click.option("--reason", required=True, metavar="TEXT", help="How you know; it is recorded, and told.")
+@json_option("Print how the call stands then.")
+def resolve_call(journal: Journal, key: int, outcome: str, *, reason: str, as_json: bool) -> None:
+    """Say what became of a call that is in doubt: its process ended while it ran, so look before you say."""
+    found_record(journal, key)
+    record = resolve(journal, key, happened=outcome == "done", by=BY, reason=reason)
+    report(record, as_json=as_json)
+
+
+@group.command("watch")
+@journal_option
+@click.option("--project", default="", metavar="DIRECTORY", help="Only calls of this project.")
+@json_option("Print an object with all that waits, on a line, after each change.")
+def watch(journal: Journal, project: str, *, as_json: bool) -> None:
+    """Wait for questions and ask them here one after the other, until Ctrl-C; in a pipe, list them."""
+    is_asking = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+    if is_asking:
+        tell("waiting for questions; Ctrl-C ends")
+    seen: dict[int, int] | None = None
+    with journal.bell() as bell:
+        while True:
+            found = waiting_calls(journal, project)
+            now = {record.key: record.step for record in found}
+            if as_json and now != seen:
+                # Whole each time, so that a reader who missed one has lost nothing.
+                click.echo(json.dumps({"pending": [summary(record) for record in found]}))
+            elif not as_json:
+                _tell_news(journal, seen or {}, found, is_asking=is_asking)
+            seen = now
+            bell.wait(None)
+
+
+def _tell_news(journal: Journal, seen: dict[int, int], found: list[CallRecord], *, is_asking: bool) -> None:
+    for key in seen.keys() - {record.key for record in found}:
+        _tell_gone(journal, key)
+    for record in found:
+        if seen.get(record.key) != record.step:
+            _tell_new(journal, record, is_asking=is_asking)
+
+
+def _tell_gone(journal: Journal, key: int) -> None:
+    record = journal.record(key)
+    if record is not None:
+        show(standing(record))
+
+
+def _tell_new(journal: Journal, record: CallRecord, *, is_asking: bool) -> None:
+    if not is_asking or record.state is not State.AWAITING:
+        show(line(record))
+        return
+    current = journal.record(record.key)
+    if current is not None and current.step == record.step:
+        tell(standing(Review(journal, record).ask()))
+
+
+def found_record(journal: Journal, key: int) -> CallRecord:
+    """Return a call; JournalError when there is none."""
+    record = journal.record(key)
+    if record is None:
+        raise JournalError(f"there is no call {key} in this journal: gramercy approvals list tells which are")
+    return record
+
+
+def open_record(journal: Journal, key: int) -> CallRecord:
+    """Return a call that waits for a decision; JournalError tells how another one stands."""
+    record = found_record(journal, key)
+    if record.state is not State.AWAITING:
+        raise JournalError(f"{standing(record)}: nothing is to be decided about it")
+    return record
+
+
+def check_code(record: CallRecord, code: str) -> None:
+    """Refuse a code that is not that of the question as it is now."""
+    if not is_code(code, seal_of(record)):
+        raise JournalError(
+            f"{code:.40} is not the code of call {record.key} as it is asked about now: look at it again "
+            f"with gramercy approvals show {record.key}"
+        )
+
+
+def _numbers(text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words or not all(word.isascii() and word.isdigit() for word in words):
+        raise click.BadParameter(f"{text!r:.40} is not a list of numbers such as 1,3", param_hint="--hunks")
+    return [int(word) for word in words]
+
+
+def reviewed(journal: Journal, record: CallRecord, *, as_json: bool) -> int:
+    """Have the person at this terminal decide."""
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            f"nobody can be asked here: look with gramercy approvals show {record.key}, then give --seal CODE"
+        )
+    return outcome(Review(journal, record).ask(), as_json=as_json)
+
+
+def decided(journal: Journal, record: CallRecord, decision: Decision, *, as_json: bool) -> int:
+    """Record a decision and tell what came of it."""
+    made = decide(journal, record.key, seal_of(record), decision)
+    return outcome(follow(journal, made), as_json=as_json)
+
+
+def outcome(record: CallRecord, *, as_json: bool) -> int:
+    """Tell how a call stands after a decision; return the exit code."""
+    report(record, as_json=as_json)
+    return DENIED if record.state is State.DENIED else 0
+
+
+def report(record: CallRecord, *, as_json: bool) -> None:
+    """Tell how a call stands."""
+    if as_json:
+        click.echo(json_text({**summary(record), "detail": record.facts.detail}))
+    else:
+        show(standing(record))

@@ -1,0 +1,188 @@
+"""Calls that wait for a person: their journal, and how they are shown on a line, whole, and as JSON."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import wraps
+from time import localtime, strftime, time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gramercy.execution.shown import folded, revealed, written
+from gramercy.journal.base import State
+from gramercy.journal.texts import canonical_text, without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gramercy.journal.base import CallRecord, Journal
+
+# What a person has to do something about.
+WAITING = (State.AWAITING, State.IN_DOUBT)
+# Of what a call is about, as much as stands on a line beside the rest.
+LONGEST_LABEL = 60
+# Enough that nobody hits it by chance: it only proves that the end of the text was seen.
+CODE_DIGITS = 8
+# As many as one page of the journal; nobody reads more, and more are told.
+MOST_LISTED = 1_000
+COLUMNS = ("key", "age", "state", "asked by", "tool", "what")
+WORDS = {State.AWAITING: "waits", State.IN_DOUBT: "in doubt", State.READY: "approved"}
+UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def waiting_calls(journal: Journal, project: str = "") -> list[CallRecord]:
+    """Return the calls that wait for a person, oldest first."""
+    return journal.records(WAITING, project=project, most=MOST_LISTED)[::-1]
+
+
+def arguments_of(record: CallRecord) -> dict[str, Any]:
+    """Return the arguments that a call is asked about: those that a person has edited, if one has."""
+    return dict(record.call.arguments if record.facts.arguments is None else record.facts.arguments)
+
+
+def seal_of(record: CallRecord) -> str:
+    """Return the seal that a decision about a call must name."""
+    return record.facts.question.seal if record.facts.question else ""
+
+
+def code_of(seal: str) -> str:
+    """Return the code that stands below a question, which `--seal` takes."""
+    code = seal[:CODE_DIGITS].upper()
+    return f"{code[:4]}-{code[4:]}"
+
+
+def is_code(given: str, seal: str) -> bool:
+    """Tell whether this is the code of a seal, or the seal itself."""
+    plain = "".join(given.split()).replace("-", "").lower()
+    return bool(seal) and plain in {seal[:CODE_DIGITS].lower(), seal.lower()}
+
+
+def label(arguments: Mapping[str, Any]) -> str:
+    """Tell in a few words what a call is about: its first text, which is the code or the path."""
+    texts = [value for value in arguments.values() if isinstance(value, str) and value.strip()]
+    text = texts[0].strip() if texts else canonical_text(arguments)
+    first, _, more = text.partition("\n")
+    shown = without_secrets(revealed(first), LONGEST_LABEL)
+    return f"{shown}…" if more and not shown.endswith("…") else shown
+
+
+def age(seconds: float) -> str:
+    """Write how long ago something was, in one unit."""
+    for size, unit in UNITS:
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return "now"
+
+
+def moment(at: float) -> str:
+    """Write a time."""
+    return strftime("%Y-%m-%d %H:%M:%S", localtime(at))
+
+
+def table(records: list[CallRecord]) -> str:
+    """Write calls on a line each."""
+    now = time()
+    rows = [COLUMNS, *(_row(record, now) for record in records)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _row(record: CallRecord, now: float) -> tuple[str, ...]:
+    since = now - (record.asked_at or record.changed_at)
+    call = record.call
+    what = label(arguments_of(record))
+    return (str(record.key), age(since), _word(record), revealed(asker(record)), revealed(call.tool), what)
+
+
+def _word(record: CallRecord) -> str:
+    return WORDS.get(record.state, record.state.value)
+
+
+def asker(record: CallRecord) -> str:
+    """Name who has asked for a call."""
+    call = record.call
+    return call.client or call.principal
+
+
+def line(record: CallRecord) -> str:
+    """Write one call on a line, for who follows them."""
+    return f"call {record.key} {_word(record)}: {revealed(record.call.tool)} {label(arguments_of(record))}"
+
+
+def heading(record: CallRecord) -> str:
+    """Tell who asks, where, since when and until when."""
+    call = record.call
+    by = call.client or call.principal
+    parts = [f"call {record.key}, asked by {by}"]
+    parts += [f"for {call.principal}"] if call.client and call.principal != "local" else []
+    parts += [f"in {call.project}"] if call.project else []
+    parts.append(f"at {moment(record.asked_at or record.at)}")
+    parts += [f"until {moment(record.facts.expires_at)}"] if record.facts.expires_at else []
+    return folded(revealed(" ".join(parts)))
+
+
+def question_text(record: CallRecord) -> str:
+    """Write all that a person decides on."""
+    question = record.facts.question
+    if question is not None:
+        return question.text
+    # What was begun without a question, or is over, so that its question is kept no more.
+    values = [written(name, value) for name, value in arguments_of(record).items()]
+    return folded(revealed("\n".join([f"{record.call.tool} ({record.call.level})", *values])))
+
+
+def summary(record: CallRecord) -> dict[str, Any]:
+    """Return what is told about a call in a list, as JSON."""
+    call, facts = record.call, record.facts
+    return {
+        "key": record.key,
+        "state": record.state.value,
+        "tool": call.tool,
+        "level": call.level,
+        "what": label(arguments_of(record)),
+        "principal": call.principal,
+        "client": call.client,
+        "session": call.session,
+        "project": call.project,
+        "asked_at": record.asked_at,
+        "expires_at": facts.expires_at,
+        "changed_at": record.changed_at,
+        "code": code_of(seal_of(record)) if record.state is State.AWAITING else "",
+    }
+
+
+def details(record: CallRecord) -> dict[str, Any]:
+    """Return all that a person decides on, as JSON."""
+    question, ruling = record.facts.question, record.facts.ruling
+    told: dict[str, Any] = {**summary(record), "arguments": arguments_of(record), "seal": seal_of(record)}
+    told["text"] = question_text(record)
+    if question is not None:
+        told |= {
+            "explanation": question.explanation,
+            "effect": question.effect,
+            "changes": list(question.changes),
+            "schema": question.schema,
+        }
+    if ruling is not None:
+        told["ruling"] = {"approved": ruling.approved, "by": ruling.by, "reason": ruling.reason}
+    return {**told, "detail": record.facts.detail}
+
+
+def journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that names the journal; the command gets it opened, as `journal`."""
+
+    @wraps(command)
+    def wrapped(*, journal: str | None, **options: Any) -> Any:
+        from gramercy.journal.opening import open_journal
+
+        with closing(open_journal(journal)) as opened:
+            return command(journal=opened, **options)
+
+    return click.option(
+        "--journal",
+        envvar="GRAMERCY_JOURNAL",
+        metavar="FILE|postgresql://…",
+        help="Where calls are recorded; by default in your state directory.",
+    )(wrapped)

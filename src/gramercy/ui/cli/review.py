@@ -1,0 +1,194 @@
+"""The review of one call at a terminal of another process than its own."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from gramercy.errors import ControlError, GramercyError, JournalError, MovedError
+from gramercy.execution.approval import Approved, Denied, Modified, decide
+from gramercy.journal.base import State
+from gramercy.tools.arguments import validate_tool_args
+from gramercy.toolsets.hunks import Hunk
+from gramercy.ui.cli.approval import BY, LEFT, Screen, edited_by_hand, pick_hunks, read_answer
+from gramercy.ui.cli.inbox import arguments_of, heading, question_text, seal_of
+from gramercy.ui.cli.terminal import tell
+from gramercy.workbench.control import Serving, serving_processes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gramercy.execution.approval import Decision
+    from gramercy.journal.base import CallRecord, Journal
+
+# How long a decision is followed: a caller that waits goes on within milliseconds, or there is none.
+FOLLOWED_SECONDS = 1.5
+# An edited call is asked about again with a new preview, which may take 20 s.
+ASKED_AGAIN_SECONDS = 25.0
+
+
+class Review:
+    """One call that waits, and the process that could run it, where there is one."""
+
+    def __init__(self, journal: Journal, record: CallRecord) -> None:
+        self._journal = journal
+        self._record = record
+        self._serving: Serving | None = None
+
+    def ask(self) -> CallRecord:
+        """Show all of the call and have the person decide; return how it stands then.
+
+        What was changed meanwhile, or edited, is asked again.
+        """
+        while True:
+            decision = self._answer()
+            if decision is LEFT:
+                return self._journal.record(self._record.key) or self._record
+            record = self._decide(decision)
+            if record.state is not State.AWAITING:
+                return record
+            self._record = record
+
+    def edit(self) -> CallRecord:
+        """Begin with the editor."""
+        decision = self._edited(arguments_of(self._record), Screen())
+        if decision is None:
+            return self._record
+        record = self._decide(decision)
+        if record.state is not State.AWAITING:
+            return record
+        self._record = record
+        return self.ask()
+
+    def checked(self, arguments: Any) -> dict[str, Any]:
+        """Return edited arguments as the tool takes them, with what it would do, where that can be asked.
+
+        Without a process that serves the tool they are held against its schema.
+        """
+        try:
+            found: dict[str, Any] = self._ask("check", arguments=arguments)
+        except ControlError as error:
+            if self._serving is not None:
+                raise JournalError(f"the edited arguments cannot be used: {error}") from None
+            question = self._record.facts.question
+            schema = question.schema if question is not None else {}
+            return {"arguments": validate_tool_args(schema, arguments) if schema else dict(arguments)}
+        return found
+
+    def with_hunks(self, numbers: Sequence[int], reason: str) -> Decision:
+        """Return the approval of some hunks."""
+        listed = self._ask("hunks")
+        if not listed["hunks"]:
+            raise JournalError(f"call {self._record.key} changes no text, so that it has no hunks")
+        return self._chosen(listed, set(numbers), reason, question_text(self._record))
+
+    def _answer(self) -> Decision:
+        screen = Screen(self._is_open)
+        tell(heading(self._record))
+        if not screen.show(question_text(self._record)):
+            return LEFT
+        listed = self._hunks()
+        arguments = arguments_of(self._record)
+        while True:
+            decision = read_answer(arguments, screen, by_hunks=bool(listed))
+            if decision is None:
+                return self._picked(listed, screen)
+            if not isinstance(decision, Modified):
+                return decision
+            try:
+                self.checked(decision.arguments)
+            except GramercyError as error:
+                tell(str(error))
+                arguments = dict(decision.arguments)
+                continue
+            return decision
+
+    def _edited(self, arguments: dict[str, Any], screen: Screen) -> Decision | None:
+        while (edited := edited_by_hand(arguments)) is not None:
+            try:
+                return Modified(self.checked(edited)["arguments"], by=BY, shown=question_text(self._record))
+            except GramercyError as error:
+                tell(str(error))
+                if (screen.read("Enter: edit it again, q: leave it ") or "q").strip() == "q":
+                    return None
+                arguments = edited
+        return None
+
+    def _is_open(self) -> bool:
+        now = self._journal.record(self._record.key)
+        return now is not None and now.step == self._record.step
+
+    def _decide(self, decision: Decision) -> CallRecord:
+        """Record the decision; return how the call stands after it, asked again or moved by another."""
+        try:
+            record = decide(self._journal, self._record.key, seal_of(self._record), decision)
+        except MovedError as error:
+            tell(str(error))
+            return error.record or self._record
+        is_edit = isinstance(decision, Modified) and not decision.note
+        return follow(self._journal, record, ASKED_AGAIN_SECONDS if is_edit else FOLLOWED_SECONDS)
+
+    def _hunks(self) -> dict[str, Any]:
+        """Return the hunks of a proposed edit, as its process tells them; nothing where there are none."""
+        question = self._record.facts.question
+        if question is None or "difference" not in question.effect:
+            return {}
+        try:
+            listed: dict[str, Any] = self._ask("hunks")
+        except ControlError as error:
+            tell(f"its hunks cannot be picked here: {error}")
+            return {}
+        return listed if listed["hunks"] else {}
+
+    def _picked(self, listed: dict[str, Any], screen: Screen) -> Decision:
+        found = [_hunk(each) for each in listed["hunks"]]
+        picked = pick_hunks(found, screen)
+        if picked is None:
+            return LEFT
+        if len(picked.numbers) == len(found):
+            return Approved(by=BY, shown=picked.shown)
+        return self._chosen(listed, picked.numbers, picked.reason, picked.shown)
+
+    def _chosen(self, listed: dict[str, Any], numbers: set[int], reason: str, shown: str) -> Decision:
+        chosen = self._ask("choose", seal=listed["seal"], numbers=sorted(numbers), reason=reason)
+        if not numbers:
+            return Denied(chosen["note"], by=BY)
+        return Modified(chosen["arguments"], by=BY, note=chosen["note"], shown=shown)
+
+    def _ask(self, request: str, **details: Any) -> Any:
+        """Ask the process whose call it is."""
+        if self._serving is None:
+            self._serving = server_of(self._journal, self._record)
+        return self._serving.ask(request, key=self._record.key, **details)
+
+
+def _hunk(told: dict[str, Any]) -> Hunk:
+    return Hunk(told["number"], told["start"], tuple(told["removed"]), tuple(told["added"]))
+
+
+def server_of(journal: Journal, record: CallRecord) -> Serving:
+    """Return the process whose call it is, or else one that serves its tool in its project."""
+    call, found = record.call, None
+    for serving in serving_processes(journal.run_directory):
+        with suppress(ControlError):
+            about = serving.ask("about")
+            if call.session and call.session == about["session"]:
+                return serving
+            if call.tool in about["tools"] and call.project in {"", about["project"]}:
+                found = serving
+    if found is None:
+        raise ControlError("no process that serves it is running")
+    return found
+
+
+def follow(journal: Journal, record: CallRecord, seconds: float = FOLLOWED_SECONDS) -> CallRecord:
+    """Return how a call stands once its caller has gone on, or after that time."""
+    until = monotonic() + seconds
+    with journal.bell() as bell:
+        while True:
+            record = journal.record(record.key) or record
+            left = until - monotonic()
+            if record.state not in {State.READY, State.EXECUTING} or left <= 0:
+                return record
+            bell.wait(left)

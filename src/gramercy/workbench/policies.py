@@ -1,0 +1,350 @@
+"""The layers of rules: whose they are, where they stand, and which counts against which.
+
+Nearest first: the file that a person gives with --policy; the user's rules for this project; the project's
+own, which evaluated code can write and which therefore only tighten; the user's rules for every project; and
+the defaults of the safety levels. The lowest ceiling of all counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.errors import GramercyError, InvalidPolicyError
+from gramercy.execution.policy import Policy, Rule, RuleOrigin, read_level
+from gramercy.gram.suggestion import suggest
+from gramercy.images.project import OWN, OWN_POLICY
+from gramercy.images.trust import check_absent, check_file
+from gramercy.workbench.configuration import PROJECTS, bounded_content, user_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gramercy.execution.executor import Executor
+    from gramercy.tools.safety import Safety
+
+NAME = "policy.toml"
+# Where the rules of a project stand in the file of its settings.
+TABLE = "policy"
+KEYS = ("rules", "max_safety_level")
+# A person who has written a rule goes back to the client and tries again: that takes longer.
+LOOK_SECONDS = 1.0
+GIVEN, SPECIAL, PROJECT, GENERAL = "given", "user-project", "project", "user"
+_HEADER = re.compile(r"^[ \t]*\[\[(.+)\]\][ \t]*(?:#.*)?$", re.MULTILINE)
+_CEILING = re.compile(r"^[ \t]*max_safety_level[ \t]*=", re.MULTILINE)
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """Rules and the ceiling of one place, as they are used."""
+
+    name: str
+    path: Path
+    rules: tuple[Rule, ...] = ()
+    ceiling: Safety | None = None
+    ceiling_origin: RuleOrigin | None = None
+
+
+class Policies(msgspec.Struct, frozen=True):
+    """The layers that hold for a project, nearest first, and the policy that they are together.
+
+    `remarks` tell what of the files counts for less than it says.
+    """
+
+    project: Path | None
+    layers: tuple[Layer, ...]
+    policy: Policy
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """The files with rules that are in the project, where evaluated code must not write them."""
+        return tuple(str(each.path) for each in self.layers if self.is_inside(each))
+
+    def is_inside(self, layer: Layer) -> bool:
+        """Tell whether the file of a layer is in the project."""
+        return self.project is not None and layer.path.is_relative_to(self.project)
+
+
+class _File(msgspec.Struct, frozen=True):
+    """A file with rules: how people are told its name, its text and what that says."""
+
+    path: Path
+    shown: str
+    text: str
+    data: dict[str, Any]
+
+
+def user_policy_file() -> Path:
+    """Return where the user's own rules are."""
+    return user_file().with_name(NAME)
+
+
+def read_policies(
+    project: str | Path | None, given: str | None = None, *, before: Policies | None = None
+) -> Policies:
+    """Return the rules that hold for a project, or say what is wrong with one of the files, and where.
+
+    None is a project that is not known yet. With `before`, files in the project are not read again.
+    """
+    place = None if project is None else Path(project).expanduser().resolve()
+    kept = [layer for layer in before.layers if before.is_inside(layer)] if before is not None else []
+    told = [layer for layer in kept if layer.name == GIVEN]
+    if given and not told:
+        told = [_layer(GIVEN, _read(Path(given), given), ())]
+    own = [layer for layer in kept if layer.name == PROJECT]
+    if before is None and place is not None:
+        own = _of_project(place)
+    general, special, remarks = _of_user(place)
+    found = (layer for layer in (*told, *special, *own, *general) if layer.rules or layer.ceiling)
+    return _joined(place, tuple(found), remarks)
+
+
+def _joined(project: Path | None, layers: tuple[Layer, ...], remarks: list[str]) -> Policies:
+    rules = [rule for layer in layers for rule in layer.rules]
+    lowest = min((layer for layer in layers if layer.ceiling is not None), key=_ceiling, default=None)
+    if lowest is None:
+        policy = Policy(rules)
+    else:
+        policy = Policy(rules, _ceiling(lowest), ceiling_origin=lowest.ceiling_origin)
+    return Policies(project, layers, policy, tuple(remarks))
+
+
+def _ceiling(layer: Layer) -> Safety:
+    assert layer.ceiling is not None  # noqa: S101 - asked only of those that have one; this tells mypy
+    return layer.ceiling
+
+
+def _of_user(project: Path | None) -> tuple[list[Layer], list[Layer], list[str]]:
+    """Return the user's rules for every project, those for this one, and what is to be told about them."""
+    path = user_policy_file()
+    if not os.path.exists(path):  # noqa: PTH110 - does not raise where the directory cannot be searched
+        return [], [], []
+    file = _read(path, shown_path(path))
+    remarks = []
+    is_inside = project is not None and path.resolve().is_relative_to(project)
+    if is_inside:
+        remarks.append(f"{file.shown} is in the project, where evaluated code can write: it may only tighten")
+    general = [_layer(GENERAL, file, (), tightens=is_inside, beside=(PROJECTS,))]
+    special = [
+        _layer(SPECIAL, file, (PROJECTS, name), tightens=is_inside)
+        for name in _table(file, (PROJECTS,))
+        if Path(name).expanduser().resolve() == project
+    ]
+    return general, special, remarks
+
+
+def _of_project(project: Path) -> list[Layer]:
+    """Return what the files of the project say, each a layer of its own: none can take from another."""
+    layers = []
+    places: dict[str, tuple[str, ...]] = {OWN_POLICY: (), OWN: (TABLE,)}
+    for name, place in places.items():
+        path = project / name
+        if not os.path.exists(path):  # noqa: PTH110 - as above
+            check_absent(path)
+            continue
+        if not path.resolve().is_relative_to(project):
+            raise InvalidPolicyError(f"{path} leads out of the project: rules of a project must be in it")
+        if place and TABLE not in _peeked(path):
+            continue
+        file = _read(path, name)
+        if not place or TABLE in file.data:
+            layers.append(_layer(PROJECT, file, place, tightens=True))
+    return layers
+
+
+def _peeked(path: Path) -> str:
+    """Return the text of a file of settings; what is wrong with one is told where settings are read."""
+    try:
+        return bounded_content(path).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _read(path: Path, shown: str) -> _File:
+    import tomllib
+
+    try:
+        text = check_file(path, bounded_content(path)).decode("utf-8")
+        return _File(path.resolve(), shown, text, tomllib.loads(text))
+    except OSError as error:
+        raise InvalidPolicyError(f"the policy {shown} cannot be read: {error.strerror or error}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidPolicyError(f"the policy {shown} is not TOML: {error}") from None
+
+
+def _layer(
+    name: str, file: _File, place: tuple[str, ...], *, tightens: bool = False, beside: tuple[str, ...] = ()
+) -> Layer:
+    """Read the rules and the ceiling in one table of a file."""
+    table = _table(file, place)
+    where = f"{file.shown} [{'.'.join(place)}]" if place else file.shown
+    unknown = [key for key in table if key not in (*KEYS, *beside)]
+    if unknown:
+        close = suggest(unknown[0], KEYS)
+        hint = f"did you mean {close[0]!r}?" if close else f"expected {' and '.join(KEYS)}"
+        raise InvalidPolicyError(f"{where}: there is no {unknown[0]!r:.60} in a policy: {hint}")
+    found = table.get("rules", [])
+    if not isinstance(found, list):
+        header = ".".join([*map(_key, place), "rules"])
+        raise InvalidPolicyError(f"{where}: rules must be a list: write [[{header}]] before each of them")
+    lines = _lines(file.text).get((*place, "rules"), [])
+    if len(lines) != len(found):
+        # A list on one line, or brackets in a longer text: better no line than a wrong one.
+        lines = [0] * len(found)
+    rules = []
+    for number, (data, line) in enumerate(zip(found, lines, strict=True), 1):
+        origin = RuleOrigin(name, file.shown, line, number, tightens)
+        try:
+            rules.append(replace(Rule.from_data(data), origin=origin))
+        except InvalidPolicyError as error:
+            raise InvalidPolicyError(f"{origin}: rule {number}: {error}") from None
+    return Layer(name, file.path, tuple(rules), *_ceiling_of(table, file, name))
+
+
+def _ceiling_of(table: Mapping[str, Any], file: _File, name: str) -> tuple[Safety | None, RuleOrigin | None]:
+    if "max_safety_level" not in table:
+        return None, None
+    found = list(_CEILING.finditer(file.text))
+    line = _line_at(file.text, found[0].start()) if len(found) == 1 else 0
+    origin = RuleOrigin(name, file.shown, line)
+    try:
+        return read_level(table["max_safety_level"]), origin
+    except InvalidPolicyError as error:
+        raise InvalidPolicyError(f"{origin}: {error}") from None
+
+
+def _table(file: _File, place: tuple[str, ...]) -> dict[str, Any]:
+    """Return a table of a file, an empty one where there is none."""
+    data: Any = file.data
+    for key in place:
+        data = data.get(key, {})
+        if not isinstance(data, dict):
+            raise InvalidPolicyError(f"{file.shown}: {key} must be a table")
+    found: dict[str, Any] = data
+    return found
+
+
+def _lines(text: str) -> dict[tuple[str, ...], list[int]]:
+    """Return the lines on which the tables of each list of tables begin; tomllib does not tell them."""
+    import tomllib
+
+    found: dict[tuple[str, ...], list[int]] = {}
+    for header in _HEADER.finditer(text):
+        try:
+            data: Any = tomllib.loads(f"[[{header[1]}]]")
+        except tomllib.TOMLDecodeError:
+            continue
+        path = []
+        while isinstance(data, dict):
+            key, data = next(iter(data.items()))
+            path.append(key)
+        found.setdefault(tuple(path), []).append(_line_at(text, header.start()))
+    return found
+
+
+def _line_at(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1
+
+
+def _key(word: str) -> str:
+    """Write a key of TOML, in quotes where it needs them."""
+    return word if re.fullmatch(r"[A-Za-z0-9_-]+", word) else f'"{word}"'
+
+
+def shown_path(path: Path) -> str:
+    """Write a path as people do, with ~ for their home."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+class Rulebook:
+    """The layers of a server whose project may become known later; `tell` gets lines for the person.
+
+    The person's own files are read again when they change. Those of the project count as they were when the
+    server came to it: evaluated code can have changed them since, and only the next start can tell.
+    """
+
+    def __init__(self, project: Path | None, given: str | None, tell: Callable[[str], object]) -> None:
+        self.policies: Policies = read_policies(project, given)
+        self._given = given
+        self._tell = tell
+        self._executor: Executor | None = None
+        self._used: tuple[object, ...] = ()
+        self._marks = self._look()
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+
+    @property
+    def policy(self) -> Policy:
+        """What the layers are together."""
+        return self.policies.policy
+
+    def serve(self, executor: Executor) -> None:
+        """Keep the policy of an executor up to date until `close`."""
+        self._executor = executor
+        self._used = _identity(self.policy)
+        threading.Thread(target=self._watch, name="gramercy-rules", daemon=True).start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._is_over.set()
+
+    def move(self, project: Path) -> None:
+        """Take over the rules of a project that was not known at the start; if they cannot be read, deny."""
+        try:
+            with self._lock:
+                self.policies = read_policies(project, self._given)
+                self._use(self.policies.policy)
+        except GramercyError as error:
+            self._tell(str(error))
+            self._use(Policy([{"action": "deny", "reason": str(error)}]))
+
+    def read_again(self) -> None:
+        """Take over what the person's own files say now; where that cannot be used, the old rules stay."""
+        try:
+            with self._lock:
+                self._marks = self._look()
+                self.policies = read_policies(self.policies.project, self._given, before=self.policies)
+                if self._use(self.policy):
+                    count = len(self.policy.rules)
+                    told = f"{count} {'is' if count == 1 else 'are'} in force"
+                    self._tell(f"the rules were read again: {told}")
+        except GramercyError as error:
+            self._tell(f"the rules before stay in force: {error}")
+
+    def _use(self, policy: Policy) -> bool:
+        """Give the executor other rules; not for nothing, since clients are then told to list the tools."""
+        if self._executor is None or _identity(policy) == self._used:
+            return False
+        self._executor.policy = policy
+        self._used = _identity(policy)
+        return True
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(LOOK_SECONDS):
+            if self._look() != self._marks:
+                self.read_again()
+
+    def _look(self) -> list[tuple[int, ...]]:
+        """Return by what a change of the person's files is noticed."""
+        files = [user_policy_file(), *([Path(self._given)] if self._given else [])]
+        return [_mark(file) for file in files]
+
+
+def _mark(file: Path) -> tuple[int, ...]:
+    try:
+        found = os.stat(file)  # noqa: PTH116 - once a second
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _identity(policy: Policy) -> tuple[object, ...]:
+    """Return what verdicts depend on, also where they say that a rule stands."""
+    return policy.version, *(rule.origin for rule in policy.rules)

@@ -1,0 +1,330 @@
+"""The audit of a real journal: every kind of edit on every table is found; redaction and pruning are not."""
+
+import json
+import sqlite3
+from itertools import pairwise
+from time import time
+
+import pytest
+
+from gramercy.errors import JournalError
+from gramercy.journal.audit import open_kept, prune, redact_calls, redact_matches, verify_journal
+from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
+from gramercy.journal.export import anchor_text, export_lines, read_opening, verify_lines
+from gramercy.journal.opening import open_journal
+
+QUESTION = Question("pay 1?", "5ea1", {"tool": "d"}, "dangerous tools are asked about")
+ASKED = Facts(question=QUESTION, expires_at=4e9)
+YES = Facts(ruling=Ruling(approved=True, by="ada", seal="5ea1", reason="fine"))
+NO = Facts(ruling=Ruling(approved=False, by="ada", seal="5ea1", refuser="person"))
+PAY = NewCall("1", "pay", "dangerous", {"amount": 1, "password": "hush-hush"}, session="s", identity="i")
+LOOK = NewCall("2", "look", "safe", {"at": "here"})
+
+
+def fill(where):
+    """Record something of everything, by two writers; return the keys of one that ran and of an open one."""
+    server, desk = open_journal(where), open_journal(where)
+    server.note(LOOK, State.DONE, Facts(elapsed_ms=0.5, size=2, content="ok"))
+    key = server.begin(PAY, State.AWAITING, ASKED)
+    desk.move(key, State.READY, YES)
+    fence = server.claim(key, Facts(image="main", epoch="e1", sandbox="bubblewrap"))
+    server.move(key, State.DONE, Facts(fence=fence, elapsed_ms=3.0, size=4, content="paid", files=("a.txt",)))
+    refused = server.begin(PAY, State.AWAITING, ASKED)
+    desk.move(refused, State.DENIED, NO)
+    waiting = server.begin(PAY, State.AWAITING, ASKED)
+    server.note(LOOK, State.FAILED, Facts(detail="no such place", failure="ValueError"))
+    server.close()
+    desk.close()
+    return key, waiting
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request, tmp_path):
+    if request.param == "postgres":
+        pytest.importorskip("gramercy.journal.postgres", reason="journals on PostgreSQL are not there yet")
+        return request.getfixturevalue("postgres_address")
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def journal(place):
+    fill(place)
+    opened = open_kept(place)
+    yield opened
+    opened.close()
+
+
+def test_what_was_recorded_is_intact(journal):
+    report = verify_journal(journal)
+    assert report.flaws == ()
+    assert (report.events, report.calls, len(report.heads)) == (14, 5, 2)
+
+
+def test_an_empty_journal_is_intact(tmp_path):
+    open_journal(tmp_path / "journal.db").close()
+    opened = open_kept(tmp_path / "journal.db")
+    assert verify_journal(opened).is_intact
+    opened.close()
+
+
+def test_a_look_makes_no_journal(tmp_path):
+    with pytest.raises(JournalError, match="no call was recorded there"):
+        open_kept(tmp_path / "journal.db")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(JournalError, match="ends with its process"):
+        open_kept("memory")
+
+
+# --- forgery, with the database's own tools ---
+
+TABLES = ("events", "calls", "contents", "chains")
+
+
+@pytest.fixture
+def book(tmp_path):
+    """Return a connection to a journal, for a forger."""
+    path = tmp_path / "journal.db"
+    fill(path)
+    with sqlite3.connect(path) as connection:
+        connection.isolation_level = None
+        yield connection
+    connection.close()
+
+
+def flaws(tmp_path):
+    opened = open_kept(tmp_path / "journal.db")
+    try:
+        return [str(flaw) for flaw in verify_journal(opened).flaws]
+    finally:
+        opened.close()
+
+
+def rows_of(connection, table):
+    return connection.execute(f"SELECT rowid, * FROM {table} ORDER BY rowid").fetchall()
+
+
+def columns_of(connection, table):
+    return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+
+
+def loosened(connection):
+    """Drop what the database itself would refuse: a forger can."""
+    for (name,) in connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    ).fetchall():
+        connection.execute(f"DROP INDEX {name}")
+
+
+def forged(value):
+    return {int: 77, float: 77.5, str: "forged", bytes: b"forged"}[type(value)]
+
+
+@pytest.mark.contract("journal.audit.every-table")
+@pytest.mark.parametrize("table", TABLES)
+def test_every_edited_column_of_every_row_is_found(book, tmp_path, table):
+    loosened(book)
+    names = columns_of(book, table)
+    for row in rows_of(book, table):
+        for name, value in zip(names, row[1:], strict=True):
+            if name == "delivered":  # whether the caller has fetched the answer; said to be outside
+                continue
+            book.execute(f"UPDATE {table} SET {name} = ? WHERE rowid = ?", (forged(value), row[0]))
+            found = flaws(tmp_path)
+            assert found, (table, name, row)
+            rowid = 77 if name == "key" and table == "calls" else row[0]
+            book.execute(f"UPDATE {table} SET {name} = ? WHERE rowid = ?", (value, rowid))
+    assert flaws(tmp_path) == []
+
+
+@pytest.mark.contract("journal.audit.every-table")
+@pytest.mark.parametrize("table", TABLES)
+def test_every_removed_row_is_found(book, tmp_path, table):
+    for row in rows_of(book, table):
+        book.execute(f"DELETE FROM {table} WHERE rowid = ?", (row[0],))
+        assert flaws(tmp_path), (table, row)
+        book.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * (len(row) - 1))})", row[1:])
+    assert flaws(tmp_path) == []
+
+
+@pytest.mark.contract("journal.audit.every-table")
+@pytest.mark.parametrize("table", TABLES)
+def test_every_inserted_row_is_found(book, tmp_path, table):
+    loosened(book)
+    places = {
+        "events": ("number", 78),
+        "calls": ("key", 78),
+        "contents": ("step", 78),
+        "chains": ("chain", 78),
+    }
+    name, number = places[table]
+    names = columns_of(book, table)
+    for row in rows_of(book, table):
+        copy = [number if each == name else value for each, value in zip(names, row[1:], strict=True)]
+        book.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(copy))})", copy)
+        assert flaws(tmp_path), (table, row)
+        book.execute(f"DELETE FROM {table} WHERE {name} = ?", (number,))
+    assert flaws(tmp_path) == []
+
+
+@pytest.mark.contract("journal.audit.every-table")
+@pytest.mark.parametrize("table", TABLES)
+def test_any_two_rows_that_changed_places_are_found(book, tmp_path, table):
+    loosened(book)
+    places = {"events": ["number"], "calls": ["key"], "contents": ["key", "step"], "chains": ["chain"]}
+    names = columns_of(book, table)
+    rows = [dict(zip(names, row[1:], strict=True)) for row in rows_of(book, table)]
+    for first, second in pairwise(rows):
+        if table == "events" and first["chain"] != second["chain"]:
+            continue
+        here, there = ({name: row[name] for name in places[table]} for row in (first, second))
+        replace(book, table, [first, second], [first | there, second | here])
+        assert flaws(tmp_path), (table, first, second)
+        replace(book, table, [first | there, second | here], [first, second])
+    assert flaws(tmp_path) == []
+
+
+def replace(connection, table, before, after):
+    for row in before:
+        marks = " AND ".join(f"{name} = ?" for name in row)
+        assert connection.execute(f"DELETE FROM {table} WHERE {marks}", [*row.values()]).rowcount == 1
+    for row in after:
+        connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", [*row.values()])
+
+
+def test_the_first_bad_record_is_named(book, tmp_path):
+    book.execute("UPDATE events SET at = at + 1 WHERE chain = 1 AND number IN (3, 5)")
+    assert flaws(tmp_path)[0].startswith("event 1.3 (call 2): it was changed")
+
+
+def test_a_row_that_is_there_twice_is_found(book, tmp_path):
+    loosened(book)
+    (sql,) = book.execute("SELECT sql FROM sqlite_master WHERE name = 'events'").fetchone()
+    book.execute("ALTER TABLE events RENAME TO old")
+    book.execute(sql.replace("PRIMARY KEY (chain, number)", "UNIQUE (chain, number, key, state, at, hash)"))
+    book.execute("INSERT INTO events SELECT * FROM old")
+    book.execute("DROP TABLE old")
+    book.execute(
+        "INSERT INTO events SELECT chain, number, key, step, state, at + 1, facts, contents, previous, hash "
+        "FROM events WHERE chain = 1 AND number = 4"
+    )
+    assert flaws(tmp_path)
+
+
+def test_a_text_that_is_no_text_is_told(book, tmp_path):
+    book.execute("UPDATE events SET facts = CAST(x'ff' AS TEXT) WHERE chain = 1 AND number = 4")
+    with pytest.raises(JournalError, match="cannot be verified"):
+        flaws(tmp_path)
+
+
+# --- redaction and retention ---
+
+
+@pytest.mark.contract("journal.audit.redacted")
+def test_a_redaction_deletes_contents_and_the_chain_holds(journal):
+    key = next(record.key for record in journal.records() if record.state is State.DONE and record.step > 1)
+    assert redact_calls(journal, [key], "ada", "a name") == 4
+    record = journal.record(key)
+    assert (record.call.arguments, record.facts.content) == ({}, "")
+    assert (record.facts.ruling.by, record.facts.size, record.facts.files) == ("ada", 4, ("a.txt",))
+    report = verify_journal(journal)
+    assert report.flaws == ()
+    assert report.deleted == 4
+
+
+@pytest.mark.contract("journal.audit.redacted-open")
+def test_what_an_open_call_needs_is_not_redacted(journal):
+    (waiting,) = journal.records([State.AWAITING])
+    with pytest.raises(JournalError, match=f"call {waiting.key} is awaiting"):
+        redact_calls(journal, [waiting.key], "ada")
+    changed, needed = redact_matches(journal, lambda text: text.replace("pay 1?", "…"), "ada")
+    assert (changed, needed) == (2, [waiting.key])
+    assert journal.record(waiting.key).facts.question.text == "pay 1?"
+    assert verify_journal(journal).flaws == ()
+
+
+def test_an_unknown_call_is_told(journal):
+    with pytest.raises(JournalError, match="there is no call 99"):
+        redact_calls(journal, [99], "ada")
+
+
+@pytest.mark.contract("journal.audit.wiped")
+def test_what_was_redacted_is_in_no_file(tmp_path):
+    path = tmp_path / "journal.db"
+    key, _ = fill(path)
+    opened = open_kept(path)
+    assert b"paid" in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    redact_calls(opened, [key], "ada")
+    assert b"paid" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    opened.close()
+
+
+@pytest.mark.contract("journal.audit.pruned")
+def test_a_pruning_deletes_old_contents_of_calls_that_are_over(journal):
+    (waiting,) = journal.records([State.AWAITING])
+    assert prune(journal, time() + 1, "ada") == 8
+    assert prune(journal, time() + 1, "ada") == 0
+    assert journal.record(waiting.key).call.arguments["amount"] == 1
+    report = verify_journal(journal)
+    assert report.flaws == ()
+    assert report.deleted == 8
+    assert len(journal.entries()) == 12
+
+
+def test_a_deletion_that_nobody_recorded_is_no_pruning(book, tmp_path):
+    opened = open_kept(tmp_path / "journal.db")
+    prune(opened, 1.0, "ada")
+    opened.close()
+    book.execute("DELETE FROM contents WHERE key = 1")
+    assert flaws(tmp_path) == ["event 1.2 (call 1): its contents are gone, and no event says so"]
+
+
+# --- export ---
+
+
+def exported(journal, **options):
+    return list(export_lines(journal, 1.5, **options))
+
+
+@pytest.mark.contract("journal.audit.export")
+@pytest.mark.parametrize("with_contents", [True, False])
+def test_an_export_can_be_verified_without_the_journal(journal, with_contents):
+    redact_calls(journal, [1], "ada")
+    lines = exported(journal, with_contents=with_contents)
+    report = verify_lines(lines)
+    assert report.flaws == ()
+    assert report.digest == verify_journal(journal).digest
+    assert (b"paid" in b"".join(lines)) is with_contents
+    assert b"hush" in b"".join(lines) if with_contents else True
+
+
+@pytest.mark.contract("journal.audit.export-forged")
+def test_every_forged_line_of_an_export_is_found(journal):
+    lines = exported(journal, with_contents=True)
+    for number in range(1, len(lines) - 1):
+        fields = json.loads(lines[number])
+        for name, value in fields.items():
+            forged_line = json.dumps(fields | {name: forged(value)}).encode()
+            report = verify_lines([*lines[:number], forged_line, *lines[number + 1 :]])
+            assert report.flaws, (number, name)
+        assert verify_lines(lines[:number] + lines[number + 1 :]).flaws
+        assert verify_lines([*lines[: number + 1], *lines[number:]]).flaws
+    assert verify_lines(lines[:-1]).flaws
+    assert verify_lines([*lines, lines[2]]).flaws
+    assert verify_lines([*lines[:3], b"\xff{", *lines[3:]]).flaws
+
+
+def test_another_file_is_no_export():
+    for lines in ([], [b""], [b"hello"], [b"{}"], [b'{"format":"other","heads":[]}'], [b"\xff"]):
+        with pytest.raises(JournalError, match="neither an export"):
+            verify_lines(lines)
+
+
+def test_an_anchor_holds_for_a_journal_that_grew_and_for_no_other(journal, tmp_path):
+    anchor = read_opening(anchor_text(verify_journal(journal)).encode()).heads
+    journal.note(LOOK, State.DONE)
+    assert verify_journal(journal, anchor).flaws == ()
+    assert verify_lines(exported(journal), anchor).flaws == ()
+    fill(tmp_path / "other.db")
+    other = open_kept(tmp_path / "other.db")
+    assert "not the event that the anchor knows" in str(verify_journal(other, anchor).flaws[0])
+    other.close()
