@@ -35,7 +35,7 @@ ORDERS = 3
 ROUND_SECONDS = 60.0
 ROLES = ("server", "approver", "worker")
 # What must never be found.
-BAD = ("lost", "duplicated", "without approval", "incomplete", "unrecorded")
+BAD = ("lost", "duplicated", "without approval", "incomplete", "unrecorded", "untrue")
 WHOLE = [State.REQUESTED, State.AWAITING, State.READY, State.EXECUTING, State.DONE]
 
 
@@ -137,7 +137,7 @@ def check(place: Place, journal: Journal, orders: dict[str, int]) -> Counter[str
     found: Counter[str] = Counter()
     paid = Counter(line["order"] for line in lines(place.ledger))
     amounts = {line["order"]: line["amount"] for line in lines(place.ledger)}
-    answers = {line["order"] for line in lines(place.answers)}
+    answers = {line["order"]: line for line in lines(place.answers)}
     by_order: dict[str, list[CallRecord]] = {order: [] for order in orders}
     for record in journal.records(most=10_000):
         if record.call.identity in by_order or record.call.call_id in by_order:
@@ -149,11 +149,21 @@ def check(place: Place, journal: Journal, orders: dict[str, int]) -> Counter[str
         found["lost"] += order not in answers or not states & {State.DONE, State.FAILED, State.DENIED, State.IN_DOUBT}
         found["in doubt"] += State.IN_DOUBT in states
         found["paid"] += paid[order]
+        found["untrue"] += order in answers and not _is_true(answers[order], paid[order], states)
         for record in records:
             found += check_call(journal, record, paid[order], amounts.get(order))
         if paid[order] and not states & {State.DONE, State.FAILED, State.IN_DOUBT}:
             found["unrecorded"] += 1
     return +found
+
+
+def _is_true(answer: dict[str, Any], paid: int, states: set[State]) -> bool:
+    """Tell whether a client was told what has happened; of what is in doubt it must be told just that."""
+    if answer["success"]:
+        return bool(paid) and State.DONE in states
+    if State.IN_DOUBT in states:
+        return "nobody knows whether" in answer["content"]
+    return not paid or State.FAILED in states
 
 
 def check_call(journal: Journal, record: CallRecord, paid: int, amount: int | None) -> Counter[str]:
