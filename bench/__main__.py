@@ -26,6 +26,7 @@ TABLES = {
     "looks": "looks",
     "projects": "projects",
     "search": "searching",
+    "journal": "journal",
     "mcp-stdio": "mcp_stdio",
     "mcp-http": "mcp_http",
     "mcp-images": "mcp_images",

@@ -95,6 +95,8 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `approvals show` | the same object with `text`, `arguments`, `effect`, `explanation`, `schema`, `seal`, … |
 | `approvals approve`, `deny`, `edit`, `resolve` | the object of `list` as it is then, with `detail` |
 | `approvals watch` | an object on a line after each change: `pending`, the list of `approvals list` |
+| `audit show` | list of calls; with KEY a list of stories, each with `steps` |
+| `audit verify` | object: `intact`, `flaws`, `events`, `calls`, `chains`, `masked`, `deleted`, `digest` |
 | `config show` | object: `project`, `files`, `settings`, `refused`, `remarks` ([more](configuration.md)) |
 | `doctor` | object: `ok`, `checks`, each with `status`, `name` and `detail` |
 | `eval` | object, the whole reply: `ok`, `forms` with `values`, `stdout`, `stderr`, `warnings`, `error`, … |
@@ -108,6 +110,7 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `policy why` | object: `tool`, `action`, `explanation`, `origin` of the rule, `layers` |
 | `tools list` | list of schemas in the shape of `--style` |
 | `tools show` | object: `name`, `description`, `safety_level`, `categories`, `schema` |
+| `tools stats` | list: `tool`, `day`, `calls`, `done`, `failed`, `p50_ms`, `wait_p50`, `failures`, … |
 | `tools why` | object: `tool`, `action` (`allow`, `ask` or `deny`), `explanation` |
 | `tools call` | object: `id`, `success`, `content`, `error`, `metadata` |
 | any of them that cannot be done | object: `error` with `type`, `message` and `exit_code` |
@@ -121,7 +124,7 @@ def cli_page() -> str:
         "Data goes to standard output, everything else to standard error.\n",
         "| exit code | meaning |\n|---|---|",
         "| 0 | done |",
-        "| 1 | a tool failed; for `gramercy gram`: something was found |",
+        "| 1 | a tool failed; for `gramercy gram`: something was found, `audit verify`: not intact |",
         "| 2 | wrong usage, an unknown tool; for `gramercy gram` also: an unreadable file |",
         "| 3 | a file with tools or rules cannot be loaded, or an image or client cannot be used |",
         "| 4 | the call was refused: by a person, by a rule, or because nobody could be asked |",

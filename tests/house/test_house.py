@@ -13,9 +13,10 @@ HEAVY = ("click", "jsonschema_rs", "asyncio", "opentelemetry", "msgspec")
 # a module that only its server imports. Each way of files in time (to hear, to look, to restore) is a port to
 # the kernel that only the ledger imports. A dialect of the journal is a port that only its opening imports;
 # the notices of PostgreSQL are a boundary that only its dialect crosses.
-# The gate is the boundary between a call and its approval, which only the executor passes.
+# The gate is the boundary between a call and its approval, and coming back that between two processes; only
+# the executor passes them.
 # The review of a call of another process is what `gramercy approvals` does at a terminal.
-MOST_SINGLE_IMPORTERS = 53
+MOST_SINGLE_IMPORTERS = 54
 QUESTIONS = 10
 
 

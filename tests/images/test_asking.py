@@ -51,6 +51,7 @@ def found(comparison):
     }
 
 
+@pytest.mark.contract("journal.images.ask.kept")
 def test_a_kept_state_answers_as_it_was(image, code):
     then = state_after(image, code["one"])
     state_after(image, code["three"])
@@ -59,6 +60,7 @@ def test_a_kept_state_answers_as_it_was(image, code):
     assert ("b" in kept.lower(), "b" in present.lower()) == (False, True)
 
 
+@pytest.mark.contract("journal.images.ask.untouched")
 def test_to_ask_a_kept_state_changes_nothing(image, code, words):
     then = state_after(image, code["one"])
     image.evaluate(words.define)
@@ -91,6 +93,7 @@ def test_a_state_can_be_asked_while_threads_forbid_new_ones(image, code, words):
     assert image.ask("arglist", function=code["name"], at=then).ok
 
 
+@pytest.mark.contract("journal.images.compare.definitions")
 def test_states_differ_by_what_is_defined_redefined_changed_and_removed(image, code):
     image.evaluate(code["one"])
     image.evaluate(code["list"])
@@ -136,6 +139,7 @@ def test_a_state_is_the_same_as_itself(image, code):
     assert image.compare(first, first).is_same
 
 
+@pytest.mark.contract("journal.images.compare.files")
 def test_files_that_calls_have_changed_are_compared_too(image, code):
     first = state_after(image, code["one"])
     second = state_after(image, code["write"])

@@ -11,6 +11,7 @@ from gramercy.images.opening import open_image
 from gramercy.images.wire import kind_of
 
 
+@pytest.mark.contract("journal.images.epoch.change")
 def test_every_change_has_an_epoch_of_its_own_and_a_look_has_none(image, words):
     seen = [image.epoch()]
     for number in range(3):
@@ -30,6 +31,7 @@ def test_a_failed_call_may_have_changed_something(image, words):
     assert image.epoch() != before
 
 
+@pytest.mark.contract("journal.images.epoch.back")
 def test_going_back_gives_the_epoch_of_the_state_back(image, words):
     image.evaluate(words.define)
     then = image.epoch()
@@ -50,6 +52,7 @@ def test_the_state_after_a_death_is_the_one_that_came_back(image, words):
     assert image.epoch() == then
 
 
+@pytest.mark.contract("journal.images.epoch.fresh")
 def test_an_image_begins_fresh_whenever_it_is_started(image, words, tmp_path):
     """An approval that was asked for in a fresh image holds after a restart of its server."""
     image.evaluate(words.define)
@@ -107,6 +110,7 @@ def test_a_preview_tells_in_which_state_it_was_tried(image, words):
     assert reply.span.began == reply.span.epoch
 
 
+@pytest.mark.contract("journal.images.epoch.forged")
 def test_evaluated_code_cannot_say_which_state_it_was_in():
     """Everything that comes from an image is untrusted: the grammar of the wire has no span."""
     forged = b'{"ok":true,"id":1,"span":{"before":"c1","after":"c9","began":"fresh","epoch":"fresh"}}'
@@ -116,6 +120,7 @@ def test_evaluated_code_cannot_say_which_state_it_was_in():
 # What was undone
 
 
+@pytest.mark.contract("journal.images.history.undone")
 def test_the_history_marks_what_was_undone(image, words):
     image.evaluate(words.define)
     image.evaluate(words.change.format(1))
@@ -161,6 +166,7 @@ def test_beyond_what_is_remembered_nothing_is_marked(image, words):
 # What is told of a kept state
 
 
+@pytest.mark.contract("journal.images.states.told")
 def test_a_kept_state_tells_what_its_call_did(image, words):
     image.evaluate(words.define)
     image.evaluate(words.fail)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from time import monotonic, sleep, time
 
+import msgspec
 import pytest
 
 from gramercy.images.opening import open_image
+from gramercy.images.views import ImageView
 from gramercy.workbench.deferred import DeferredImage
 
 # A look reads a few files of /proc: this is a hundred times what it takes on a loaded machine.
@@ -41,6 +43,7 @@ def seen(image, condition):
     return view
 
 
+@pytest.mark.contract("journal.images.look.running")
 def test_what_runs_is_seen_while_it_runs(busy, words):
     view = seen(busy, lambda view: view.running is not None and "begun" in view.running.stdout)
     assert view.state == "running"
@@ -51,6 +54,7 @@ def test_what_runs_is_seen_while_it_runs(busy, words):
     assert view.latest.code == words.define
 
 
+@pytest.mark.contract("journal.images.look.wait")
 def test_a_look_does_not_wait_for_what_runs(busy):
     """`checkpoints` and `ask` wait; this must not."""
     seen(busy, lambda view: view.state == "running")
@@ -61,6 +65,7 @@ def test_a_look_does_not_wait_for_what_runs(busy):
     assert [info.id for info in view.checkpoints]
 
 
+@pytest.mark.contract("journal.images.look.start")
 def test_a_look_starts_no_image(words, tmp_path):
     image = open_image(words.language, project=tmp_path)
     assert image.look().state == "not started"
@@ -117,3 +122,19 @@ def test_looks_from_many_threads_do_not_disturb_an_image_that_changes(image, wor
         for thread in threads:
             thread.join()
     assert failures == []
+
+
+@pytest.mark.contract("journal.images.look.bounded")
+def test_what_is_looked_at_is_bounded_and_can_go_to_another_process(image, words):
+    comment = ";" if words.language == "sbcl" else "#"
+    shout = {
+        "sbcl": "(dotimes (i 50000) (princ i)) (make-string 90000 :initial-element #\\x)",
+        "python": "print(*range(50000))\n'x' * 90000",
+    }
+    image.evaluate(f"{shout[words.language]} {comment}{'y' * 100_000}")
+    data = msgspec.to_builtins(image.look())
+    assert len(msgspec.json.encode(data)) < 100_000
+    latest = msgspec.convert(data, ImageView).latest
+    assert latest is not None
+    assert latest.reply.ok
+    assert latest.reply.stdout.rstrip().endswith("49999") or latest.reply.truncated

@@ -1,4 +1,4 @@
-"""A small journal as rows, with everything in it that a verification looks at."""
+"""A small journal with everything in it that a verification looks at: as rows, and in a real database."""
 
 from typing import NamedTuple
 
@@ -17,9 +17,14 @@ from gramercy.journal.chain import (
     text_of,
     told_text,
 )
+from gramercy.journal.opening import open_journal
 from gramercy.journal.verify import Report, Verifier
 
-QUESTION = Question(text="may it?", seal="5ea1", parts={"tool": "d"}, explanation="dangerous tools are asked")
+QUESTION = Question("pay 1?", "5ea1", {"tool": "d"}, "dangerous tools are asked about")
+ASKED = Facts(question=QUESTION, expires_at=4e9)
+YES = Facts(ruling=Ruling(approved=True, by="ada", seal="5ea1", reason="fine"))
+NO = Facts(ruling=Ruling(approved=False, by="ada", seal="5ea1", refuser="person"))
+PAY = NewCall("1", "pay", "dangerous", {"amount": 1, "password": "hush-hush"}, session="s", identity="i")
 CALL = NewCall("1", "pay", "dangerous", {"amount": 1, "token": "hush"}, session="s")
 LOOK = NewCall("2", "look", "safe", {"at": "here"})
 
@@ -95,3 +100,20 @@ def small_book() -> Book:
     cleaner.write((0, 0, PRUNED), text_of(Told(before_at=15.0, by="ada")))
     book.events.sort()
     return book
+
+
+def fill(where):
+    """Record something of everything, by two writers; return the keys of one that ran and of an open one."""
+    server, desk = open_journal(where), open_journal(where)
+    server.note(LOOK, State.DONE, Facts(elapsed_ms=0.5, size=2, content="ok"))
+    key = server.begin(PAY, State.AWAITING, ASKED)
+    desk.move(key, State.READY, YES)
+    fence = server.claim(key, Facts(image="main", epoch="e1", sandbox="bubblewrap"))
+    server.move(key, State.DONE, Facts(fence=fence, elapsed_ms=3.0, size=4, content="paid", files=("a.txt",)))
+    refused = server.begin(PAY, State.AWAITING, ASKED)
+    desk.move(refused, State.DENIED, NO)
+    waiting = server.begin(PAY, State.AWAITING, ASKED)
+    server.note(LOOK, State.FAILED, Facts(detail="no such place", failure="ValueError"))
+    server.close()
+    desk.close()
+    return key, waiting

@@ -9,33 +9,10 @@ import pytest
 
 from gramercy.errors import JournalError
 from gramercy.journal.audit import open_kept, prune, redact_calls, redact_matches, verify_journal
-from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
+from gramercy.journal.base import State
 from gramercy.journal.export import anchor_text, export_lines, read_opening, verify_lines
 from gramercy.journal.opening import open_journal
-
-QUESTION = Question("pay 1?", "5ea1", {"tool": "d"}, "dangerous tools are asked about")
-ASKED = Facts(question=QUESTION, expires_at=4e9)
-YES = Facts(ruling=Ruling(approved=True, by="ada", seal="5ea1", reason="fine"))
-NO = Facts(ruling=Ruling(approved=False, by="ada", seal="5ea1", refuser="person"))
-PAY = NewCall("1", "pay", "dangerous", {"amount": 1, "password": "hush-hush"}, session="s", identity="i")
-LOOK = NewCall("2", "look", "safe", {"at": "here"})
-
-
-def fill(where):
-    """Record something of everything, by two writers; return the keys of one that ran and of an open one."""
-    server, desk = open_journal(where), open_journal(where)
-    server.note(LOOK, State.DONE, Facts(elapsed_ms=0.5, size=2, content="ok"))
-    key = server.begin(PAY, State.AWAITING, ASKED)
-    desk.move(key, State.READY, YES)
-    fence = server.claim(key, Facts(image="main", epoch="e1", sandbox="bubblewrap"))
-    server.move(key, State.DONE, Facts(fence=fence, elapsed_ms=3.0, size=4, content="paid", files=("a.txt",)))
-    refused = server.begin(PAY, State.AWAITING, ASKED)
-    desk.move(refused, State.DENIED, NO)
-    waiting = server.begin(PAY, State.AWAITING, ASKED)
-    server.note(LOOK, State.FAILED, Facts(detail="no such place", failure="ValueError"))
-    server.close()
-    desk.close()
-    return key, waiting
+from tests.journal.books import LOOK, fill
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

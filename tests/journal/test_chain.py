@@ -75,7 +75,7 @@ def test_a_hash_is_that_of_the_columns_one_on_a_line():
 def test_a_true_journal_is_intact():
     report = small_book().report(15.0)
     assert report.flaws == ()
-    assert (report.events, report.calls, report.replaced, report.deleted) == (14, 3, 3, 2)
+    assert (report.events, report.calls, report.replaced, report.deleted) == (14, 3, 2, 2)
     assert [head.number for head in report.heads] == [8, 3, 3]
 
 

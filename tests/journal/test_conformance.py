@@ -53,6 +53,7 @@ def approved(journal):
     return key
 
 
+@pytest.mark.contract("journal.store.conform")
 def test_a_dangerous_call_goes_through_its_whole_life(journal):
     key = journal.begin(WRITE, State.AWAITING, ASKED)
     record = journal.record(key)
@@ -127,6 +128,7 @@ def test_an_unknown_call_cannot_move(journal):
     assert journal.record(4711) is None
 
 
+@pytest.mark.contract("journal.store.compare-and-set")
 def test_of_many_deciders_exactly_one_wins_and_the_others_are_told(journal):
     key = journal.begin(WRITE, State.AWAITING, ASKED)
 
@@ -146,6 +148,7 @@ def test_of_many_deciders_exactly_one_wins_and_the_others_are_told(journal):
     assert record.step == 3
 
 
+@pytest.mark.contract("journal.store.compare-and-set")
 def test_of_many_workers_one_runs_the_call(journal):
     key = approved(journal)
 
@@ -266,6 +269,7 @@ print(key, journal.claim(key))
 """
 
 
+@pytest.mark.contract("journal.store.in-doubt")
 def test_what_ran_when_its_process_was_killed_is_in_doubt(place, shared):
     with process(place, RUNNING) as (child, (line,)):
         key = int(line.split()[0])
@@ -280,6 +284,7 @@ def test_what_ran_when_its_process_was_killed_is_in_doubt(place, shared):
     assert shared.find("me:write").state is State.DONE
 
 
+@pytest.mark.contract("journal.store.in-doubt")
 def test_what_may_be_repeated_is_ready_again_and_stays_approved(place, shared):
     with process(place, RUNNING) as (child, (line,)):
         key, fence = map(int, line.split())
@@ -321,6 +326,7 @@ def test_what_nobody_decided_in_time_is_denied(shared):
     assert (moved.key, moved.state, moved.facts.ruling.refuser) == (key, State.DENIED, "timeout")
 
 
+@pytest.mark.contract("journal.store.fence")
 def test_an_end_that_comes_too_late_is_refused_and_recorded(place, shared):
     other = open_journal(place)
     key = approved(shared)
@@ -338,6 +344,7 @@ def test_an_end_that_comes_too_late_is_refused_and_recorded(place, shared):
     assert f"call {key}" in late[0]
 
 
+@pytest.mark.contract("journal.store.lease")
 def test_a_lease_speaks_for_a_process_that_cannot_be_seen(place, shared, monkeypatch):
     other = open_journal(place)
     monkeypatch.setattr("gramercy.journal.owners.is_alive", lambda _: None)
@@ -350,6 +357,7 @@ def test_a_lease_speaks_for_a_process_that_cannot_be_seen(place, shared, monkeyp
     assert (moved.key, moved.state) == (key, State.IN_DOUBT)
 
 
+@pytest.mark.contract("journal.store.lease")
 def test_a_long_call_keeps_its_lease(shared, monkeypatch):
     monkeypatch.setattr("gramercy.journal.sql.LEASE_SECONDS", 0.3)
     shared.claim(approved(shared))
@@ -367,6 +375,7 @@ def everything(journal):
     return str([rows(journal, table) for table in ("calls", "events", "contents", "answers")])
 
 
+@pytest.mark.contract("journal.store.secrets")
 def test_secrets_are_whole_only_as_long_as_the_call_needs_them(shared):
     call = NewCall("c", "login", "dangerous", {"user": "ada", "password": SECRET}, identity="me")
     question = Question(f"login with password: '{SECRET}'", "seal-1", {}, "it is dangerous")
@@ -438,6 +447,7 @@ FORGERIES = {
 }
 
 
+@pytest.mark.contract("journal.store.forged")
 @pytest.mark.parametrize("what", FORGERIES)
 def test_a_call_that_was_changed_from_outside_is_not_run(shared, what):
     key = shared.begin(WRITE, State.AWAITING, ASKED) if what.startswith("state") else approved(shared)
@@ -447,6 +457,7 @@ def test_a_call_that_was_changed_from_outside_is_not_run(shared, what):
     assert shared._run("SELECT key FROM events WHERE state = 'executing'", ()) == []
 
 
+@pytest.mark.contract("journal.store.forged")
 def test_an_approval_that_was_written_by_another_hand_is_not_taken(shared):
     """Forged whole, with a right hash: but it is not in the chain of any writer."""
     key = shared.begin(WRITE, State.AWAITING, ASKED)

@@ -11,6 +11,7 @@ from gramercy.tools.effects import Effect, read_effect
 DIFFERENCE = "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n-one\n+One\n two\n@@ -9 +9 @@\n-nine\n+@@ Nine\n"
 
 
+@pytest.mark.contract("journal.images.effect.parts")
 def test_all_parts_are_in_the_text():
     effect = Effect(
         note="tried in a copy",
@@ -45,6 +46,7 @@ def test_a_difference_has_its_hunks():
 
 
 @pytest.mark.parametrize("effect", [Effect(), Effect(would_change=("a", "b"), state="e1", value="=> 1")])
+@pytest.mark.contract("journal.images.effect.data")
 def test_plain_data_gives_the_effect_back(effect):
     """The journal keeps it as JSON, and another process shows it."""
     assert read_effect(json.loads(json.dumps(effect.as_data()))) == effect

@@ -121,6 +121,15 @@ def test_without_a_past_both_tools_say_so(paper_desk):
     assert paper_desk.text("get_repl_history") == "Nothing has been evaluated in this image."
 
 
+def test_the_history_says_what_is_not_in_the_present_state(desk):
+    desk.evaluate("(defvar *x* 1)", "x = 1")
+    desk.evaluate("(setf *x* 2)", "x = 2")
+    desk.text("undo_last")
+    first, second = desk.text("get_repl_history").split("\n\n")
+    assert "not in the present state" not in first
+    assert second.splitlines()[1] == "[not in the present state: taken back or lost]"
+
+
 def test_a_long_history_stays_below_the_limit_of_results(paper_desk, paper):
     """A result that is cut in the middle would lose the latest evaluations."""
     long = Reply(ok=True, forms=[Form(["v" * 20_000])], stdout="o" * 100_000)

@@ -105,3 +105,61 @@ def test_tools_call_is_judged_by_the_layers_too(gramercy, tmp_path):
     denied = gramercy(*call, "path=vendor/a.py", XDG_CONFIG_HOME=home)
     assert denied.returncode == 4
     assert "rule 1 of gramercy-policy.toml:1 says deny (generated)" in denied.stderr
+
+
+@pytest.fixture(name="recorded")
+def recorded_fixture(tmp_path):
+    """Return the file of a journal in which a person approved a call and denied another."""
+    from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
+    from gramercy.journal.opening import open_journal
+
+    file = tmp_path.parent / f"{tmp_path.name}-journal.db"
+    journal = open_journal(file)
+    for path, approved in (("vendor/a.py", True), ("notes/b.md", False), ("vendor/c.py", True)):
+        call = NewCall("1", "write_file", "dangerous", {"path": path, "content": ""}, project=str(tmp_path))
+        key = journal.begin(call)
+        journal.move(key, State.AWAITING, Facts(question=Question("?", "seal", {}, "")))
+        ruling = Ruling(approved=approved, by="ann", seal="seal", refuser="" if approved else "person")
+        journal.move(key, State.READY if approved else State.DENIED, Facts(ruling=ruling))
+    call = NewCall("2", "notes__send", "dangerous", {}, project="/elsewhere")
+    journal.note(call, State.DONE)
+    journal.close()
+    return str(file)
+
+
+@pytest.mark.contract("journal.policy.try")
+def test_rules_are_tried_on_what_was_recorded(policy, recorded):
+    """The user's file allows write_file, the project's denies it in vendor."""
+    lines = policy("try", "--journal", recorded).stdout.splitlines()
+    assert lines[0].startswith("3 calls since 20")
+    assert [line.split() for line in lines[2:5]] == [
+        ["allowed", "asked", "denied"],
+        ["approved", "by", "a", "person", "-", "-", "2"],
+        ["denied", "by", "a", "person", "1", "-", "-"],
+    ]
+    assert lines[6] == "would be allowed, denied by a person then:"
+    assert 'write_file {"content":"","path":"notes/b.md"}' in lines[7]
+    assert lines[7].endswith("policy.toml:3)")
+    assert lines[9] == "would be denied, approved by a person then:"
+
+
+@pytest.mark.contract("journal.policy.try")
+def test_another_file_is_tried_in_the_place_of_the_users(policy, recorded, tmp_path):
+    other = tmp_path.parent / f"{tmp_path.name}-other.toml"
+    other.write_text('[[rules]]\naction = "deny"\narguments = { path = "notes/**" }\n')
+    found = json.loads(policy("try", str(other), "--journal", recorded, "--everywhere", "--json").stdout)
+    assert found["counts"] == {
+        "unasked": {"allow": 0, "ask": 1, "deny": 0},
+        "approved": {"allow": 0, "ask": 0, "deny": 2},
+        "denied": {"allow": 0, "ask": 0, "deny": 1},
+    }
+    assert [call["differs"] for call in found["calls"]] == [True, True, False, True]
+    only = policy("try", str(other), "--journal", recorded, "--everywhere", "--tool", "notes__send").stdout
+    assert "Judged by name and level alone, since --from names no file with them: notes__send" in only
+
+
+def test_a_journal_without_calls_of_the_project_is_told(policy, recorded, tmp_path):
+    (tmp_path / "inner").mkdir()
+    done = policy("try", "--journal", recorded, "--project", "inner")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"no calls of {tmp_path / 'inner'} are recorded in the last 90 days" in done.stderr

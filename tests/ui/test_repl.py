@@ -58,6 +58,15 @@ def test_a_named_state_can_be_gone_back_to(gramercy, language):
     assert done.stdout.endswith("=> 41\n")
 
 
+def test_states_are_compared(gramercy, language):
+    typed = SET[language] + CHANGE[language] + ":compare c2\n:compare c2 c2\n"
+    done = gramercy("repl", "--language", language, stdin=typed)
+    told = done.stdout.partition("From c2 to now\n\n[definitions]\n")[2]
+    assert "41 → 0" in told.splitlines()[0]
+    assert f"[calls that led to now and not to c2]\n- {CHANGE[language].strip()}" in told
+    assert told.endswith("No difference between c2 and c2 was found.\n")
+
+
 def test_why_names_the_rule_and_runs_nothing(gramercy, tmp_path):
     """Guard: what would happen to a call, and which rule decides."""
     typed = ':why write_file {"path": "x", "content": "y"}\n:why eval_form {"form": "1"}\n'

@@ -79,6 +79,7 @@ class ApprovalRequest:
     `changes` says why the question comes again, `effect` what the call would do, where the tool can tell.
     `key` names the call in the journal, where the digest of the seal answers the question from another
     process; `is_open` tells whether that has not happened yet. Times are seconds since the epoch.
+    `project` is the directory that the call is about, `journal` what remembers the calls before it.
     """
 
     tool: Tool
@@ -96,6 +97,8 @@ class ApprovalRequest:
     asked_at: float = 0.0
     expires_at: float = 0.0
     is_open: Callable[[], bool] = field(default=lambda: True, repr=False, compare=False)
+    project: str = ""
+    journal: Journal | None = field(default=None, repr=False, compare=False)
 
     @property
     def told(self) -> frozenset[str]:

@@ -23,6 +23,7 @@ from gramercy.errors import (
     UnknownToolError,
 )
 from gramercy.execution import telemetry
+from gramercy.execution.approval import standing
 from gramercy.execution.callers import (
     BLOCKING,
     LOOP,
@@ -34,12 +35,15 @@ from gramercy.execution.callers import (
     later,
     must_pass,
 )
-from gramercy.execution.calls import ToolCall, ToolResult, read_arguments
+from gramercy.execution.calls import ToolCall, ToolResult, error_text, read_arguments
 from gramercy.execution.gate import ApprovalGate
 from gramercy.execution.hooks import check_hooks, transformed
 from gramercy.execution.policy import Action, Policy, Verdict
 from gramercy.execution.results import Attempt, Metrics, Recorder, Refuser, ToolMetrics, metrics_table
+from gramercy.execution.returning import Returning
+from gramercy.journal.base import OPEN, State
 from gramercy.journal.memory import MemoryJournal
+from gramercy.tools.context import current_call
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import SCALARS, PlainCopy, copy_json, is_duration
 
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
 
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.hooks import Hook, Transform
-    from gramercy.journal.base import Journal
+    from gramercy.journal.base import CallRecord, Journal
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
 
@@ -66,6 +70,7 @@ LONGEST_ID = 200
 CALL_SHAPE = '{"id": "call_1", "name": "tool_name", "arguments": {…}}'
 # Looking a member up in its enum costs as much as a dictionary copy, and every call would do it thrice.
 _ALLOW, _ASK, _DENY = Action.ALLOW, Action.ASK, Action.DENY
+_DANGEROUS = Safety.DANGEROUS
 # Types that are never awaitable: to ask inspect about every result would cost two bare calls.
 _PLAIN_RESULTS = SCALARS | {list, dict, tuple}
 _modules, _API = sys.modules, telemetry.API
@@ -91,6 +96,11 @@ class Settings(msgspec.Struct):
     max_output: int = 100_000
     approval_wait: float | None = WAIT_SECONDS
     approval_expiry: float = EXPIRY_SECONDS
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes can look into the journal, and decide."""
+        return getattr(self.journal, "run_directory", None) is not None
 
     def __post_init__(self) -> None:
         """Refuse limits that would only show their fault in the middle of a call."""
@@ -153,7 +163,8 @@ class Executor:
             approval_expiry,
         )
         self._metrics = Metrics()
-        self._recorder = Recorder(self.settings, self._metrics)
+        self._returning = Returning(self.settings)
+        self._recorder = Recorder(self.settings, self._metrics, self._returning.here)
         self._gate = ApprovalGate(self.settings, self._recorder, approval_handler)
 
     def execute(self, call: ToolCall | Mapping[str, Any]) -> ToolResult:
@@ -183,6 +194,75 @@ class Executor:
         derived = copy(self)
         derived._gate = ApprovalGate(self.settings, self._recorder, approval_handler)  # noqa: SLF001 - one of our own
         return derived
+
+    def resume(self, key: int) -> ToolResult:
+        """Go on with a call of the journal: run one that is ready, after all checks, or wait for a decision.
+
+        One that is over gives its answer; one that is in doubt is not run. What a worker uses, or a program
+        that was started again.
+        """
+        attempt = self._resumed(key)
+        return attempt if type(attempt) is ToolResult else drive(self._run_waiting(attempt, BLOCKING))
+
+    async def aresume(self, key: int) -> ToolResult:
+        """Do the same without blocking the event loop."""
+        attempt = self._resumed(key)
+        return attempt if type(attempt) is ToolResult else await self._run_waiting(attempt, LOOP)
+
+    def recover(self) -> list[CallRecord]:
+        """Look after calls whose process is gone; return those that were moved, as they stand now.
+
+        A call that was interrupted is in doubt unless its tool is idempotent, which makes it ready again, or
+        the tool's own probe can tell whether it has happened. Open questions whose time is over are denied.
+        """
+        found = []
+        for record in self._returning.recover():
+            tool = self.settings.registry.get(record.call.tool)
+            if tool is not None and record.state is State.IN_DOUBT:
+                record = drive(self._returning.probed(record, tool, BLOCKING))  # noqa: PLW2901 - as it is now
+            found.append(record)
+        return found
+
+    def edit(self, key: int, seal: str, arguments: Mapping[str, Any], by: str = "person") -> CallRecord:
+        """Put edited arguments into an open question; it is asked anew, with what they would do.
+
+        `seal` is that of the question that was edited. MovedError tells how the call stands when it is no
+        longer open.
+        """
+        attempt = self._resumed(key)
+        if type(attempt) is ToolResult:
+            raise ExecutionError(attempt.error or f"call {key} is over")
+        return drive(self._gate.edit(attempt, seal, dict(arguments), by, BLOCKING))
+
+    def delivered(self, result: ToolResult) -> None:
+        """Record that a caller who may come back has got this result."""
+        key = result.metadata.get("journal_key")
+        if key is not None and "awaiting" not in result.metadata:
+            self.settings.journal.deliver(key)
+            self._returning.here.discard(key)
+
+    def undelivered(self, result: ToolResult) -> None:
+        """Say that a caller has gone before this result: who comes back gets it."""
+        self._returning.here.discard(result.metadata.get("journal_key"))
+
+    def _resumed(self, key: int) -> Attempt | ToolResult:
+        """Return a call of the journal as it can go on, or the result that it has."""
+        record = self.settings.journal.record(key)
+        if record is None:
+            raise ExecutionError(f"the journal has no call {key}")
+        call = record.call
+        if record.state is State.EXECUTING:
+            raise ExecutionError(standing(record))
+        if record.state not in OPEN:
+            return self._returning.answer(record, call.call_id)
+        tool = self.settings.registry.resolve(call.tool)
+        arguments = tool.checker.check(copy_json(dict(call.arguments)))
+        verdict = self.policy.why(tool, arguments)
+        attempt = Attempt(call.call_id, tool, arguments, verdict, key=key, identity=call.identity)
+        if verdict.action is _DENY:
+            text = f"The policy denies {tool.name}: {verdict.explanation}"
+            return self._recorder.denied(attempt, Refuser.RULE, text)
+        return attempt
 
     def execute_tool_calls(self, calls: Iterable[ToolCall | Mapping[str, Any]]) -> list[ToolResult]:
         """Run the calls of one answer; side by side when all are safe, else one after the other."""
@@ -313,6 +393,7 @@ class Executor:
             or self.settings.deadline is not None
             or not (caller is BLOCKING or tool.inline or tool.async_handler)
             or (_API in _modules and telemetry.active_tracer() is not None)
+            or (tool.safety_level is _DANGEROUS and self.settings.is_shared and current_call().identity)
         ):
             return later(self._run_waiting, attempt, caller)
         handler = tool.handler if caller is BLOCKING else tool.async_handler or tool.handler
@@ -330,13 +411,34 @@ class Executor:
         """Take a call along the waiting road: approval, then the handler under its deadline, both traced."""
         trace = telemetry.CallTrace(attempt.tool, attempt.call_id) if _API in _modules else None
         result = None
-        if attempt.verdict.action is _ASK:
-            with trace.span() if trace else _UNTRACED:
-                result = await self._gate.admit(attempt, caller)
-        if result is None:
-            with trace.span() if trace else _UNTRACED:
-                result = await self._settle(attempt, self._call_handler(attempt, caller))
+        try:
+            if attempt.verdict.action is _ASK or attempt.tool.safety_level is _DANGEROUS:
+                result = await self._returned_to(attempt, caller)
+            if result is None and (attempt.verdict.action is _ASK or attempt.key):
+                with trace.span() if trace else _UNTRACED:
+                    result = await self._gate.admit(attempt, caller)
+            if result is None:
+                with trace.span() if trace else _UNTRACED:
+                    result = await self._settle(attempt, self._call_handler(attempt, caller))
+        except BaseException:
+            self._returning.here.discard(attempt.key)
+            raise
         return trace.finished(result) if trace else result
+
+    async def _returned_to(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
+        """Return the answer to a caller who has come back for one that is there."""
+        if attempt.key or not self.settings.is_shared:
+            return None
+        attempt.identity = current_call().identity
+        if not attempt.identity:
+            return None
+        try:
+            return await self._returning.take(attempt, caller)
+        except BaseException as error:
+            if ends_pipeline(error):
+                raise
+            text = f"{attempt.tool.name} was not run: {error_text(error)}"
+            return self._recorder.denied(attempt, Refuser.GUARD, text)
 
     async def _call_handler(self, attempt: Attempt, caller: Caller) -> Any:
         self._recorder.started(attempt)

@@ -31,7 +31,7 @@ from gramercy.execution.calls import clean, error_text
 from gramercy.execution.policy import Action
 from gramercy.execution.results import Approval, Refuser
 from gramercy.execution.seal import EXPIRED, Seal, digest_of_text, seal_call, stable_text
-from gramercy.journal.base import Facts, Question, State
+from gramercy.journal.base import OPEN, Facts, Question, Ruling, State
 from gramercy.tools.effects import Effect, read_effect
 from gramercy.tools.values import copy_json
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gramercy.execution.executor import Settings
     from gramercy.execution.policy import Verdict
     from gramercy.execution.results import Attempt, Recorder
-    from gramercy.journal.base import CallRecord, Ruling
+    from gramercy.journal.base import CallRecord
     from gramercy.tools.tool import Tool
 
 # A target that changes between every look and every answer is not something a person can approve.
@@ -106,7 +106,7 @@ class ApprovalGate:
         except BaseException as error:
             if ends_pipeline(error):
                 # A caller who may come back finds the question open, or answered.
-                if not (attempt.identity and self._is_shared):
+                if not (attempt.identity and self.settings.is_shared):
                     self.recorder.withdrawn(attempt)
                 raise
             # The journal too may raise anything: what cannot be recorded is not run.
@@ -114,31 +114,29 @@ class ApprovalGate:
             return self.recorder.denied(attempt, Refuser.GUARD, text)
         return None
 
-    @property
-    def _is_shared(self) -> bool:
-        """Whether other processes can decide."""
-        return getattr(self.settings.journal, "run_directory", None) is not None
-
     async def _approve(self, attempt: Attempt, caller: Caller) -> None:
-        if self.handler is None and not self._is_shared:
+        if self.handler is None and not self.settings.is_shared:
             raise _RefusalError(
                 f"{attempt.tool.name} was not run: it needs approval ({attempt.verdict.explanation}), "
                 "but nobody can be asked: no approval handler is set",
                 Refuser.NOBODY,
             )
-        approval = attempt.approval = Approval()
         known = self._record(attempt) if attempt.key else None
+        if known is not None and _needs_no_answer(known, attempt.verdict):
+            return
+        approval = attempt.approval = Approval()
+        if known is not None:
+            self._take_arguments(attempt, known)
         changes: tuple[str, ...] = ()
         questions = edits = 0
         while questions < MOST_QUESTIONS and edits < MOST_EDITS:
             asked, record = await self._asked(attempt, known, changes, caller)
-            if record.state is State.AWAITING:
+            if record.state is State.AWAITING and _is_about(record, asked):
                 record = await self._decided(attempt, asked, record, caller)
-            known, changes = record, ()
-            if record.state is State.AWAITING:
+            if record.state in OPEN and not _is_about(record, asked):
                 # Another process has put edited arguments into the question.
                 self._take_arguments(attempt, record)
-                edits += 1
+                known, changes, edits = record, (), edits + 1
                 continue
             seal = await self._ruled(attempt, record, asked, caller)
             changes = (EDITED,) if seal is None else tuple(await self._drift(attempt, seal, caller))
@@ -149,6 +147,22 @@ class ApprovalGate:
             questions, edits = questions + (seal is not None), edits + (seal is None)
         changed = "; ".join(changes) or EDITED
         raise _RefusalError(f"{attempt.tool.name} was not run: {changed} while it was being approved")
+
+    async def edit(
+        self, attempt: Attempt, seal: str, arguments: dict[str, Any], by: str, caller: Caller
+    ) -> CallRecord:
+        """Put edited arguments into the open question of a call, with what they would do."""
+        known, approval = self._record(attempt), Approval()
+        question = known.facts.question
+        if known.state is not State.AWAITING or question is None or question.seal != seal:
+            raise MovedError(standing(known), known)
+        attempt.approval = approval
+        try:
+            self._edit(attempt, approval, Ruling(approved=True, by=by, arguments=arguments))
+            _, record = await self._asked(attempt, None, (f"{EDITED} by {by}",), caller)
+        except _RefusalError as refusal:
+            raise ExecutionError(str(refusal)) from None
+        return record
 
     def _record(self, attempt: Attempt) -> CallRecord:
         found = self.settings.journal.record(attempt.key)
@@ -164,9 +178,12 @@ class ApprovalGate:
         if known is not None:
             changes = tuple(self._misfits(request, known))
             if known.facts.question is not None and not changes:
-                return self._put(request, known), known
+                # It may have been put by another process, whose functions are not ours.
+                seal = Seal.read(known.facts.question.parts)
+                changes = known.facts.question.changes
+                return self._put(replace(request, seal=seal, changes=changes), known), known
             request = replace(request, changes=changes)
-        expires_at = time() + self.settings.approval_expiry if self._is_shared else 0.0
+        expires_at = time() + self.settings.approval_expiry if self.settings.is_shared else 0.0
         seal = replace(
             request.seal.with_shown(request.text()), question=token_hex(8), expiry=f"{expires_at:.3f}"
         )
@@ -184,12 +201,8 @@ class ApprovalGate:
 
     def _put(self, request: ApprovalRequest, record: CallRecord) -> ApprovalRequest:
         """Return a request with what the journal knows of its question."""
-        journal, call, question = self.settings.journal, record.call, record.facts.question
+        journal, call = self.settings.journal, record.call
         key, step = record.key, record.step
-        seal = request.seal
-        if question is not None and question.seal != seal.digest:
-            # It was put by another process, whose functions are not ours.
-            seal = Seal.read(question.parts)
 
         def is_open() -> bool:
             now = journal.record(key)
@@ -197,8 +210,6 @@ class ApprovalGate:
 
         return replace(
             request,
-            seal=seal,
-            changes=question.changes if question else request.changes,
             key=key,
             call_id=call.call_id,
             principal=call.principal,
@@ -207,6 +218,8 @@ class ApprovalGate:
             asked_at=record.asked_at,
             expires_at=record.facts.expires_at,
             is_open=is_open,
+            project=call.project,
+            journal=journal,
         )
 
     def _misfits(self, request: ApprovalRequest, known: CallRecord) -> list[str]:
@@ -257,7 +270,7 @@ class ApprovalGate:
         self, attempt: Attempt, asked: ApprovalRequest, step: int, caller: Caller
     ) -> Decision | None:
         """Return what the caller's own channel decides; None when the call was moved elsewhere."""
-        if not self._is_shared:
+        if not self.settings.is_shared:
             return await self._own_answer(attempt, asked, caller)
         began, decision = monotonic(), None
         if self.handler is not None and caller is BLOCKING:
@@ -378,7 +391,7 @@ class ApprovalGate:
     async def _request(self, attempt: Attempt, changes: tuple[str, ...], caller: Caller) -> ApprovalRequest:
         """Make the question about a call as it is now, with what the call would do."""
         seal = await self._seal(attempt, caller)
-        is_wanted = self._is_shared or (self.handler is not None and takes_request(self.handler))
+        is_wanted = self.settings.is_shared or (self.handler is not None and takes_request(self.handler))
         text, data = "", {}
         if is_wanted and attempt.tool.effect is not None:
             text, effect = await self._effect(attempt, attempt.tool.effect, caller)
@@ -434,7 +447,11 @@ class ApprovalGate:
             text = f"{attempt.tool.name} was not run: the policy now denies it: {verdict.explanation}"
             raise _RefusalError(text, Refuser.RULE)
         attempt.verdict = verdict
-        return approved.drift(await self._seal(attempt, caller))
+        now = await self._seal(attempt, caller)
+        if verdict.action is Action.ALLOW:
+            # A rule allows it now, perhaps one that the person wrote with this very answer.
+            approved = replace(approved, policy=now.policy)
+        return approved.drift(now)
 
     def _judge(self, tool: Tool, arguments: dict[str, Any]) -> Verdict:
         policy = self.settings.policy
@@ -468,6 +485,17 @@ class ApprovalGate:
 EDITED = "the arguments were edited"
 INTERRUPTED = "it was interrupted"
 FORGED = "what the journal has of the question does not fit together"
+
+
+def _needs_no_answer(known: CallRecord, verdict: Verdict) -> bool:
+    """Tell whether nobody was ever asked about a call, and nobody has to be: an idempotent one runs again."""
+    return known.state is State.READY and known.facts.question is None and verdict.action is Action.ALLOW
+
+
+def _is_about(record: CallRecord, asked: ApprovalRequest) -> bool:
+    """Tell whether the question that a call has in the journal is the one that was put here."""
+    question = record.facts.question
+    return question is not None and question.seal == asked.seal.digest
 
 
 def _is_open(decision: Decision) -> bool:

@@ -19,7 +19,7 @@ from gramercy.execution.calls import ToolResult, error_text, text_for_model
 from gramercy.execution.hooks import notify
 from gramercy.journal.base import NOTHING, Facts, NewCall, Ruling, State
 from gramercy.journal.texts import canonical_text, without_secrets
-from gramercy.tools.content import ToolOutput, blocks_text
+from gramercy.tools.content import TextWithFacts, ToolOutput, blocks_text
 from gramercy.tools.context import current_call
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
@@ -139,11 +139,13 @@ class Attempt(msgspec.Struct, gc=False):
 class Recorder:
     """Makes every ToolResult of an executor, so that no result leaves without its trace."""
 
-    __slots__ = ("metrics", "settings")
+    __slots__ = ("here", "metrics", "settings")
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, here: set[int]) -> None:
         self.settings = settings
         self.metrics = metrics
+        # The keys of calls whose caller is in this process.
+        self.here = here
 
     def move(
         self, attempt: Attempt, state: State, facts: Facts = NOTHING, expected: Sequence[State] = ()
@@ -153,7 +155,12 @@ class Recorder:
         if attempt.key:
             journal.move(attempt.key, state, facts, expected=expected)
         else:
-            attempt.key = journal.begin(_new_call(attempt), state, facts)
+            self._begin(attempt, state, facts)
+
+    def _begin(self, attempt: Attempt, state: State, facts: Facts = NOTHING) -> None:
+        attempt.key = self.settings.journal.begin(_new_call(attempt), state, facts)
+        if attempt.identity:
+            self.here.add(attempt.key)
 
     def waited(self, attempt: Attempt, wait_ms: float) -> None:
         """Note how long a question was open."""
@@ -189,15 +196,19 @@ class Recorder:
         if attempt.key:
             attempt.fence = journal.claim(attempt.key, Facts(arguments=attempt.arguments))
         else:
-            attempt.key, attempt.fence = journal.begin(_new_call(attempt), State.EXECUTING), 1
+            self._begin(attempt, State.EXECUTING)
+            attempt.fence = 1
 
     def returned(self, attempt: Attempt, value: Any) -> ToolResult:
         """Make the result of a handler that returned."""
         elapsed_ms = (perf_counter() - attempt.started) * 1000.0
+        end = None
+        if type(value) is TextWithFacts:
+            end, value = _End(State.FAILED, REPORTED, value.facts), str.__str__(value)
         if type(value) is str and len(value) <= self.settings.max_output and value.isascii():
-            return self._finished(attempt, value, None, elapsed_ms)
+            return self._finished(attempt, value, None, elapsed_ms, end)
         content, error = self._read(attempt, value)
-        end = _End(State.FAILED, REPORTED)
+        end = end or _End(State.FAILED, REPORTED)
         if not isinstance(value, ToolOutput):
             return self._finished(attempt, content, error, elapsed_ms, end)
         end.facts = value.facts
@@ -319,6 +330,7 @@ class Recorder:
 
     def undecided(self, attempt: Attempt, record: CallRecord) -> ToolResult:
         """Make the result of a call that still waits for a decision: nothing was run."""
+        self.here.discard(attempt.key)
         tool, key = attempt.tool, attempt.key
         until = strftime("%Y-%m-%d %H:%M", localtime(record.facts.expires_at))
         text = f"{tool.name} was not run yet: it waits for a person's approval as call {key}, until {until}"

@@ -12,8 +12,9 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from gramercy.images.base import CheckpointInfo, HistoryEntry  # noqa: TC001 - msgspec reads the types
+from gramercy.images.base import CheckpointInfo, Form, HistoryEntry, ImageFault
 from gramercy.images.bounds import resident_bytes
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 # What a person sees of an evaluation under way is its end; the reply has more.
 LONGEST_OUTPUT = 4_000
 LONGEST_CODE = 4_000
+LONGEST_FRAME = 300
+# Of the definitions and files of one state, the frames of an error, the values of a form.
+MOST_LISTED = 50
 
 # busy: it is started, restored or forked, and no code of the user's runs.
 Activity = Literal["not started", "idle", "busy", "running", "closed"]
@@ -49,7 +53,7 @@ class ImageView(msgspec.Struct, frozen=True):
 
     `unkept` says why no state of the present is kept. The `checkpoints` have the memory that was measured
     when they were last listed, where that is known; `memory_bytes` is that of the live process, now.
-    `latest` is the last evaluation that is over.
+    `latest` is the last evaluation that is over. Texts and lists are bounded: it goes to other processes.
     """
 
     name: str
@@ -86,7 +90,7 @@ def view_of(name: str, language: str, runner: Runner) -> ImageView:
         heap_bytes=latest.reply.state.heap_bytes if latest is not None else 0,
         checkpoints=_tree(lifecycle),
         unkept=lifecycle.unkept_reason,
-        latest=latest,
+        latest=_shortened(latest) if latest is not None else None,
         calls=len(history),
     )
 
@@ -125,4 +129,37 @@ def _printed(wait: Wait) -> Printed | None:
 def _tree(lifecycle: Lifecycle) -> list[CheckpointInfo]:
     """Describe the kept states as they are known here."""
     timeline, is_present = lifecycle.timeline, lifecycle.unkept == 0
-    return [timeline.told(checkpoint, is_present=is_present) for checkpoint in timeline.all()]
+    infos = [timeline.told(checkpoint, is_present=is_present) for checkpoint in timeline.all()]
+    return [
+        info
+        if len(info.changed) <= MOST_LISTED and len(info.definitions) <= MOST_LISTED
+        else replace(info, changed=info.changed[:MOST_LISTED], definitions=info.definitions[:MOST_LISTED])
+        for info in infos
+    ]
+
+
+def _shortened(entry: HistoryEntry) -> HistoryEntry:
+    """Return an evaluation with as much of its parts as a person looks at."""
+    reply = entry.reply
+    values = [value[:LONGEST_OUTPUT] for value in reply.values[:MOST_LISTED]]
+    shown = replace(
+        reply,
+        forms=[Form(values)] if reply.forms else [],
+        stdout=reply.stdout[-LONGEST_OUTPUT:],
+        stderr=reply.stderr[-LONGEST_OUTPUT:],
+        log=reply.log[-LONGEST_OUTPUT:],
+        error=_shortened_fault(reply.error) if reply.error is not None else None,
+        changed=reply.changed[:MOST_LISTED],
+        files=reply.files[:MOST_LISTED],
+        warnings=[],
+        displays=[],
+        objects=[],
+        lengths=[],
+        profile={},
+    )
+    return replace(entry, code=entry.code[:LONGEST_CODE], reply=shown)
+
+
+def _shortened_fault(fault: ImageFault) -> ImageFault:
+    frames = [frame[:LONGEST_FRAME] for frame in fault.backtrace[:MOST_LISTED]]
+    return replace(fault, message=fault.message[:LONGEST_OUTPUT], backtrace=frames, causes=[])

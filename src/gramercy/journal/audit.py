@@ -19,7 +19,11 @@ from gramercy.journal.chain import (
     PRUNED,
     REDACTED,
     CallFacts,
+    Event,
+    Kept,
     Told,
+    content_digest,
+    read_kept,
     read_told,
     salted,
 )
@@ -265,3 +269,40 @@ def _pruned(change: Callable[..., int], *, before: float, by: str) -> Told:
     change(f"DELETE FROM contents WHERE {_PRUNABLE}", (before,))  # noqa: S608 - own words
     change(f"DELETE FROM answers WHERE {_PRUNABLE}", (before,))  # noqa: S608 - own words
     return Told(before_at=before, by=by)
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One move of a call with all that is kept of it.
+
+    `fate` says what became of its contents: whole, masked, deleted, or empty if there were none.
+    """
+
+    event: Event
+    told: Told
+    kept: Kept
+    fate: str
+    size: int
+
+
+_STEPS = (
+    "SELECT e.chain, e.number, e.key, e.step, e.state, e.at, e.facts, e.contents, e.previous, e.hash, "
+    "c.salt, c.text FROM events e LEFT JOIN contents c ON c.key = e.key AND c.step = e.step "
+    "WHERE e.key = ? AND e.key > 0 ORDER BY e.step"
+)
+
+
+def story(journal: SqlJournal, key: int) -> list[Step]:
+    """Return all moves of a call, oldest first."""
+    with journal.looking() as ask:
+        rows = ask(_STEPS, (key,))
+    if not rows:
+        raise JournalError(f"there is no call {key} in {journal.where}")
+    return [_step(Event._make(row[:10]), *row[10:]) for row in rows]
+
+
+def _step(event: Event, salt: str | None, text: str | None) -> Step:
+    if not event.contents or text is None or salt is None:
+        fate = "deleted" if event.contents else ""
+        return Step(event, read_told(event.facts), read_kept(""), fate, 0)
+    fate = "whole" if content_digest(salt, text) == event.contents else "masked"
+    return Step(event, read_told(event.facts), read_kept(text), fate, len(text))

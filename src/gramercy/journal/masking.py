@@ -97,6 +97,11 @@ class Masking:
         return value
 
 
+def without(kept: str, texts: Sequence[str]) -> str:
+    """Return contents with dots for each of these texts, wherever they stand in a value."""
+    return _written(kept, _without(_parsed(kept), texts)) if kept else kept
+
+
 def _hidden(value: Any, secrets: set[str]) -> Any:
     """Return dots for a value, and note its texts."""
     if isinstance(value, list):
@@ -119,7 +124,7 @@ def _without(value: Any, secrets: Sequence[str]) -> Any:
     if isinstance(value, list):
         return [_without(each, secrets) for each in value]
     if isinstance(value, dict):
-        return {name: _without(each, secrets) for name, each in value.items()}
+        return {_without(name, secrets): _without(each, secrets) for name, each in value.items()}
     return value
 
 

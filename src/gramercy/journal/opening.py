@@ -6,31 +6,55 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gramercy.errors import JournalError
+from gramercy.journal.bells import own_directory
 from gramercy.journal.memory import MemoryJournal
 
 if TYPE_CHECKING:
     from gramercy.journal.base import Journal
 
 MEMORY = "memory"
+SERVERS = ("postgresql://", "postgres://")
 
 
 def default_place() -> Path:
-    """Return the file of the user's journal: never in a project, whose files evaluated code can write."""
+    """Return the file of the user's journal."""
     told = os.environ.get("XDG_STATE_HOME", "")
     # The specification of these directories has relative paths ignored.
     base = Path(told) if told.startswith("/") else Path.home() / ".local" / "state"
     return base / "gramercy" / "journal.db"
 
 
-def open_journal(where: str | Path | None = None) -> Journal:
-    """Open a journal: a file, `postgresql://…`, or `memory`; without a place, the user's own."""
+# A store is imported when a setting names it: each costs milliseconds that not every command has to pay.
+def open_journal(where: str | Path | None = None, *, project: Path | None = None) -> Journal:
+    """Open a journal: a file, `postgresql://…`, or `memory`; without a place, the user's own.
+
+    A file inside of `project` is refused, since evaluated code can write there.
+    """
     if where == MEMORY:
         return MemoryJournal()
-    if isinstance(where, str) and where.startswith(("postgresql://", "postgres://")):
+    if isinstance(where, str) and where.startswith(SERVERS):
         from gramercy.journal.postgres import PostgresJournal
 
         return PostgresJournal(where)
-    # Imported when used: SQLite costs milliseconds that not every command has to pay.
+    if isinstance(where, str) and "://" in where:
+        scheme = where.partition("://")[0]
+        raise JournalError(f"{scheme}:// is no journal: expected a file, postgresql://…, or memory")
+    path = default_place() if where is None else Path(where).expanduser().absolute()
+    _check_place(path, project)
+    if where is None:
+        try:
+            own_directory(path.parent)
+        except OSError as error:
+            raise JournalError(f"the journal {path} cannot be written: {error.strerror or error}") from error
     from gramercy.journal.sqlite import SqliteJournal
 
-    return SqliteJournal(default_place() if where is None else Path(where).expanduser().absolute())
+    return SqliteJournal(path)
+
+
+def _check_place(path: Path, project: Path | None) -> None:
+    if project is not None and path.resolve().is_relative_to(project.resolve()):
+        raise JournalError(
+            f"the journal {path} is inside the project {project}, whose files evaluated code can write: "
+            "name a file outside of it"
+        )

@@ -57,7 +57,7 @@ def _place() -> str:
     """Return host, boot and the namespace of process ids."""
     host = socket.gethostname().replace("/", "_")
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
         space = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
     except OSError:
         boot = space = ""

@@ -8,7 +8,7 @@ while somebody waits here. The tables are in a schema of their own, `gramercy`.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,7 +32,7 @@ except ImportError as missing:
     ) from missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from gramercy.journal.base import CallRecord
@@ -68,7 +68,6 @@ _HELLO = (
     "FROM pg_stat_activity, pg_control_system() WHERE pid = pg_backend_pid()"
 )
 _END_OTHER = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?"
-_OWN_HEAD = "SELECT chain, number, hash FROM chains WHERE chain = ? FOR UPDATE"
 _PUT = f"WITH event AS ({INSERT_EVENT}) {UPDATE_CHAIN}"
 _PUT_BOTH = f"WITH event AS ({INSERT_EVENT}), content AS ({INSERT_CONTENT}) {UPDATE_CHAIN}"
 # The server has given this transaction up to end a deadlock, or could not order it among others.
@@ -95,8 +94,8 @@ class PostgresJournal(SqlJournal):
         super().__init__(_shown(self._settings))
         self._patience = patience
         self._connection: psycopg.Connection[Any] | None = None
-        # The process of the server behind the connection, and when it started.
-        self._backend: tuple[int, Any] | None = None
+        # The processes of the server behind lost connections and, last, this one: id and start.
+        self._backends: list[tuple[int, Any]] = []
         # The time of the server, as the distance to a clock of this machine that nobody sets.
         self._offset = 0.0
         self._synchronous = "on"
@@ -128,6 +127,14 @@ class PostgresJournal(SqlJournal):
         self._read(self._set_clock)
         return super().recover(is_idempotent)
 
+    @contextmanager
+    def looking(self) -> Iterator[Callable[[str, Sequence[Any]], list[Sequence[Any]]]]:
+        """Give a function that asks the server, always about the state of this moment."""
+        # A connection that was lost meanwhile is found out, and replaced, before the look begins.
+        self._read(self._set_clock)
+        with super().looking() as ask:
+            yield ask
+
     def close(self) -> None:
         """Let go of the connections and of the lease; calls that run are left to `recover`."""
         self._bells.close()
@@ -154,16 +161,26 @@ class PostgresJournal(SqlJournal):
 
     def _connect(self) -> None:
         """Connect anew. Where this writer's chain ends is to be read again."""
-        before, self._backend = self._backend, None
         self._disconnect()
         self._connection = self._open()
         self._head = None
         self._set_clock()
-        ((self._synchronous, self._database, *backend),) = self._run(_HELLO, ())
-        if before is not None:
-            # It may not know yet that nobody listens, and hold what the next transaction needs.
-            self._run(_END_OTHER, before)
-        self._backend = (backend[0], backend[1])
+        ((self._synchronous, self._database, pid, began),) = self._run(_HELLO, ())
+        self._backends.append((pid, began))
+        self._end_others(time.monotonic() + self._patience)
+
+    def _end_others(self, end: float) -> None:
+        """End what is left of lost connections on the server, which may not know yet that they are.
+
+        Only then is it settled what was committed, and nothing held that the next transaction needs.
+        """
+        while len(self._backends) > 1:
+            if not self._run(_END_OTHER, self._backends[0]):
+                del self._backends[0]
+            elif time.monotonic() > end:
+                raise JournalError(f"the journal {self.where} does not let go of a connection that was lost")
+            else:
+                time.sleep(PAUSE_SECONDS / 10)
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -245,13 +262,15 @@ class PostgresJournal(SqlJournal):
         if made is None or made == self._head_before:
             # It has told of nothing, and can be made twice.
             return False
-        self._reconnect(time.monotonic() + self._patience)
-        # The row is locked until the server has ended the transaction, one way or the other.
-        found = self._run(_OWN_HEAD, (made.chain,))
-        if not found or tuple(found[0]) != tuple(made):
-            return False
-        self._head = made
-        return True
+        chain, self._chain = self._chain, made.chain
+        try:
+            is_made = self._persist(self._found_head) == made
+        except JournalError as error:
+            raise JournalError(f"{error}; whether the last move was recorded is not known") from error
+        finally:
+            self._chain = chain
+        self._head = made if is_made else None
+        return is_made
 
     def _roll_back(self) -> None:
         if self._connection is not None:

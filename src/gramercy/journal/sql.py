@@ -34,6 +34,8 @@ _AWAITING, _READY, _DENIED, _EXECUTING = State.AWAITING, State.READY, State.DENI
 _REQUESTED, _FAILED, _IN_DOUBT = State.REQUESTED, State.FAILED, State.IN_DOUBT
 _DECISIONS = frozenset({_READY, _DENIED})
 _DANGEROUS = "dangerous"
+# By this the database sees that it can use the index of calls that are not done.
+UNDONE = "state <> 'done'"
 T = TypeVar("T")
 # Long enough for a process that is starved or a database that restarts to renew it, twice over; a person who
 # waits for a dead worker elsewhere waits no longer than this.
@@ -84,7 +86,7 @@ class SqlJournal(Tables):
 
     def note(self, call: NewCall, state: State, facts: Facts = NOTHING) -> None:
         """Record a whole call at once, after it is over."""
-        self._write(lambda: self._note(writable(call), state, facts), is_lasting=False)
+        self._write(lambda: self._note(writable(call), state, facts), is_lasting=state in self.LASTING)
 
     def deliver(self, key: int) -> None:
         """Record that the caller has got the answer."""
@@ -124,6 +126,8 @@ class SqlJournal(Tables):
     ) -> list[CallRecord]:
         """Return how calls stand, latest first; `below` is the key from which to go on."""
         wanted: list[str] = [f"state IN ({marks(states)})"] if states else []
+        if states and State.DONE not in states:
+            wanted.append(UNDONE)
         values: list[Any] = [state.value for state in states]
         filters = {
             "tool = ?": tool,
@@ -266,8 +270,8 @@ class SqlJournal(Tables):
 
     def _stale(self, now: float, locking: str = "") -> list[CallRow]:
         wanted = (
-            "state IN ('executing', 'requested') OR "
-            "(state = 'awaiting' AND expires_at > 0 AND expires_at <= ?)"
+            f"{UNDONE} AND state IN ('executing', 'requested', 'awaiting') "
+            "AND (state <> 'awaiting' OR (expires_at > 0 AND expires_at <= ?))"
         )
         rows = self._rows(wanted, [now], None, locking)
         alive: dict[str, bool | None] = {}

@@ -1,43 +1,81 @@
-"""The journal in an SQLite file: for the processes of one person on one machine."""
+"""The journal in an SQLite file: for the processes of one person on one machine.
+
+A file that cannot be read as a database is set aside under another name, never overwritten, and a new one is
+begun. What is recorded is in the file or its write-ahead log when a method returns.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
 import sqlite3
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Lock, RLock
+from time import gmtime, monotonic, sleep, strftime
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from gramercy.errors import JournalError
-from gramercy.journal import schema
+from gramercy.journal import owners, schema
 from gramercy.journal.bells import Doorbell, run_directory
 from gramercy.journal.sql import SqlJournal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from gramercy.journal.bells import Bell
 
+T = TypeVar("T")
+log = logging.getLogger("gramercy.journal")
 # Longer than any transaction of ours takes on a busy machine, shorter than a client waits for an answer.
 BUSY_SECONDS = 10.0
+# Every commit writes whole pages, one for each table and index it touches; a row has some hundred bytes.
+PAGE_BYTES = 2_048
+# Pages of the log before they are written into the file, which costs two fsyncs: 8 MB, some 500 calls.
+CHECKPOINT_PAGES = 4_000
+# By what the file is known as ours: "gram", in the place that SQLite has for it.
+APPLICATION = int.from_bytes(b"gram")
+MAGIC = b"SQLite format 3\0"
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_REASONS = {
+    sqlite3.SQLITE_BUSY: "another process has locked it and does not let go; end that one, and try again",
+    sqlite3.SQLITE_FULL: "the disk is full; make room, and try again",
+    sqlite3.SQLITE_READONLY: "it is read-only; allow writing there, or name another journal",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; look at the rights of the directory",
+    sqlite3.SQLITE_IOERR: "the disk cannot be read or written",
+    sqlite3.SQLITE_CORRUPT: "it is damaged; it is set aside when a journal is opened there next",
+    sqlite3.SQLITE_NOTADB: "it is not a database",
+}
+_open_here: WeakSet[SqliteJournal] = WeakSet()
+# Connections that a fork has copied. To close them would do things to files that are the parent's.
+_inherited: list[object] = []
 
 
 class SqliteJournal(SqlJournal):
-    """A journal in a file that only its owner can read, with a write-ahead log beside it."""
+    """A journal in a file that only its owner can read, with a write-ahead log beside it.
+
+    `set_aside` is where a damaged file went that was found instead.
+    """
+
+    OLDEST_FIRST = "e.rowid"
 
     def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = Path(path)
         super().__init__(str(path))
+        self.set_aside: Path | None = None
         self._busy_seconds = busy_seconds
-        self._is_lasting: bool | None = None
-        self._doorbell = Doorbell(self.run_directory, self._version)
         self._watcher: sqlite3.Connection | None = None
+        self._watching = Lock()
         self._is_closed = False
-        self._prepare_file()
+        self._doorbell = Doorbell(self.run_directory, self._version)
         try:
-            self._connect()
-            self._migrate()
-        except sqlite3.Error as error:
-            raise self._told(error) from error
+            self._open()
+        except BaseException:
+            owners.leave(self.owner)
+            raise
+        _open_here.add(self)
 
     def bell(self) -> Bell:
         """Return what rings after each commit of any process."""
@@ -53,60 +91,207 @@ class SqliteJournal(SqlJournal):
 
     def _version(self) -> int:
         """Return what differs after a commit of another connection; called by the thread behind the bells."""
-        if self._watcher is None:
-            if self._is_closed:
-                raise JournalError(f"the journal {self.where} is closed")
-            # That of a connection that never writes: it does not see its own commits as changes.
-            self._watcher = sqlite3.connect(self.path, timeout=0.0, check_same_thread=False)
-        found: int = self._watcher.execute("PRAGMA data_version").fetchone()[0]
-        return found
+        # A connection that is closed by another thread while it looks takes the process with it.
+        with self._watching:
+            if self._watcher is None:
+                if self._is_closed:
+                    raise JournalError(f"the journal {self.where} is closed")
+                # That of a connection that never writes: it does not see its own commits as changes.
+                self._watcher = sqlite3.connect(self.path, timeout=0.0, check_same_thread=False)
+            found: int = self._watcher.execute("PRAGMA data_version").fetchone()[0]
+            return found
 
-    def _prepare_file(self) -> None:
+    # Opening.
+
+    def _open(self) -> None:
+        """Open the file, or set it aside and open a new one if it is damaged."""
+        for _ in range(3):
+            inode = self._prepare_file()
+            damage = self._damage_found()
+            if damage is None:
+                return
+            self._put_aside(inode, damage)
+        raise JournalError(f"the journal {self.where} is damaged again and again; look at the disk")
+
+    def _prepare_file(self) -> int:
+        """Make the file, readable for its owner only, if it is not there; return its inode."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                return os.fstat(descriptor).st_ino
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise JournalError(f"the journal {self.path} cannot be written: {error.strerror}") from error
 
-    def _connect(self) -> None:
-        self._connection = sqlite3.connect(
-            self.path,
-            timeout=self._busy_seconds,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=256,
-        )
+    def _damage_found(self) -> sqlite3.Error | None:
+        """Connect; return what is wrong with a file that cannot be read as a database."""
+        try:
+            self._connection = sqlite3.connect(
+                self.path,
+                timeout=self._busy_seconds,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=256,
+            )
+        except sqlite3.Error as error:
+            raise self._told(error) from error
+        try:
+            self._prepare()
+        except BaseException as error:
+            self._connection.close()
+            if not isinstance(error, sqlite3.Error):
+                raise
+            if _code(error) in _DAMAGED:
+                return error
+            raise self._told(error) from error
+        return None
+
+    def _prepare(self) -> None:
+        self._is_lasting: bool | None = None
         self._pid = os.getpid()
-        self._run("PRAGMA journal_mode = WAL", ())
+        self._inode = self.path.stat().st_ino
+        self._connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        self._check_kind()
+        self._use_log()
         # What is masked or deleted is overwritten with zeros; else it could be read in the file.
-        self._run("PRAGMA secure_delete = ON", ())
+        self._connection.execute("PRAGMA secure_delete = ON")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        self._migrate()
+
+    def _check_kind(self) -> None:
+        """Refuse the database of another program, and look closely where damage was met before."""
+        ((kind,),) = self._connection.execute("PRAGMA application_id")
+        ((tables,),) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master")
+        if kind != APPLICATION and (kind or tables):
+            raise JournalError(f"{self.path} is a database of another program: name another file")
+        suspect = self._suspect
+        if suspect.exists():
+            ((found,),) = self._connection.execute("PRAGMA quick_check(1)")
+            if found != "ok":
+                error = sqlite3.DatabaseError(found)
+                error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+                raise error
+            suspect.unlink(missing_ok=True)
+
+    def _use_log(self) -> None:
+        """Have a write-ahead log; of several processes that make the file at once, one waits for another."""
+        ends = monotonic() + self._busy_seconds
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                # SQLite does not wait here by itself.
+                if _code(error) != sqlite3.SQLITE_BUSY or monotonic() > ends:
+                    raise
+                sleep(0.01)
+            else:
+                return
 
     def _migrate(self) -> None:
-        self._start(is_lasting=True)
+        known = self._migrations()
+        if known and not schema.missing(known, self.where):
+            return
+        run = self._connection.execute
+        # The default of SQLite lets this outlive a power cut. What fails is rolled back by closing.
+        run("BEGIN IMMEDIATE")
+        run(schema.REGISTER)
+        for name in schema.missing(self._migrations(), self.where):
+            for statement in schema.statements(name, schema.SQLITE_WORDS):
+                run(statement)
+            run("INSERT INTO migrations VALUES (?, ?)", (name, self._now()))
+        run(f"PRAGMA application_id = {APPLICATION}")
+        run("COMMIT")
+
+    def _migrations(self) -> list[str]:
+        found = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchall()
+        if not found:
+            return []
+        return [name for (name,) in self._connection.execute("SELECT name FROM migrations")]
+
+    # Damage.
+
+    @property
+    def _suspect(self) -> Path:
+        """The mark that damage was met while the journal was used: opening looks at all of it then."""
+        return self.path.with_name(f"{self.path.name}.suspect")
+
+    def _put_aside(self, inode: int, error: sqlite3.Error) -> None:
+        """Rename a damaged file with its log, unless another process has done it meanwhile."""
+        with self._alone():
+            if not self.path.exists() or self.path.stat().st_ino != inode:
+                return
+            if not self._is_likely_ours():
+                text = f"{self.path} is not a journal, and not empty: name another file"
+                raise JournalError(text) from error
+            time = strftime("%Y%m%d-%H%M%S", gmtime())
+            self.set_aside = self.path.with_name(f"{self.path.name}.damaged-{time}-{os.getpid()}")
+            for ending in ("-wal", "-shm", ""):
+                with suppress(FileNotFoundError):
+                    os.rename(f"{self.path}{ending}", f"{self.set_aside}{ending}")  # noqa: PTH104 - endings of names
+            self._suspect.unlink(missing_ok=True)
+        log.warning(
+            "the journal %s is damaged (%s): it is set aside as %s, and a new one is begun",
+            *(self.path, error, self.set_aside),
+        )
+
+    def _is_likely_ours(self) -> bool:
+        """Tell a damaged journal from a file that was named by mistake."""
+        with self.path.open("rb") as file:
+            begins = file.read(len(MAGIC))
+        beside = (f"{self.path}-wal", f"{self.path}-shm", str(self._suspect), str(self.run_directory))
+        return begins == MAGIC or not any(begins) or any(map(os.path.lexists, beside))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from setting the file aside at the same time."""
+        path = self.path.with_name(f"{self.path.name}.lock")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            self._run(schema.REGISTER, ())
-            known = [name for (name,) in self._run("SELECT name FROM migrations", ())]
-            for name in schema.missing(known, self.where):
-                for statement in schema.statements(name, schema.SQLITE_WORDS):
-                    self._run(statement, ())
-                self._run("INSERT INTO migrations VALUES (?, ?)", (name, self._now()))
-            self._commit()
-        except BaseException:
-            self._roll_back()
-            raise
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    # What the tables need.
 
     def _start(self, *, is_lasting: bool) -> None:
+        self._look_around()
         if self._is_lasting is not is_lasting:
             self._run(f"PRAGMA synchronous = {'FULL' if is_lasting else 'NORMAL'}", ())
             self._is_lasting = is_lasting
         self._run("BEGIN IMMEDIATE", ())
 
+    def _read(self, work: Callable[[], T]) -> T:
+        with self._lock:
+            self._look_around()
+            return work()
+
+    def _look_around(self) -> None:
+        """Open the file again after a fork, and where it was removed or set aside: nobody reads that one."""
+        if self._pid != os.getpid():
+            self._open()
+            return
+        try:
+            if self._is_closed or os.stat(self.path).st_ino == self._inode:  # noqa: PTH116 - every call does it
+                return
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise JournalError(f"the journal {self.path} cannot be reached: {error.strerror}") from error
+        log.warning("the journal %s was removed or replaced: it is opened anew", self.path)
+        self._connection.close()
+        self._head, self._chain, self._leased_until = None, 0, 0.0
+        self._open()
+
     def _commit(self) -> None:
         self._run("COMMIT", ())
 
     def _roll_back(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.rollback()
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.rollback()
 
     def _run(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
         try:
@@ -133,10 +318,44 @@ class SqliteJournal(SqlJournal):
     def _disconnect(self) -> None:
         self._is_closed = True
         self._doorbell.close()
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            watcher.close()
+        with self._watching:
+            watcher, self._watcher = self._watcher, None
+            if watcher is not None:
+                watcher.close()
         self._connection.close()
 
     def _told(self, error: sqlite3.Error) -> JournalError:
-        return JournalError(f"the journal {self.where} cannot be used: {error}")
+        """Say what is wrong with the journal and what to do about it."""
+        if self._is_closed:
+            return JournalError(f"the journal {self.where} is closed")
+        code = _code(error)
+        if code in _DAMAGED:
+            with suppress(OSError):
+                self._suspect.touch()
+        reason = _REASONS.get(code, "SQLite refuses")
+        return JournalError(f"the journal {self.where} cannot be used: {reason} ({error})")
+
+    def _be_born(self) -> None:
+        """Begin anew in the child of a fork: locks, connections and calls that run are the parent's."""
+        _inherited.extend((self._connection, self._watcher, self._doorbell))
+        self._lock = RLock()
+        self._watcher, self._renewer = None, None
+        self._watching = Lock()
+        self._head, self._chain, self._leased_until = None, 0, 0.0
+        self._claims = {}
+        self.owner = owners.new_owner()
+        self._doorbell = Doorbell(self.run_directory, self._version)
+        self._pid = 0
+
+
+def _code(error: sqlite3.Error) -> int:
+    # The lower eight bits; those above tell it more closely.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _after_fork() -> None:
+    for journal in list(_open_here):
+        journal._be_born()  # noqa: SLF001 - one of our own
+
+
+os.register_at_fork(after_in_child=_after_fork)

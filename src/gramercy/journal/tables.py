@@ -118,6 +118,8 @@ class Tables(ABC):
     SKIPPING = ""
     # Begins a transaction that only reads, and sees one state all the time.
     LOOKING = "BEGIN"
+    # In which order events were written.
+    OLDEST_FIRST = "e.at, e.chain, e.number"
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -148,10 +150,12 @@ class Tables(ABC):
                 stories[key].append((told, kept))
             for key, kept in self._run(f"SELECT key, text FROM answers WHERE key IN ({marks(part)})", part):  # noqa: S608 - as above
                 stories[key][-1] = (stories[key][-1][0], kept)
-        return [_read_record(row, stories[row.key]) for row in rows]
+        # Without the steps that others have added since the rows were read.
+        return [_read_record(row, stories[row.key][: row.step]) for row in rows]
 
     def _entries(self, key: int, most: int, after: int) -> list[Entry]:
-        which, order = ("= ?", "e.step") if key else ("> ?", "e.at, e.chain, e.number")
+        # Without "> 0" the index, which leaves out what belongs to no call, would not be used.
+        which, order = ("= ? AND e.key > 0", "e.step") if key else ("> ?", self.OLDEST_FIRST)
         rows = self._run(_ENTRIES.format(which, order), (key, most, after))
         return [_read_entry(row) for row in rows]
 
@@ -351,10 +355,10 @@ def _read_record(row: CallRow, moves: Iterable[Sequence[Any]]) -> CallRecord:
     for number, (told, kept) in enumerate(moves):
         contents = read_kept(kept or "")
         now = read_facts(read_told(told), contents)
-        if number:
-            facts = joined(facts, now)
-        else:
-            facts, arguments = now, contents.arguments or {}
+        # Most calls are requested without further facts, and to compare is quicker than to join.
+        facts = now if facts == NOTHING else joined(facts, now)
+        if not number:
+            arguments = contents.arguments or {}
     call = NewCall(
         row.call_id,
         row.tool,

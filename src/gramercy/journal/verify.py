@@ -220,7 +220,7 @@ class Verifier:
             tuple(self._heads),
             digest_of_heads(self._heads),
             (*self._flaws, *self._elsewhere)[:MOST_FLAWS],
-            len(self._masked),
+            sum(bool(digest) for _, digest in self._masked),
             self._deleted,
         )
 

@@ -6,8 +6,11 @@ does not fit the form of a client is offered as a file, and what nobody can be s
 
 from __future__ import annotations
 
+import asyncio
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gramercy.errors import DeadlineExceededError, ExecutionError, GramercyError
 from gramercy.execution.approval import Approved, Denied, takes_request
@@ -23,7 +26,7 @@ from gramercy.tools.context import current_call
 if TYPE_CHECKING:
     from gramercy.execution.approval import ApprovalHandler, ApprovalRequest
     from gramercy.mcp.pending import ApprovalQueue
-    from gramercy.mcp.questions import ApprovalQuestion, Askable
+    from gramercy.mcp.questions import ApprovalQuestion, Askable, RuleOffers
 
 
 class Approver:
@@ -72,7 +75,8 @@ class Approver:
     async def _elicit(self, call: ServedCall, request: ApprovalRequest) -> Any:
         """Ask at the client, in one part or several; what fits none is asked elsewhere."""
         manner = MANNERS.get(call.client, Manner.FULL)
-        parts = parted(request, manner)
+        rules = await self._rules(request)
+        parts = parted(request, manner, rules)
         if not parts:
             return await self._elsewhere(call, request)
         found: list[Chosen] = []
@@ -81,7 +85,16 @@ class Approver:
             if not isinstance(chosen, Chosen):
                 return chosen
             found.append(chosen)
-        return parts[0].decided(found, call.principal, "\n".join(part.text for part in parts))
+        decision = parts[0].decided(found, call.principal, "\n".join(part.text for part in parts))
+        if rules is not None and found[0].always and isinstance(decision, Approved):
+            return await _remembered(rules, found[0].always, decision)
+        return decision
+
+    async def _rules(self, request: ApprovalRequest) -> RuleOffers | None:
+        """Return the rules that can be offered; to look what they would have let through takes a moment."""
+        if self._nearby.rules is None:
+            return None
+        return await asyncio.to_thread(self._nearby.rules, request)
 
     async def _part(self, call: ServedCall, part: ApprovalQuestion) -> Chosen | Denied:
         """Ask about a part; a person who wants to change it, or to say why not, gets a second form."""
@@ -152,6 +165,15 @@ class Approver:
         Code dismisses it at once.
         """
         return self._nearby.environment.get("CLAUDE_CODE_ENTRYPOINT") == "sdk-cli"
+
+
+async def _remembered(rules: RuleOffers, name: str, decision: Approved) -> Approved:
+    """Write the rule that the person has chosen; the approval stands also where it cannot be written."""
+    try:
+        told = await asyncio.to_thread(rules.write, name)
+    except GramercyError as error:
+        told = f"the rule was not written: {error}"
+    return msgspec.structs.replace(decision, reason="; ".join(filter(None, [decision.reason, told])))
 
 
 def _runs_alone(call: ServedCall) -> bool:

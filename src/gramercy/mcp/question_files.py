@@ -22,9 +22,10 @@ from gramercy.execution.shown import revealed
 from gramercy.mcp.questions import REASON, Chosen, asked, gist_of, in_short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gramercy.execution.approval import ApprovalRequest
+    from gramercy.mcp.questions import RuleOffers
 
 # Without letters and digits that look alike: a person types them.
 _LETTERS = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
@@ -36,11 +37,12 @@ class Nearby(msgspec.Struct, frozen=True):
     """What a server has in common with clients on its own machine.
 
     `directory` is for files that the person can open, `environment` that in which the client started the
-    server; it is empty where no client did.
+    server; it is empty where no client did. `rules` gives what a person may have allowed from now on.
     """
 
     directory: Path | None = None
     environment: Mapping[str, str] = {}
+    rules: Callable[[ApprovalRequest], RuleOffers | None] | None = None
 
     def write(self, text: str) -> QuestionFile | None:
         """Write a question to a file for its person; None where that cannot be done."""

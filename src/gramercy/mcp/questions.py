@@ -47,6 +47,7 @@ MOST_PARTS = 10
 FEW_LINES = 2
 LONGEST_LINE = 160
 APPROVE, DENY, CHANGE = "approve", "deny", "change"
+ONCE = "only this once"
 DECISION = {
     "type": "string",
     "title": "Decision",
@@ -64,11 +65,25 @@ ARGUMENTS = {
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """What a person said yes to: the hunks of a part, other arguments, or all of it as shown."""
+    """What a person said yes to: the hunks of a part, other arguments, or all of it as shown.
+
+    `always` names the rule that is to allow such calls from now on.
+    """
 
     reason: str = ""
     hunks: frozenset[int] | None = None
     arguments: dict[str, Any] | None = None
+    always: str = ""
+
+
+class RuleOffers(Protocol):
+    """The rules that a person can choose who wants such calls to be allowed from now on."""
+
+    names: tuple[str, ...]
+    description: str
+
+    def write(self, name: str) -> str:
+        """Write the rule of that name; return what is told about it, or raise a GramercyError."""
 
 
 class Askable(Protocol):
@@ -104,11 +119,17 @@ class ApprovalQuestion:
     wanted = "arguments that can be used were"
 
     def __init__(
-        self, request: ApprovalRequest, manner: Manner = Manner.FULL, extent: Extent | None = None
+        self,
+        request: ApprovalRequest,
+        manner: Manner = Manner.FULL,
+        extent: Extent | None = None,
+        rules: RuleOffers | None = None,
     ) -> None:
         self.asked = asked(request)
         self._request = request
         self._manner = manner
+        # A rule is about whole calls.
+        self._rules = rules if extent is None or not extent.title else None
         self._extent = extent or _whole(request)
         self._fields = self._all_fields()
         self.schema: dict[str, Any] = {"type": "object", "properties": self._fields}
@@ -121,7 +142,7 @@ class ApprovalQuestion:
 
     def again(self) -> ApprovalQuestion:
         """Return the question for a person who did not just approve."""
-        return ApprovalQuestion(self._request, Manner.MORE, self._extent)
+        return ApprovalQuestion(self._request, Manner.MORE, self._extent, self._rules)
 
     def _all_fields(self) -> dict[str, Any]:
         if self._manner is Manner.BARE:
@@ -134,6 +155,14 @@ class ApprovalQuestion:
         fields["reason"] = REASON
         if not hunks:
             fields["arguments"] = ARGUMENTS
+        if self._rules is not None:
+            fields["always"] = {
+                "type": "string",
+                "title": "From now on",
+                "description": self._rules.description,
+                "enum": [ONCE, *self._rules.names],
+                "default": ONCE,
+            }
         return fields if self._manner is Manner.MORE else {"decision": DECISION, **fields}
 
     def _headline(self) -> str:
@@ -156,12 +185,25 @@ class ApprovalQuestion:
             return None
         if word != APPROVE:
             return Denied(reason)
+        if content.get("always", ONCE) != ONCE:
+            return self._allowed(content, reason)
         if self._extent.hunks:
             return self._switched(content, reason)
         edited = self._edited(str(content.get("arguments", "")))
         if edited is None and self._manner is Manner.MORE:
             return Denied(reason)
         return Chosen(reason, arguments=edited)
+
+    def _allowed(self, content: dict[str, Any], reason: str) -> Chosen:
+        """Return the approval of the whole call, and of those that the chosen rule allows."""
+        hunks = self._extent.hunks
+        is_on = self._manner is not Manner.MORE
+        is_cut = is_on and not all(content.get(_switch(hunk), True) for hunk in hunks)
+        if is_cut or self._edited(str(content.get("arguments", ""))) is not None:
+            text = f"a rule allows whole calls: choose {ONCE!r} for a changed one"
+            raise InvalidArgumentsError([Fault("always", text, content["always"])])
+        numbers = frozenset(hunk.number for hunk in hunks) if hunks else None
+        return Chosen(reason, numbers, always=content["always"])
 
     def _switched(self, content: dict[str, Any], reason: str) -> Chosen | Denied:
         """Return the hunks that are switched on, by the person or by default."""
@@ -230,9 +272,11 @@ def _hunks(request: ApprovalRequest) -> tuple[tuple[str, str] | None, tuple[Hunk
     return texts, tuple(split(*texts))
 
 
-def parted(request: ApprovalRequest, manner: Manner) -> list[ApprovalQuestion]:
+def parted(
+    request: ApprovalRequest, manner: Manner, rules: RuleOffers | None = None
+) -> list[ApprovalQuestion]:
     """Return the questions that show all of a call between them; none where forms have no room for it."""
-    whole = ApprovalQuestion(request, manner)
+    whole = ApprovalQuestion(request, manner, rules=rules)
     if _shows_all(request, [whole]):
         return [whole]
     texts, hunks = _hunks(request)

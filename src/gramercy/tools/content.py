@@ -5,9 +5,12 @@ Resources and prompts give the same blocks. Nothing here knows a wire format.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 class TextBlock(msgspec.Struct, frozen=True):
@@ -102,3 +105,31 @@ class ToolOutput(msgspec.Struct, frozen=True):
     blocks: tuple[Block, ...] = ()
     structured: Any = None
     facts: RunFacts | None = None
+
+
+class TextWithFacts(str):
+    """A text that is a handler's whole result, with facts for the journal; for all others it is the text."""
+
+    __slots__ = ("facts",)
+
+    facts: RunFacts
+
+    def __new__(cls, text: str, facts: RunFacts) -> Self:
+        """Put facts to a text."""
+        made = super().__new__(cls, text)
+        made.facts = facts
+        return made
+
+
+def with_facts(value: Any, facts: RunFacts) -> Any:
+    """Return a handler's result with facts, unless it has some; what is neither text nor output has none."""
+    if type(value) is str:
+        return TextWithFacts(value, facts)
+    if isinstance(value, ToolOutput) and value.facts is None:
+        return msgspec.structs.replace(value, facts=facts)
+    return value
+
+
+def facts_of(value: Any) -> RunFacts | None:
+    """Return the facts that came with a handler's result."""
+    return value.facts if isinstance(value, ToolOutput | TextWithFacts) else None

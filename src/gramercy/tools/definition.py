@@ -29,6 +29,7 @@ GRAM_SYMBOL = re.compile(r"[a-zA-Z_][0-9a-zA-Z_.\-@]*")
 DEEPEST_SCHEMA = 100
 OPTIONS = (
     *("deadline", "inline", "idempotent", "target_state", "effect", "async_handler", "edits", "aliases"),
+    "probe",
     "judged_as",
     *("title", "read_only", "destructive", "open_world", "output_schema"),
 )
@@ -321,7 +322,7 @@ def check_options(options: Mapping[str, Any], problems: Problems) -> None:
             problems.append(f"{key} is {value!r:.50}: expected True or False")
     if not isinstance(options.get("title", ""), str):
         problems.append(f"title is {options['title']!r:.50}: expected a text")
-    for key in ("target_state", "effect", "async_handler", "aliases"):
+    for key in ("target_state", "effect", "async_handler", "aliases", "probe"):
         function = options.get(key)
         if function is not None and not (callable(function) and _takes_one(function)):
             problems.append(f"{key} must be a function of one argument, the dictionary of arguments")

@@ -52,9 +52,9 @@ class Effect(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.text()
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as plain data, without what is empty."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
+        """Return it as JSON has it, without what is empty."""
+        told: dict[str, Any] = msgspec.to_builtins(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
 
 
 def read_effect(told: Any) -> Effect:

@@ -79,6 +79,8 @@ class Tool:
     `aliases` takes the arguments of a call that do not fit and returns them under the names and words that
     the tool knows, with a note for the answer; `{ms}` in the note stands for the time of the call.
     `judged_as` names tools whose rules hold for this one too: it can do what they can.
+    `probe` looks, without doing anything, whether a call that was interrupted has happened: True, False, or
+    None when that cannot be told.
 
     What clients are told besides: a `title` for people; `read_only`, `destructive`, `idempotent` and
     `open_world`, derived from the safety level where they are not given (`open_world` may be a function that
@@ -101,6 +103,7 @@ class Tool:
     edits: tuple[str, str] | Edits | None = None
     aliases: Callable[[dict[str, Any]], tuple[dict[str, Any], str]] | None = None
     judged_as: tuple[Likeness, ...] = ()
+    probe: Callable[[dict[str, Any]], bool | None] | None = None
     title: str = ""
     read_only: bool | None = None
     destructive: bool | None = None

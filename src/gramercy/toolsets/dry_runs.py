@@ -8,6 +8,7 @@ import msgspec
 
 from gramercy.images.files.telling import attempts_text
 from gramercy.tools.effects import Effect
+from gramercy.toolsets.factory import state_name
 from gramercy.toolsets.rendering import MOST_CHANGES, ROOM, change_lines, fitting, parts_of
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 # A person waits for the dry run before deciding; past this the question is asked without it.
 DRY_RUN_SECONDS = 10.0
-NOTE = "[preview] nothing was changed"
+STOPPED = "A copy may touch nothing: if its error comes from that, the call itself would go on."
 
 
 def dry_run(field: str) -> Callable[[Image, dict[str, Any]], Effect]:
@@ -25,12 +26,13 @@ def dry_run(field: str) -> Callable[[Image, dict[str, Any]], Effect]:
 
     def tried(image: Image, arguments: dict[str, Any]) -> Effect:
         package = arguments.get("package")
-        return effect_of(image.preview(arguments[field], package=package, timeout=DRY_RUN_SECONDS))
+        reply = image.preview(arguments[field], package=package, timeout=DRY_RUN_SECONDS)
+        return effect_of(reply, state_name(image, reply.span.epoch))
 
     return tried
 
 
-def effect_of(reply: Reply) -> Effect:
+def effect_of(reply: Reply, state: str = "") -> Effect:
     """Return what a preview has told as an effect; its length is bounded."""
     tried, reply = reply.files, msgspec.structs.replace(reply, files=[])
     room = ROOM - 2 * MOST_CHANGES
@@ -40,13 +42,30 @@ def effect_of(reply: Reply) -> Effect:
         touched.append(f"files, as seen from outside: {attempts_text(tried)}")
     changed = [line.removeprefix("- ") for line in change_lines(reply.changed)]
     return Effect(
-        note=NOTE,
+        note=_note(reply, bool(touched)),
         error=_joined(parts, "error"),
         would_change=tuple(fitting(changed, MOST_CHANGES)),
         would_touch=tuple(fitting(touched, MOST_CHANGES)),
         output=_joined(parts, "stdout", "stderr", "log", "warnings"),
         value=_joined(parts, "values", "pictures", "notes"),
+        state=state,
     )
+
+
+def _note(reply: Reply, touches: bool) -> str:  # noqa: FBT001 - a fact about the reply
+    """Say in one line what came of the trial, which is all that some clients show at first."""
+    told = []
+    if reply.changed:
+        count = len(reply.changed)
+        told.append(f"change {count} definition{'s' if count > 1 else ''}")
+    if touches:
+        told.append("touch things outside")
+    if reply.error is not None:
+        told.append(f"end with {reply.error.type}")
+    elif not told:
+        told.append("change no definition, touch nothing outside")
+    head = f"Tried in a copy: it would {', '.join(told)}."
+    return f"{head}\n{STOPPED}" if touches and reply.error is not None else head
 
 
 def _joined(parts: list[tuple[str, str]], *names: str) -> str:

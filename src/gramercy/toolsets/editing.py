@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from gramercy.errors import WorkspaceError
+from gramercy.tools.content import RunFacts, facts_of, with_facts
 from gramercy.tools.definition import create_tool
 from gramercy.tools.effects import Effect
 from gramercy.tools.tool import Edits
@@ -73,6 +76,7 @@ def editing_tool(  # noqa: PLR0913 - a tool is described by this many things
     required: Sequence[str],
     hidden: tuple[str, ...],
     then: Callable[[dict[str, Any]], str] | None = None,
+    also: Callable[[Mapping[str, Any]], str] | None = None,
     **options: Any,
 ) -> Tool:
     """Make a dangerous tool that changes a part of the file under `path`.
@@ -80,14 +84,23 @@ def editing_tool(  # noqa: PLR0913 - a tool is described by this many things
     `change` works out what a call would do, or refuses it; it is asked for the question to a person and
     again when the call runs. `narrowed` writes the hunks that a person took as arguments of such a call, and
     `hidden` are the arguments that the difference shows better. `then` is called after the file is written,
-    and what it returns is told.
+    and what it returns is told, with its facts. `also` names what else a call acts on, beside the file.
     """
 
-    def run(arguments: dict[str, Any]) -> str:
-        made = change(arguments)
-        workspace.write(arguments["path"], made.after, expected=made.document.digest)
+    def run(arguments: dict[str, Any]) -> Any:
+        made, path = change(arguments), arguments["path"]
+        workspace.write(path, made.after, expected=made.document.digest)
         more = then(arguments) if then is not None else ""
-        return "\n".join(filter(None, [made.told(arguments["path"]), more]))
+        facts = facts_of(more) or RunFacts()
+        told = "\n".join(filter(None, [made.told(path), more]))
+        return with_facts(told, structs.replace(facts, files=(f"changed {path}", *facts.files)))
+
+    def state(arguments: Mapping[str, Any], made: Change) -> str:
+        return " ".join(filter(None, [made.document.digest, also(arguments) if also is not None else ""]))
+
+    def effect(arguments: dict[str, Any]) -> Effect:
+        made = change(arguments)
+        return Effect(difference=made.difference(arguments["path"]), state=state(arguments, made))
 
     def texts(arguments: Mapping[str, Any]) -> tuple[str, str]:
         made = change(arguments)
@@ -104,8 +117,8 @@ def editing_tool(  # noqa: PLR0913 - a tool is described by this many things
         },
         run,
         safety_level="dangerous",
-        target_state=lambda a: change(a).document.digest,
-        effect=lambda a: Effect(difference=change(a).difference(a["path"])),
+        target_state=lambda a: state(a, change(a)),
+        effect=effect,
         edits=Edits(texts, narrowed, hidden),
         **{"open_world": False, **options},
     )

@@ -92,6 +92,7 @@ def _compile_form(workshop: Workshop) -> Tool:
         level="cautious",
         categories=["execution"],
         title="Compile definitions",
+        effect=dry_run("form"),
     )
 
 
@@ -158,7 +159,8 @@ def _entry_text(entry: HistoryEntry) -> str:
     reply = entry.reply
     # What was compiled has no values, which is not the same as a form that returned none.
     result = told(reply, shows_values=bool(reply.forms) and reply.error is None, can_read_on=False, room=None)
-    return f"> {entry.code}\n{result}".rstrip("\n")
+    undone = "[not in the present state: taken back or lost]\n" if entry.undone else ""
+    return f"> {entry.code}\n{undone}{result}".rstrip("\n")
 
 
 def _shortened(text: str, most: int, more: str = "") -> str:

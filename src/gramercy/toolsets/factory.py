@@ -6,19 +6,23 @@ cancelled, and what it prints while it runs is reported.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from gramercy.tools.content import RunFacts, facts_of, with_facts
 from gramercy.tools.context import current_call
 from gramercy.tools.definition import create_tool
 from gramercy.toolsets.rendering import evaluated, moment_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Container, Sequence
+    from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 
-    from gramercy.images.base import Image, Progress, Reply, Watcher
+    from gramercy.images.base import Image, Progress, Reply, Span, Watcher
+    from gramercy.images.files.changes import FileChange
     from gramercy.tools.effects import Effect
     from gramercy.tools.safety import Safety
     from gramercy.tools.tool import Tool
+
+T = TypeVar("T")
 
 
 class ImageSource(Protocol):
@@ -75,6 +79,8 @@ def array_of(name: str, **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": listed, "required": [name]}
 
 
+# Of the files that one call changed; a build changes thousands, and the image knows them all.
+MOST_FILES = 200
 # The end of the output is enough to see that it goes on; clients show a progress message on a line or two.
 LONGEST_MESSAGE = 500
 PACKAGE = text("Package (Lisp) or module (Python) to look names up in; by default the current one")
@@ -137,6 +143,7 @@ class Workshop:
         *,
         run_async: Callable[[Image, dict[str, Any]], Any] | None = None,
         effect: Callable[[Image, dict[str, Any]], Effect | str] | None = None,
+        target: Callable[[Image, dict[str, Any]], object] | None = None,
         required: Sequence[str] = (),
         level: Safety | str = "safe",
         categories: Sequence[str] = (),
@@ -144,7 +151,7 @@ class Workshop:
     ) -> Tool:
         """Make one tool; it takes an image handle when there is a choice. The options are those of a Tool.
 
-        What it does stays in the image unless they say otherwise.
+        What it does stays in the image unless they say otherwise. `target` is its `target_state`.
         """
         schema = {
             "type": "object",
@@ -161,19 +168,41 @@ class Workshop:
             safety_level=level,
             categories=categories,
             async_handler=None if run_async is None else self._async_handler(run_async),
-            effect=None if effect is None else self._handler(effect),
+            effect=None if effect is None else self._on_image(effect),
+            target_state=None if target is None else self._on_image(target),
             **{"open_world": False, **options},
         )
 
+    def _on_image(self, look: Callable[[Image, dict[str, Any]], T]) -> Callable[[Mapping[str, Any]], T]:
+        """Return what looks at the image of a call before it is decided about."""
+
+        def looked(arguments: Mapping[str, Any]) -> T:
+            given = dict(arguments)
+            return look(self.source.get(given.pop("image", None)), given)
+
+        return looked
+
     def _handler(self, run: Callable[[Image, dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+        if not self.source.handles():
+            # The tool acts on no image.
+            return lambda arguments: run(self.source.get(arguments.get("image")), arguments)
+
         def handler(arguments: dict[str, Any]) -> Any:
-            handle = arguments.pop("image", None)
-            return run(self.source.get(handle), arguments)
+            image = self.source.get(arguments.pop("image", None))
+            began = image.span()
+            return _told(image, began, run(image, arguments))
 
         return handler
 
     def _async_handler(self, run: Callable[[Image, dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
-        handler = self._handler(run)
+        def handler(arguments: dict[str, Any]) -> Any:
+            image = self.source.get(arguments.pop("image", None))
+            began = image.span()
+            value = run(image, arguments)
+            if hasattr(value, "__await__"):
+                return _told_later(image, began, value)
+            return _told(image, began, value)
+
         # The executor must call it on the event loop, although it need not give anything to await.
         handler.may_wait = True  # type: ignore[attr-defined]
         return handler
@@ -203,17 +232,20 @@ class Running:
 
     def blocking(self, image: Image, arguments: dict[str, Any]) -> Any:
         """Run and wait."""
-        return self._render(self._run(image, arguments), arguments)
+        return self._told(image, self._run(image, arguments), arguments)
 
     def begun(self, image: Image, arguments: dict[str, Any]) -> Any:
         """Run without holding up the event loop; return what came of it, or what has to be awaited for it."""
         reply = self._run_async(image, arguments, _reporter())
         if hasattr(reply, "__await__"):
-            return self._awaited(reply, arguments)
-        return self._render(reply, arguments)
+            return self._awaited(image, reply, arguments)
+        return self._told(image, reply, arguments)
 
-    async def _awaited(self, reply: Awaitable[Reply], arguments: dict[str, Any]) -> Any:
-        return self._render(await reply, arguments)
+    async def _awaited(self, image: Image, reply: Awaitable[Reply], arguments: dict[str, Any]) -> Any:
+        return self._told(image, await reply, arguments)
+
+    def _told(self, image: Image, reply: Reply, arguments: dict[str, Any]) -> Any:
+        return with_facts(self._render(reply, arguments), facts_of_reply(image, reply))
 
     def make(
         self, workshop: Workshop, name: str, description: str, properties: dict[str, Any], **options: Any
@@ -231,9 +263,46 @@ class Running:
             }
         # Files that evaluated code removes are brought back by an undo, but not those beyond its limits.
         hints = {"destructive": workshop.writes_files, "open_world": workshop.open_world}
-        return workshop.make(
-            name, description, properties, self.blocking, run_async=self.begun, **{**hints, **options}
-        )
+        # What a person decides about is code in a state: after another call it may do something else.
+        more = {"target": present_state, **hints, **options}
+        return workshop.make(name, description, properties, self.blocking, run_async=self.begun, **more)
+
+
+def present_state(image: Image, arguments: Mapping[str, Any]) -> str:
+    """Name the state in which a call would run, for an approval to be sealed to."""
+    del arguments
+    return state_name(image, image.epoch())
+
+
+def state_name(image: Image, epoch: str) -> str:
+    """Name a state of an image among those of all images."""
+    return f"{image.name} at {epoch}"
+
+
+def facts_of_reply(image: Image, reply: Reply) -> RunFacts:
+    """Return where an evaluation ran and what it changed, for the journal."""
+    span = reply.span
+    files = listed_files(reply.files) if reply.files else ()
+    return RunFacts(image.name, span.epoch, span.before, span.after, span.sandbox, files)
+
+
+def listed_files(files: Sequence[FileChange]) -> tuple[str, ...]:
+    """List files that were changed; of very many the first, and how many more there are."""
+    listed = tuple(f"{each.change} {each.path}" for each in files[:MOST_FILES])
+    left = len(files) - len(listed)
+    return (*listed, f"and {left:,} more") if left else listed
+
+
+def _told(image: Image, began: Span, value: Any) -> Any:
+    """Return the result of a call with where it ran, unless it tells so itself."""
+    if facts_of(value) is not None:
+        return value
+    span = image.span()
+    return with_facts(value, RunFacts(image.name, span.epoch, began.after, span.after, span.sandbox))
+
+
+async def _told_later(image: Image, began: Span, value: Awaitable[Any]) -> Any:
+    return _told(image, began, await value)
 
 
 def _reporter() -> Watcher:

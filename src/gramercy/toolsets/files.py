@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.errors import InvalidSchemaError, WorkspaceError
 from gramercy.gram.json_schema import compile_cached
 from gramercy.images.pictures import examine, is_picture
-from gramercy.tools.content import ImageBlock, ToolOutput
+from gramercy.tools.content import ImageBlock, RunFacts, ToolOutput, with_facts
 from gramercy.tools.definition import create_tool
 from gramercy.tools.effects import Effect
 from gramercy.toolsets import hunks
@@ -231,7 +231,7 @@ def _write_file(workshop: Workshop, workspace: Workspace) -> Tool:
             (other, f"To change a part of a file use {other}."),
         ),
         {"path": PATH, "content": text("The whole new text of the file")},
-        lambda a: f"Wrote {workspace.write(a['path'], a['content'])} bytes to {a['path']}",
+        lambda a: _write(workspace, a["path"], a["content"]),
         required=["path", "content"],
         title="Write a file",
         safety_level="dangerous",
@@ -241,17 +241,24 @@ def _write_file(workshop: Workshop, workspace: Workspace) -> Tool:
     )
 
 
+def _write(workspace: Workspace, path: str, content: str) -> Any:
+    change = "changed" if workspace.resolve(path).exists() else "created"
+    told = f"Wrote {workspace.write(path, content)} bytes to {path}"
+    return with_facts(told, RunFacts(files=(f"{change} {path}",)))
+
+
 def _difference(workspace: Workspace, path: str, content: str) -> Effect:
     """Tell a person how a file would change."""
     if not workspace.resolve(path).exists():
-        return Effect(note=f"{path} is a new file.", difference=hunks.diff("", content, path))
+        change = hunks.diff("", content, path)
+        return Effect(note=f"{path} is a new file.", difference=change, state=workspace.state(path))
     document = workspace.read(path)
     change = hunks.diff(document.text, document.script.shown(content), path)
-    return _as_effect(change, f"{path} already has that text.")
+    return _as_effect(change, f"{path} already has that text.", document.digest or "")
 
 
-def _as_effect(difference: str, otherwise: str) -> Effect:
-    return Effect(difference=difference) if difference else Effect(note=otherwise)
+def _as_effect(difference: str, otherwise: str, state: str) -> Effect:
+    return Effect("" if difference else otherwise, difference, state=state)
 
 
 def _propose_file_edit(workspace: Workspace) -> Tool:
@@ -273,7 +280,9 @@ def _propose_file_edit(workspace: Workspace) -> Tool:
         categories=["diff"],
         target_state=lambda a: _fresh(workspace, a).digest,
         effect=lambda a: _as_effect(
-            hunks.diff(a["original"], a["modified"], a["path"]), "Nothing would change."
+            hunks.diff(a["original"], a["modified"], a["path"]),
+            "Nothing would change.",
+            _fresh(workspace, a).digest or "",
         ),
         edits=("original", "modified"),
     )
@@ -294,7 +303,7 @@ def _fresh(workspace: Workspace, arguments: Any) -> Document:
     return document
 
 
-def _apply_edit(workspace: Workspace, arguments: dict[str, Any]) -> str:
+def _apply_edit(workspace: Workspace, arguments: dict[str, Any]) -> Any:
     path, modified = arguments["path"], arguments["modified"]
     document = _fresh(workspace, arguments)
     if document.script.same(document.text, modified):
@@ -303,4 +312,5 @@ def _apply_edit(workspace: Workspace, arguments: dict[str, Any]) -> str:
     shown = document.script.shown(modified)
     count = len(hunks.split(document.text, shown))
     change = hunks.diff(document.text, shown, document.name)
-    return f"Applied {count} hunk{'s' if count != 1 else ''} to {path}:\n{change}"
+    told = f"Applied {count} hunk{'s' if count != 1 else ''} to {path}:\n{change}"
+    return with_facts(told, RunFacts(files=(f"changed {path}",)))

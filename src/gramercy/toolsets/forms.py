@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from gramercy.errors import ImageError, WorkspaceError
-from gramercy.tools.content import ToolOutput
+from gramercy.tools.content import TextWithFacts, ToolOutput
 from gramercy.toolsets.editing import Change, editing_tool
-from gramercy.toolsets.factory import Running, flag, text
+from gramercy.toolsets.factory import Running, facts_of_reply, flag, present_state, text
 from gramercy.toolsets.outlines import shortened
 from gramercy.toolsets.rendering import CHANGES, ROOM, told
 from gramercy.toolsets.workspace import encoded
@@ -76,6 +76,7 @@ def _edit_definition(workshop: Workshop, workspace: Workspace) -> Tool:
         change=lambda a: _change(workshop, workspace, a),
         narrowed=lambda a, before, after: _narrowed(workshop, workspace, a, (before, after)),
         then=lambda a: _live(workshop, workspace, a),
+        also=lambda a: _live_state(workshop, a),
         required=["path", "name"],
         hidden=("code",),
         open_world=workshop.open_world,
@@ -239,7 +240,18 @@ def _load_file(workshop: Workshop, workspace: Workspace) -> Tool:
         level="cautious",
         categories=["execution"],
         title="Load a file",
+        target=lambda image, a: f"{present_state(image, a)} {workspace.state(a['path'])}",
     )
+
+
+def _live_state(workshop: Workshop, arguments: Mapping[str, Any]) -> str:
+    """Name the state of the image into which the file would be loaded; nothing where it would not be."""
+    if not arguments.get("load"):
+        return ""
+    from gramercy.toolsets.rewriting import language_of
+
+    image = _speaker(workshop, language_of(arguments["path"]).name)
+    return present_state(image, arguments) if image is not None else ""
 
 
 def _live(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) -> str:
@@ -259,8 +271,8 @@ def _live(workshop: Workshop, workspace: Workspace, arguments: dict[str, Any]) -
     # The file is written in any case.
     shown = str(result.error if isinstance(result, ToolOutput) else result)
     if arguments.get("action") == "delete" and language == "Lisp":
-        return f"{shown}\nThe image still has what was deleted, if it had it."
-    return shown
+        shown += "\nThe image still has what was deleted, if it had it."
+    return TextWithFacts(shown, facts_of_reply(image, reply))
 
 
 def _speaker(workshop: Workshop, language: str) -> Image | None:

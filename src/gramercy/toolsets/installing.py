@@ -37,11 +37,6 @@ AT_ONCE = {
 def installing_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
     """Make the tool."""
     del workspace
-
-    def sealed(arguments: dict[str, Any]) -> str:
-        image = workshop.source.get(arguments.get("image"))
-        return image.installation(arguments["packages"]).shown
-
     return [
         workshop.make(
             "install_packages",
@@ -62,7 +57,7 @@ def installing_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
             level="dangerous",
             categories=["execution"],
             title="Install packages",
-            target_state=sealed,
+            target=lambda image, a: image.installation(a["packages"]).shown,
             destructive=True,
             open_world=True,
         )
@@ -75,6 +70,7 @@ def _effect(image: Image, arguments: dict[str, Any]) -> Effect:
     return Effect(
         note=f"Runs outside of the sandbox, with your rights and network, and changes {installation.place}:\n"
         f"{installation.shown}\nWhat is installed may run code of its own while it is.",
+        state=installation.shown,
     )
 
 

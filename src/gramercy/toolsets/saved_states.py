@@ -14,7 +14,7 @@ from time import localtime, strftime
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ImageError
-from gramercy.toolsets.factory import text
+from gramercy.toolsets.factory import present_state, text
 
 if TYPE_CHECKING:
     from gramercy.images.base import Image
@@ -61,6 +61,7 @@ def saved_state_tools(workshop: Workshop, workspace: Workspace) -> list[Tool]:
             level="cautious",
             categories=["time-travel"],
             title="Restore a saved state",
+            target=present_state,
             open_world=workshop.open_world,
         ),
     ]

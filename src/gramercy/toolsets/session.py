@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.errors import ImageError
 from gramercy.tools.content import ToolOutput
 from gramercy.toolsets.dry_runs import dry_run
-from gramercy.toolsets.factory import PACKAGE, Running, text
+from gramercy.toolsets.factory import PACKAGE, Running, present_state, text
 from gramercy.toolsets.rendering import HEADINGS, definitions_text, fault_text, told, with_pictures
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def _reset_session(workshop: Workshop) -> Tool:
         {},
         _reset,
         level="cautious",
+        target=present_state,
         categories=["session"],
         title="Reset the session",
         idempotent=True,

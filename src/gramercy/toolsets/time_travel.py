@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from gramercy.errors import ImageError
 from gramercy.images.files.telling import changes_text, outcomes_text
-from gramercy.tools.content import ToolOutput
+from gramercy.tools.content import RunFacts, ToolOutput, with_facts
 from gramercy.tools.tool import Likeness
 from gramercy.toolsets.evaluation import output_tool
-from gramercy.toolsets.factory import PACKAGE, array_of, flag, text, whole
+from gramercy.toolsets.factory import MOST_FILES, PACKAGE, array_of, flag, present_state, text, whole
 from gramercy.toolsets.rendering import LONGEST_ANSWER, answered, preview_text, with_pictures
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gramercy.images.asking import Comparison, Difference
     from gramercy.images.base import Answer, CheckpointInfo, Image
+    from gramercy.images.files.changes import FileOutcome
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import Workshop
     from gramercy.toolsets.workspace import Workspace
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 # Parts of an object whose ids are told: about what a model looks at before it takes the next one.
 MOST_PARTS = 40
 LONGEST_PARTS = 2_000
+# A value or parameters in a comparison: two of them on a line.
+LONGEST_SIDE = 60
 # A label is a name in a list of states, one line each.
 LONGEST_LABEL = 100
 WAYS = (
@@ -176,13 +182,16 @@ def _going(workshop: Workshop, workspace: Workspace | None) -> list[Tool]:
             "Go back to a state of the image that was kept. Later states stay listed, so one can also go "
             f"forward again. {NOT_UNDONE}",
             {"checkpoint": text("Id or name of the state", minLength=1), "files": FILES},
-            lambda image, a: (
-                f"The image is back at {_told(image.rollback(a['checkpoint'], files=a.get('files', True)))}"
+            lambda image, a: _gone_back(
+                image,
+                "The image is back at",
+                lambda: image.rollback(a["checkpoint"], files=a.get("files", True)),
             ),
             required=["checkpoint"],
             level="cautious",
             categories=["time-travel"],
             title="Go back to a kept state",
+            target=present_state,
             # Where threads run, the state that is left cannot be kept.
             destructive=True,
             idempotent=True,
@@ -197,6 +206,7 @@ def _going(workshop: Workshop, workspace: Workspace | None) -> list[Tool]:
             level="cautious",
             categories=["time-travel"],
             title="Undo the last change",
+            target=lambda image, a: f"{present_state(image, a)}, {workspace and workspace.changed_at}",
             # It takes back what the caller asks for, or nothing; a replay runs earlier calls again.
             destructive=False,
             open_world=workshop.open_world,
@@ -204,14 +214,55 @@ def _going(workshop: Workshop, workspace: Workspace | None) -> list[Tool]:
     ]
 
 
-def _undone(image: Image, workspace: Workspace | None, arguments: dict[str, Any]) -> str:
+def _undone(image: Image, workspace: Workspace | None, arguments: dict[str, Any]) -> Any:
     """Take back the newer of the last change in the image and the last write of a tool."""
     way, files = arguments.get("by", "state"), arguments.get("files", True)
     written = workspace.changed_at if workspace is not None and files and way == "state" else None
     if workspace is None or written is None or written < (image.changed_at() or 0):
-        return f"{UNDONE[way]} {_told(image.undo(way, files=files))}"
-    told = outcomes_text(workspace.take_back())
-    return f"The last change was a file that a tool wrote; the image stays as it is.\n[files] {told}"
+        return _gone_back(image, UNDONE[way], lambda: image.undo(way, files=files))
+    outcomes = workspace.take_back()
+    told = "The last change was a file that a tool wrote; the image stays as it is."
+    facts = RunFacts(files=_listed_outcomes(outcomes))
+    return with_facts(f"{told}\n[files] {outcomes_text(outcomes)}", facts)
+
+
+def _gone_back(image: Image, words: str, going: Callable[[], CheckpointInfo]) -> Any:
+    """Go to a state, and tell where the image stands now and what became of files."""
+    before = image.span().after
+    info = going()
+    span = image.span()
+    files = _listed_outcomes(info.files)
+    return with_facts(
+        f"{words} {_told(info)}", RunFacts(image.name, span.epoch, before, span.after, span.sandbox, files)
+    )
+
+
+def _listed_outcomes(outcomes: Sequence[FileOutcome]) -> tuple[str, ...]:
+    return tuple(f"{each.outcome} {each.path}" for each in outcomes[:MOST_FILES])
+
+
+def comparison_text(found: Comparison) -> str:
+    """Tell how a state differs from another, for a person: definitions, files, and the calls between them."""
+    if found.is_same:
+        return f"No difference between {found.a} and {found.b} was found."
+    parts = [f"From {found.a} to {found.b}"]
+    if found.definitions:
+        parts.append("\n".join(["[definitions]", *map(_difference_line, found.definitions)]))
+    for state, files in ((found.a, found.files_left), (found.b, found.files)):
+        if files:
+            parts.append(f"[files that differ by calls that led to {state}] {changes_text(files)}")
+    for state, other, calls in ((found.a, found.b, found.left), (found.b, found.a, found.taken)):
+        if calls:
+            listed = [f"- {call}" for call in calls]
+            parts.append("\n".join([f"[calls that led to {state} and not to {other}]", *listed]))
+    return "\n\n".join([*parts, *found.notes])
+
+
+def _difference_line(each: Difference) -> str:
+    before, after = each.before[:LONGEST_SIDE], each.after[:LONGEST_SIDE]
+    if before and after and before != after:
+        return f"- {each.kind} {each.name} {each.change}: {before} → {after}"
+    return f"- {each.kind} {each.name} {each.change}" + (f": {before or after}" if before or after else "")
 
 
 def _told(info: CheckpointInfo) -> str:

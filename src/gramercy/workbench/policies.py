@@ -86,11 +86,16 @@ def user_policy_file() -> Path:
 
 
 def read_policies(
-    project: str | Path | None, given: str | None = None, *, before: Policies | None = None
+    project: str | Path | None,
+    given: str | None = None,
+    *,
+    before: Policies | None = None,
+    instead: str | None = None,
 ) -> Policies:
     """Return the rules that hold for a project, or say what is wrong with one of the files, and where.
 
-    None is a project that is not known yet. With `before`, files in the project are not read again.
+    None is a project that is not known yet. With `before`, files in the project are not read again. A file
+    may be tried `instead` of the user's own.
     """
     place = None if project is None else Path(project).expanduser().resolve()
     kept = [layer for layer in before.layers if before.is_inside(layer)] if before is not None else []
@@ -100,7 +105,7 @@ def read_policies(
     own = [layer for layer in kept if layer.name == PROJECT]
     if before is None and place is not None:
         own = _of_project(place)
-    general, special, remarks = _of_user(place)
+    general, special, remarks = _of_user(place, Path(instead) if instead else user_policy_file())
     found = (layer for layer in (*told, *special, *own, *general) if layer.rules or layer.ceiling)
     return _joined(place, tuple(found), remarks)
 
@@ -120,9 +125,8 @@ def _ceiling(layer: Layer) -> Safety:
     return layer.ceiling
 
 
-def _of_user(project: Path | None) -> tuple[list[Layer], list[Layer], list[str]]:
+def _of_user(project: Path | None, path: Path) -> tuple[list[Layer], list[Layer], list[str]]:
     """Return the user's rules for every project, those for this one, and what is to be told about them."""
-    path = user_policy_file()
     if not os.path.exists(path):  # noqa: PTH110 - does not raise where the directory cannot be searched
         return [], [], []
     file = _read(path, shown_path(path))

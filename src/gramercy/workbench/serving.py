@@ -31,7 +31,7 @@ from gramercy.workbench.site import Site
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from gramercy.execution.approval import ApprovalHandler
+    from gramercy.execution.approval import ApprovalHandler, ApprovalRequest
     from gramercy.execution.executor import Executor
     from gramercy.images.base import Image
     from gramercy.images.environment import Environment
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.engine import Engine
     from gramercy.mcp.question_files import Nearby
+    from gramercy.mcp.questions import RuleOffers
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import ImageSource
     from gramercy.toolsets.opened_images import OpenedImages
@@ -392,7 +393,7 @@ def _engine(
         strict=service.strict,
         max_safety=service.max_safety,
         categories=service.categories or None,
-        nearby=_nearby(service),
+        nearby=_nearby(service, rules),
     )
     if images:
         engine.served_elsewhere(elsewhere(service.toolsets))
@@ -402,7 +403,7 @@ def _engine(
     return engine
 
 
-def _nearby(service: Service) -> Nearby:
+def _nearby(service: Service, rules: Rulebook) -> Nearby:
     """Return what the server shares with its clients; one that it serves by pipes has started it."""
     from gramercy.mcp.question_files import Nearby, question_directory
 
@@ -411,7 +412,16 @@ def _nearby(service: Service) -> Nearby:
     with suppress(OSError):
         if service.nearby:
             directory = question_directory(Path(service.project).resolve(), os.environ)
-    return Nearby(directory, os.environ if service.uses_roots else {})
+    # A rule of the person's is theirs to write: not for a client on another machine.
+    offers = partial(_rule_offers, rules.read_again) if service.nearby else None
+    return Nearby(directory, os.environ if service.uses_roots else {}, offers)
+
+
+def _rule_offers(written: Callable[[], object], request: ApprovalRequest) -> RuleOffers | None:
+    # Only a question needs it, long after the start.
+    from gramercy.workbench.always import form_offers
+
+    return form_offers(written, request)
 
 
 def elsewhere(toolsets: Iterable[str]) -> dict[str, str]:

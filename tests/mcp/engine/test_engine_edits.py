@@ -150,7 +150,7 @@ def test_an_evaluation_that_is_asked_about_is_shown_as_it_would_go(project, imag
     policy = Policy([{"action": "ask", "tools": ["eval_form"]}])
     person = Person(decision="deny")
     call(project, image, person, "eval_form", policy, form="garden = ['rose']\nprint(len(garden))")
-    assert "[preview] nothing was changed" in person.question.text
+    assert "Tried in a copy: it would change 1 definition." in person.question.text
     assert "garden" in person.question.text.partition("[would change]")[2]
     assert not image.evaluate("garden").ok
 

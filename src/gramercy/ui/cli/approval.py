@@ -10,7 +10,7 @@ import select
 import sys
 import threading
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
@@ -35,7 +35,10 @@ A accept all   K reject all   v show it again   q finish: open ones are rejected
 Type the letter, then Enter."""
 
 
+# Lets the person at a screen choose a rule, writes it and returns what is told about it; None if none was.
+Chooser: TypeAlias = "Callable[[Screen], str | None]"
 CHOICES = "approve, deny or edit"
+ALWAYS = "(always: approve it, and write a rule that allows such calls from now on)"
 # How long a question stands here that was decided elsewhere; a look costs the journal microseconds.
 LOOK_SECONDS = 0.3
 # Of each page: the prompt, and a line of the page before it for the eye to hold on to.
@@ -55,21 +58,46 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
             "nobody can be asked: standard input is not a terminal (use --approve to approve this call)",
             Refuser.NOBODY,
         )
-    screen = Screen(getattr(request, "is_open", None))
+    screen = Screen(request.is_open)
     is_reviewed = bool(tool.edits) and request.told.issuperset(tool.edit_arguments)
     if not _show_call(screen, request, with_effect=not is_reviewed):
         return LEFT
+    always = always_for(request)
     if is_reviewed:
-        decision = review_edit(tool, arguments, BY, screen)
+        decision = review_edit(tool, arguments, screen, always)
         if decision is not None:
             return decision
         screen.show(request.effect_text())
-    return read_answer(arguments, screen) or LEFT
+    return read_answer(arguments, screen, always=always) or LEFT
 
 
-def read_answer(arguments: dict[str, Any], screen: Screen, *, by_hunks: bool = False) -> Decision | None:
+def always_for(request: ApprovalRequest) -> Chooser | None:
+    """Return what offers to write a rule that allows such calls; None where no project is known for it."""
+    if not request.project:
+        return None
+    from gramercy.ui.cli.always import Always
+
+    return Always(
+        request.tool,
+        request.arguments,
+        request.project,
+        past=request.journal,
+        verdict=request.verdict,
+        key=request.key,
+    ).choose
+
+
+def read_answer(
+    arguments: dict[str, Any],
+    screen: Screen,
+    *,
+    by_hunks: bool = False,
+    always: Chooser | None = None,
+) -> Decision | None:
     """Read a decision; words behind the letter are its reason. None when the person wants the hunks."""
     words, letters = ("approve, deny, edit or hunks", "a/d/e/h") if by_hunks else (CHOICES, "a/d/e")
+    if always is not None:
+        click.echo(ALWAYS, err=True)
     while True:
         typed = screen.read(f"{words}? [{letters}]: ")
         if typed is None:
@@ -81,6 +109,8 @@ def read_answer(arguments: dict[str, Any], screen: Screen, *, by_hunks: bool = F
             return Denied(reason.strip() or (screen.read("reason: ") or "").strip())
         if word.lower() in {"h", "hunks"} and by_hunks:
             return None
+        if word.lower() == "always" and always is not None and (told := always(screen)) is not None:
+            return Approved(by=BY, reason=f"{reason.strip()} ({told})".strip(), shown=screen.text)
         if word.lower() in {"e", "edit"}:
             edited = edited_by_hand(arguments)
             if edited is not None:
@@ -197,6 +227,8 @@ class Review:
         self._marks: list[bool | None] = [None] * len(found)
         self._place = 0
         self.seen: set[int] = set()
+        # About the rule that was written for all calls such as this.
+        self.told = ""
         self._keys: dict[str, Callable[[], None]] = {
             "n": lambda: self._move(1),
             "p": lambda: self._move(-1),
@@ -211,6 +243,10 @@ class Review:
     def accepted(self) -> set[int]:
         """The numbers of the accepted hunks."""
         return {hunk.number for hunk, mark in zip(self._hunks, self._marks, strict=True) if mark}
+
+    def is_whole(self) -> bool:
+        """Tell whether every hunk is accepted."""
+        return all(self._marks)
 
     def unseen(self) -> list[hunks.Hunk]:
         """List the hunks that were not shown yet."""
@@ -247,22 +283,24 @@ class Review:
         self._marks = [accepted] * len(self._marks)
 
 
-def review_edit(tool: Tool, arguments: dict[str, Any], by: str, screen: Screen) -> Decision | None:
+def review_edit(
+    tool: Tool, arguments: dict[str, Any], screen: Screen, always: Chooser | None = None
+) -> Decision | None:
     """Ask about every hunk of a proposal; None when there is nothing to go through."""
     texts = tool.proposed_edit(arguments)
     found = hunks.split(*texts) if texts else []
     if not texts or not found:
         return None
-    picked = pick_hunks(found, screen)
+    picked = pick_hunks(found, screen, always)
     if picked is None:
         return LEFT
     if len(picked.numbers) == len(found):
-        return Approved(by=by, shown=picked.shown)
+        return Approved(by=BY, shown=picked.shown, reason=picked.reason)
     note = hunks.applied_note(*texts, picked.numbers, picked.reason)
     if not picked.numbers:
         return Denied(note)
     taken = hunks.accepted(*texts, picked.numbers)
-    return Modified(tool.with_edit(arguments, texts[0], taken), by=by, note=note, shown=picked.shown)
+    return Modified(tool.with_edit(arguments, texts[0], taken), by=BY, note=note, shown=picked.shown)
 
 
 class Picked(NamedTuple):
@@ -273,22 +311,24 @@ class Picked(NamedTuple):
     reason: str
 
 
-def pick_hunks(found: Sequence[hunks.Hunk], screen: Screen) -> Picked | None:
+def pick_hunks(found: Sequence[hunks.Hunk], screen: Screen, always: Chooser | None = None) -> Picked | None:
     """Ask about every hunk; None when the person went away."""
     review = Review(found)
-    if not _go_through(review, screen):
+    if not _go_through(review, screen, always):
         return None
     chosen = review.accepted
     shown = "\n".join([screen.text, *(_shown_hunk(hunk) for hunk in found if hunk.number in review.seen)])
     is_all = len(chosen) == len(found)
     return Picked(
-        chosen, shown, "" if is_all else (screen.read("reason for the rejected ones: ") or "").strip()
+        chosen,
+        shown,
+        review.told if is_all else (screen.read("reason for the rejected ones: ") or "").strip(),
     )
 
 
-def _go_through(review: Review, screen: Screen) -> bool:
+def _go_through(review: Review, screen: Screen, always: Chooser | None = None) -> bool:
     """Read keys until the person has finished; False when they went away."""
-    click.echo(HELP, err=True)
+    click.echo(HELP if always is None else f"{HELP}\n{ALWAYS}", err=True)
     while True:
         if not _show_hunk(review, screen):
             return False
@@ -298,7 +338,7 @@ def _go_through(review: Review, screen: Screen) -> bool:
             return False
         # A space is a key too.
         key = typed.strip() or typed[:1]
-        if key == "q":
+        if key == "q" or _is_always(key, review, screen, always):
             return True
         if key == "A" and review.unseen():
             # Nobody accepts what they were not shown.
@@ -309,6 +349,17 @@ def _go_through(review: Review, screen: Screen) -> bool:
             review.seen.discard(review.hunk()[0].number)
         elif not review.press(key):
             click.echo(HELP, err=True)
+
+
+def _is_always(key: str, review: Review, screen: Screen, always: Chooser | None) -> bool:
+    """Tell whether all is accepted, and a rule was written for all such calls."""
+    if key.lower() != "always" or always is None:
+        return False
+    if not review.is_whole():
+        click.echo("accept all hunks first, with A: a rule allows whole calls", err=True)
+        return False
+    review.told = always(screen) or ""
+    return bool(review.told)
 
 
 def _show_hunk(review: Review, screen: Screen) -> bool:

@@ -16,8 +16,10 @@ from gramercy.errors import JournalError
 from gramercy.execution.approval import Approved, Denied, Modified, decide, resolve, standing
 from gramercy.execution.calls import parse_arguments
 from gramercy.journal.base import State
+from gramercy.ui.cli.always import always_of
 from gramercy.ui.cli.approval import BY
 from gramercy.ui.cli.inbox import (
+    aftermath,
     code_of,
     details,
     heading,
@@ -30,7 +32,7 @@ from gramercy.ui.cli.inbox import (
     table,
     waiting_calls,
 )
-from gramercy.ui.cli.main import DENIED
+from gramercy.ui.cli.main import DENIED, FAILED
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.review import Review, follow
 from gramercy.ui.cli.terminal import json_text, show, tell
@@ -65,7 +67,7 @@ def list_calls(journal: Journal, project: str, *, as_json: bool) -> None:
         tell("nothing waits for a decision")
     else:
         show(table(found))
-        tell("gramercy approvals show KEY tells all of a call; approve, deny and edit decide")
+        _hint("gramercy approvals show KEY tells all of a call; approve, deny and edit decide")
 
 
 @group.command("show")
@@ -81,11 +83,17 @@ def show_call(journal: Journal, key: int, *, as_json: bool) -> None:
     show(f"{heading(record)}\n{question_text(record)}")
     if record.state is State.AWAITING:
         show(f"That is all of it. To approve exactly this: --seal {code_of(seal_of(record))}")
-        tell(f"gramercy approvals approve {key}, or deny {key} --reason TEXT, or edit {key}")
+        _hint(f"gramercy approvals approve {key}, or deny {key} --reason TEXT, or edit {key}")
     else:
-        show(standing(record))
+        show(aftermath(record))
         if record.facts.detail:
             show(record.facts.detail)
+
+
+def _hint(text: str) -> None:
+    """Tell a person what to do next; a program knows."""
+    if sys.stdout.isatty():
+        tell(text)
 
 
 @group.command("approve")
@@ -94,12 +102,31 @@ def show_call(journal: Journal, key: int, *, as_json: bool) -> None:
 @seal_option
 @reason_option
 @click.option("--hunks", metavar="1,3", help="Of a proposed edit only these hunks, as `show` numbers them.")
+@click.option(
+    "--always",
+    type=click.Choice(["path", "directory", "arguments", "tool"]),
+    help="With --seal: also write a rule that allows calls of this tool from now on, in this project, with "
+    "the same path, below its directory, with the same arguments, or all of them.",
+)
 @json_option("Print how the call stands then.")
 def approve(  # noqa: PLR0913 - one parameter per option
-    journal: Journal, key: int, *, seal: str | None, reason: str, hunks: str | None, as_json: bool
+    journal: Journal,
+    key: int,
+    *,
+    seal: str | None,
+    reason: str,
+    hunks: str | None,
+    always: str | None,
+    as_json: bool,
 ) -> int:
     """Approve a call after all of it was shown here; without a terminal, with the code that `show` tells."""
     record = open_record(journal, key)
+    if always is not None:
+        if seal is None or hunks is not None:
+            raise click.UsageError(
+                "--always goes with --seal CODE and a whole call; at a terminal, type always"
+            )
+        return allowed(journal, record, seal, reason, always, as_json=as_json)
     if seal is None:
         return reviewed(journal, record, as_json=as_json)
     check_code(record, seal)
@@ -162,7 +189,10 @@ def resolve_call(journal: Journal, key: int, outcome: str, *, reason: str, as_js
     """Say what became of a call that is in doubt: its process ended while it ran, so look before you say."""
     found_record(journal, key)
     record = resolve(journal, key, happened=outcome == "done", by=BY, reason=reason)
-    report(record, as_json=as_json)
+    if as_json:
+        report(record, as_json=True)
+    else:
+        show(f"call {key} is {record.state.value}: {record.facts.detail}")
 
 
 @group.command("watch")
@@ -208,7 +238,19 @@ def _tell_new(journal: Journal, record: CallRecord, *, is_asking: bool) -> None:
         return
     current = journal.record(record.key)
     if current is not None and current.step == record.step:
-        tell(standing(Review(journal, record).ask()))
+        tell(aftermath(Review(journal, record).ask()))
+
+
+def allowed(  # noqa: PLR0913 - the words of the command
+    journal: Journal, record: CallRecord, seal: str, reason: str, always: str, *, as_json: bool
+) -> int:
+    """Approve a call, and write a rule for those like it."""
+    check_code(record, seal)
+    rules = always_of(journal, record)
+    offer = rules.named(always)
+    decision = Approved(by=BY, reason=reason, shown=question_text(record))
+    code = decided(journal, record, decision, as_json=as_json)
+    return code or (0 if rules.write(offer) is not None else FAILED)
 
 
 def found_record(journal: Journal, key: int) -> CallRecord:
@@ -223,7 +265,7 @@ def open_record(journal: Journal, key: int) -> CallRecord:
     """Return a call that waits for a decision; JournalError tells how another one stands."""
     record = found_record(journal, key)
     if record.state is not State.AWAITING:
-        raise JournalError(f"{standing(record)}: nothing is to be decided about it")
+        raise JournalError(f"nothing is to be decided any more: {standing(record)}")
     return record
 
 
@@ -269,4 +311,4 @@ def report(record: CallRecord, *, as_json: bool) -> None:
     if as_json:
         click.echo(json_text({**summary(record), "detail": record.facts.detail}))
     else:
-        show(standing(record))
+        show(aftermath(record))

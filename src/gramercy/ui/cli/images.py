@@ -9,7 +9,7 @@ import msgspec
 
 from gramercy.errors import ControlError, ImageError
 from gramercy.images.views import ImageView
-from gramercy.ui.cli.inbox import age, journal_option, label, moment
+from gramercy.ui.cli.inbox import age, aligned, journal_option, label, moment
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.terminal import json_text, show, tell
 from gramercy.workbench.control import serving_processes
@@ -66,10 +66,7 @@ def _view(told: dict[str, Any]) -> ImageView:
 
 
 def _table(found: list[dict[str, Any]]) -> str:
-    rows = [COLUMNS, *(_row(each, _view(view)) for each in found for view in each["images"])]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+    return aligned([COLUMNS, *(_row(each, _view(view)) for each in found for view in each["images"])])
 
 
 def _row(served: dict[str, Any], view: ImageView) -> tuple[str, ...]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gramercy.execution.approval import standing
 from gramercy.execution.shown import folded, revealed, written
 from gramercy.journal.base import State
 from gramercy.journal.texts import canonical_text, without_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from gramercy.journal.base import CallRecord, Journal
 
@@ -28,6 +29,12 @@ CODE_DIGITS = 8
 MOST_LISTED = 1_000
 COLUMNS = ("key", "age", "state", "asked by", "tool", "what")
 WORDS = {State.AWAITING: "waits", State.IN_DOUBT: "in doubt", State.READY: "approved"}
+ENDINGS = {
+    State.READY: "; it runs when its caller goes on, or comes back",
+    State.EXECUTING: " and runs",
+    State.DONE: " and has run",
+    State.FAILED: " and has failed",
+}
 UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -75,6 +82,13 @@ def age(seconds: float) -> str:
     return "now"
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Write rows as a table."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def moment(at: float) -> str:
     """Write a time."""
     return strftime("%Y-%m-%d %H:%M:%S", localtime(at))
@@ -83,17 +97,22 @@ def moment(at: float) -> str:
 def table(records: list[CallRecord]) -> str:
     """Write calls on a line each."""
     now = time()
-    rows = [COLUMNS, *(_row(record, now) for record in records)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+    return aligned([COLUMNS, *(_row(record, now) for record in records)])
 
 
 def _row(record: CallRecord, now: float) -> tuple[str, ...]:
     since = now - (record.asked_at or record.changed_at)
     call = record.call
     what = label(arguments_of(record))
-    return (str(record.key), age(since), _word(record), revealed(asker(record)), revealed(call.tool), what)
+    # As wide as the widest, so that the table does not change with the minutes.
+    return (
+        str(record.key),
+        f"{age(since):<6}",
+        _word(record),
+        revealed(asker(record)),
+        revealed(call.tool),
+        what,
+    )
 
 
 def _word(record: CallRecord) -> str:
@@ -121,6 +140,18 @@ def heading(record: CallRecord) -> str:
     parts.append(f"at {moment(record.asked_at or record.at)}")
     parts += [f"until {moment(record.facts.expires_at)}"] if record.facts.expires_at else []
     return folded(revealed(" ".join(parts)))
+
+
+def aftermath(record: CallRecord) -> str:
+    """Tell what has come of a decision."""
+    name, ruling, facts = f"call {record.key}", record.facts.ruling, record.facts
+    if record.state is State.AWAITING and facts.question is not None:
+        changes = "; ".join(facts.question.changes) or "it has changed"
+        return f"{name} waits again ({revealed(changes)}): gramercy approvals show {record.key}"
+    if ruling is None or not ruling.approved or record.state not in ENDINGS:
+        return standing(record)
+    why = f": {revealed(facts.detail)}" if record.state is State.FAILED and facts.detail else ""
+    return f"{name} is approved{ENDINGS[record.state]}{why}"
 
 
 def question_text(record: CallRecord) -> str:

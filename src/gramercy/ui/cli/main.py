@@ -25,6 +25,10 @@ COMMANDS = {
         "gramercy.ui.cli.approvals:group",
         "Decide about calls that wait for a person, in whatever process they were made.",
     ),
+    "audit": (
+        "gramercy.ui.cli.audit:group",
+        "Look at what was recorded of calls, prove that nobody has changed it, delete contents.",
+    ),
     "config": (
         "gramercy.ui.cli.config:group",
         "Show the settings of images, and where each comes from.",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from contextlib import closing
 from functools import wraps
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -345,3 +348,56 @@ def _read_value(tool: Tool, key: str, text: str) -> Any:
 def json_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return what adds --json; the shapes are documented beside the exit codes, and errors have one too."""
     return click.option("--json", "as_json", is_flag=True, help=about)
+
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
+    """A time: so long ago (30m, 12h, 7d, 2w), or a date with or without the time of day."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds since the epoch."""
+        if isinstance(value, float):
+            return value
+        if found := _SPAN.fullmatch(value):
+            return time() - float(found[1]) * _SECONDS[found[2]]
+        # Not needed for a span, and costs a millisecond.
+        from datetime import datetime
+
+        try:
+            # Without a zone it is the time of this machine, as everything that is shown.
+            return datetime.fromisoformat(value).astimezone().timestamp()
+        except ValueError:
+            self.fail(
+                f"{value!r} is neither so long ago, as 12h or 7d, nor a date, as 2026-05-01", param, ctx
+            )
+
+
+MOMENT = Moment()
+
+
+def kept_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that names the journal; the command gets it opened, as `journal`, if there is one."""
+
+    @wraps(command)
+    def wrapped(*, journal: str | None, **options: Any) -> Any:
+        from gramercy.journal.audit import open_kept
+
+        with closing(open_kept(journal)) as opened:
+            return command(journal=opened, **options)
+
+    return place_of_journal_option(wrapped)
+
+
+def place_of_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that names a journal to look at."""
+    return click.option(
+        "--journal",
+        envvar="GRAMERCY_JOURNAL",
+        metavar="FILE|postgresql://…",
+        help="Where calls are recorded; by default in your state directory.",
+    )(command)

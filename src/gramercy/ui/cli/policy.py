@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from time import localtime, strftime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gramercy.errors import InvalidArgumentsError, UnknownToolError
 from gramercy.execution.calls import read_arguments
+from gramercy.execution.policy import Action
+from gramercy.journal.texts import canonical_text, without_secrets
 from gramercy.ui.cli.options import LEVELS, json_option, policy_option, read_words
 from gramercy.ui.cli.terminal import json_text, show, tell
 from gramercy.workbench.policies import GENERAL, GIVEN, PROJECT, SPECIAL, read_policies, user_policy_file
+from gramercy.workbench.replay import EXPECTED, Past, counted, recorded, replay
 from gramercy.workbench.sources import known_tools, stand_in
 
 if TYPE_CHECKING:
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
     from gramercy.workbench.policies import Layer, Policies
+    from gramercy.workbench.replay import Replayed
 
 TITLES = {
     GIVEN: "given with --policy",
@@ -29,6 +35,19 @@ TITLES = {
 }
 BUILT_IN = "built in, where no rule matches"
 DEFAULTS = {"safe": "allow", "cautious": "allow", "dangerous": "ask"}
+# A journal may hold a million calls; these take some seconds.
+MOST_TRIED = 50_000
+# Of one kind, on a screen; and of the arguments of one call.
+MOST_SHOWN = 10
+LONGEST_SHOWN = 90
+DONE = {Action.ALLOW: "allowed", Action.ASK: "asked about", Action.DENY: "denied"}
+# What a person should look at, the worst first.
+SURPRISES = [
+    (past, action)
+    for past in (Past.DENIED, Past.REFUSED, Past.UNDECIDED, Past.UNASKED, Past.APPROVED)
+    for action in Action
+    if action not in EXPECTED[past]
+]
 
 
 @click.group()
@@ -76,7 +95,11 @@ def show_rules(*, project: str, policy: str | None, as_json: bool) -> None:
 
 def read_layers(project: str, given: str | None) -> Policies:
     """Return the layers of a project; what of them counts for less than it says is told."""
-    found = read_policies(project, given)
+    return told_remarks(read_policies(project, given))
+
+
+def told_remarks(found: Policies) -> Policies:
+    """Tell what of the layers counts for less than it says."""
     for remark in found.remarks:
         tell(f"warning: {remark}")
     return found
@@ -223,3 +246,109 @@ def _find_tool(registry: Registry, name: str, level: str | None) -> Tool:
             tell("a tool of another server can be judged by its name with --level dangerous")
             raise
         return stand_in(name, level)
+
+
+@group.command("try")
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False), metavar="[FILE.toml]")
+@_project_option
+@policy_option
+@sources_option
+@click.option("--everywhere", is_flag=True, help="Also calls of other projects, by the rules of this one.")
+@click.option("--tool", default="", metavar="NAME", help="Only calls of this tool.")
+@click.option(
+    "--days", type=click.FloatRange(min=0, min_open=True), default=90, show_default=True, help="How far back."
+)
+@click.option(
+    "--journal",
+    envvar="GRAMERCY_JOURNAL",
+    metavar="FILE|postgresql://…",
+    help="Where calls are recorded; by default in your state directory.",
+)
+@json_option("Print the counts and every call as JSON.")
+def try_rules(  # noqa: PLR0913 - one parameter per option
+    *,
+    file: str | None,
+    project: str,
+    policy: str | None,
+    sources: tuple[str, ...],
+    everywhere: bool,
+    tool: str,
+    days: float,
+    journal: str | None,
+    as_json: bool,
+) -> None:
+    """Judge the calls of the past by the rules as they are now, or as they would be with FILE for your own.
+
+    Tells what would have been allowed, asked about and denied, beside what was decided then. Nothing runs.
+    """
+    from time import time
+
+    from gramercy.journal.opening import open_journal
+
+    found = told_remarks(read_policies(project, policy, instead=file))
+    where = "" if everywhere else str(found.project)
+    with closing(open_journal(journal)) as opened:
+        records = recorded(opened, project=where, tool=tool, since=time() - days * 86_400, most=MOST_TRIED)
+        replayed = list(replay(records, known_tools(project, sources), found.policy))
+    if as_json:
+        click.echo(json_text(_trial_report(replayed)))
+        return
+    if not replayed:
+        tell(f"no calls of {where or 'any project'} are recorded in the last {days:g} days")
+        return
+    for line in _trial(replayed):
+        show(line)
+
+
+def _trial(replayed: Sequence[Replayed]) -> Iterator[str]:
+    """Write a table of what would be done, and the calls for which that differs from what was decided."""
+    calls = "1 call" if len(replayed) == 1 else f"{len(replayed):,} calls"
+    yield f"{calls} since {when(replayed[-1].record.at)}, by these rules:"
+    yield ""
+    yield f"{'':<26}{'allowed':>9}{'asked':>9}{'denied':>9}"
+    for past, counts in counted(replayed).items():
+        yield f"{past.value:<26}" + "".join(f"{counts[action] or '-':>9}" for action in Action)
+    for past, action in SURPRISES:
+        some = [each for each in replayed if each.past is past and each.verdict.action is action]
+        if some:
+            yield f"\nwould be {DONE[action]}, {past.value} then:"
+            yield from (f"  {_call_line(each)}" for each in some[:MOST_SHOWN])
+        if len(some) > MOST_SHOWN:
+            yield f"  … and {len(some) - MOST_SHOWN:,} more, which --json lists"
+    strangers = sorted({each.record.call.tool for each in replayed if not each.is_known})
+    if strangers:
+        names = f"{', '.join(strangers[:MOST_SHOWN])}{', …' if len(strangers) > MOST_SHOWN else ''}"
+        yield f"\nJudged by name and level alone, since --from names no file with them: {names}"
+
+
+def _call_line(each: Replayed) -> str:
+    call = each.record.call
+    arguments = without_secrets(canonical_text(dict(call.arguments)), LONGEST_SHOWN)
+    rule = f" ({each.verdict.rule.origin})" if each.verdict.rule is not None else ""
+    return f"{each.record.key:>6} {when(each.record.at)} {call.tool} {arguments}{rule}"
+
+
+def when(at: float) -> str:
+    """Write a time as people read it."""
+    return strftime("%Y-%m-%d %H:%M", localtime(at))
+
+
+def _trial_report(replayed: Sequence[Replayed]) -> dict[str, Any]:
+    counts = {
+        past.name.lower(): {action.value: found[action] for action in Action}
+        for past, found in counted(replayed).items()
+    }
+    calls = [
+        {
+            "key": each.record.key,
+            "at": each.record.at,
+            "tool": each.record.call.tool,
+            "project": each.record.call.project,
+            "then": each.past.name.lower(),
+            "action": each.verdict.action.value,
+            "explanation": each.verdict.explanation,
+            "differs": each.is_surprise,
+        }
+        for each in replayed
+    ]
+    return {"counts": counts, "calls": calls}

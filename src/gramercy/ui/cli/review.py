@@ -11,6 +11,7 @@ from gramercy.execution.approval import Approved, Denied, Modified, decide
 from gramercy.journal.base import State
 from gramercy.tools.arguments import validate_tool_args
 from gramercy.toolsets.hunks import Hunk
+from gramercy.ui.cli.always import always_of
 from gramercy.ui.cli.approval import BY, LEFT, Screen, edited_by_hand, pick_hunks, read_answer
 from gramercy.ui.cli.inbox import arguments_of, heading, question_text, seal_of
 from gramercy.ui.cli.terminal import tell
@@ -91,7 +92,7 @@ class Review:
         listed = self._hunks()
         arguments = arguments_of(self._record)
         while True:
-            decision = read_answer(arguments, screen, by_hunks=bool(listed))
+            decision = read_answer(arguments, screen, by_hunks=bool(listed), always=self._always)
             if decision is None:
                 return self._picked(listed, screen)
             if not isinstance(decision, Modified):
@@ -103,6 +104,10 @@ class Review:
                 arguments = dict(decision.arguments)
                 continue
             return decision
+
+    def _always(self, screen: Screen) -> str | None:
+        """Let the person choose a rule that allows such calls from now on."""
+        return always_of(self._journal, self._record).choose(screen)
 
     def _edited(self, arguments: dict[str, Any], screen: Screen) -> Decision | None:
         while (edited := edited_by_hand(arguments)) is not None:

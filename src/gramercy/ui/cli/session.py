@@ -14,6 +14,7 @@ from gramercy.execution.calls import ToolCall
 from gramercy.execution.executor import Executor
 from gramercy.gram.suggestion import suggest
 from gramercy.toolsets.rendering import preview_text
+from gramercy.toolsets.time_travel import comparison_text
 from gramercy.ui.cli.forms import split_forms
 from gramercy.ui.cli.pictures import show_pictures
 from gramercy.ui.cli.reading import Completer, Entries, offer_names, piped_line, remembered, typed_line
@@ -54,6 +55,7 @@ COMMANDS = (
     Command(":in N CODE", "evaluate with the variables of a frame", "a frame and code: :in 0 x"),
     Command(":restart [N ARGS]", "list the restarts of the last error, or go on with one in a copy"),
     Command(":checkpoints", "list the states that can be gone back to"),
+    Command(":compare ID [ID]", "show how a state differs from another, or from now", "a state: :compare c2"),
     Command(":checkpoint LABEL", "name the present state so that it is kept"),
     Command(":rollback ID", "go back to a state, or make what a restart gave the image"),
     Command(":save FILE", "write the state to a file", "a file: :save work.state"),
@@ -154,6 +156,7 @@ class Session:
             ":in": self._in_frame,
             ":restart": self._restart,
             ":checkpoints": lambda _: self._call("list_checkpoints"),
+            ":compare": self._compare,
             ":checkpoint": lambda rest: self._call("checkpoint_image", label=rest),
             ":rollback": lambda rest: self._go("rollback_image", checkpoint=rest),
             ":save": self._save,
@@ -236,6 +239,9 @@ class Session:
         self.has_failed |= not reply.ok
         show(preview_text(reply))
         show_pictures(reply.displays)
+
+    def _compare(self, rest: str) -> None:
+        show(comparison_text(self._run(lambda: self._image.compare(*rest.split(maxsplit=1)))))
 
     def _save(self, path: str) -> None:
         show(self._run(lambda: self._image.save(path)))

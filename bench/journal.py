@@ -1,0 +1,193 @@
+"""What the journal in a file costs a call, and whether it stays quick when it has grown."""
+
+# ruff: noqa: SLF001 - to fill a journal through its interface would take minutes
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any
+
+from bench.report import Section, Target, at_most, show
+from gramercy import Executor, Registry, define_tool
+from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
+from gramercy.journal.memory import MemoryJournal
+from gramercy.journal.sqlite import SqliteJournal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.measure import Effort
+
+FEW, MANY = 10_000, 1_000_000
+# For a smoke run; two events of each pending approval are among them.
+QUICK_FEW, QUICK_MANY = 4_000, 20_000
+PENDING = 1_000
+# Calls in one transaction while a journal is filled: to commit each would take minutes.
+AT_ONCE = 5_000
+TOOLS, SESSIONS = 40, 50
+CALLS, BATCHES, LOOKS = 4_000, 20, 200
+DANGEROUS_CALLS = 20
+EFFECT = "".join(f"-line {number} as it was\n+line {number} as it would be\n" for number in range(20))
+SYNCED = """
+import sys
+from bench.journal import dangerous_calls
+dangerous_calls(sys.argv[1], int(sys.argv[2]))
+"""
+
+
+def measure(effort: Effort) -> Section:
+    """Measure calls, then look-ups in a small and in a large journal."""
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        directory = Path(name)
+        safe = _safe_call(directory, CALLS // 10 if effort.quick else CALLS)
+        fsyncs = _fsyncs(directory)
+        few, many = (QUICK_FEW, QUICK_MANY) if effort.quick else (FEW, MANY)
+        small, large = _look_ups(directory / "small.db", few), _look_ups(directory / "large.db", many)
+    rows = [("a safe call, added", "", show(safe * 1e3), "")]
+    rows += [
+        (what, show(small[what] * 1e3), show(large[what] * 1e3), show(large[what] / small[what]))
+        for what in large
+    ]
+    slowest = max(large[what] / small[what] for what in large)
+    return Section(
+        name="journal",
+        title="The journal in a file",
+        intro=f"Milliseconds, median; look-ups among {few:,} and among {many:,} events.",
+        columns=("what", "few, ms", "many, ms", "ratio"),
+        rows=tuple(rows),
+        targets=(
+            at_most("a safe call, added by the journal", safe * 1e3, 0.15, " ms"),
+            fsyncs,
+            at_most(f"list {PENDING:,} pending approvals", large["list what is pending"] * 1e3, 50, " ms"),
+            at_most(f"a look-up among {many:,} events against {few:,}", slowest, 2, "x"),
+        ),
+        notes=(
+            "The same tool through the executor with a journal in memory and in a file, in turns.",
+            f"Pending: {PENDING:,} whole questions of {len(EFFECT):,} characters, read and decoded.",
+            "fsyncs are counted by strace; a checkpoint of the log, every few hundred calls, adds two.",
+        ),
+    )
+
+
+def _executor(journal: Any, level: str = "safe") -> Executor:
+    tool = define_tool(
+        "read_note", "Read a note.", [{"name": "title", "type": "string"}], handler=str, safety_level=level
+    )
+    return Executor(Registry([tool]), lambda _tool, _arguments: "approved", journal=journal)
+
+
+def _safe_call(directory: Path, calls: int) -> float:
+    """Return what a file adds to the median of a safe call, in seconds."""
+    journal = SqliteJournal(directory / "safe.db")
+    executors = _executor(MemoryJournal()), _executor(journal)
+    call = {"id": "c1", "name": "read_note", "arguments": {"title": "shopping"}}
+    samples: tuple[list[float], list[float]] = ([], [])
+    for _ in range(BATCHES):
+        for executor, taken in zip(executors, samples, strict=True):
+            for _ in range(calls // BATCHES):
+                taken.append(_timed(lambda executor=executor: executor.execute(call)))
+    journal.close()
+    return statistics.median(samples[1]) - statistics.median(samples[0])
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    started = perf_counter()
+    work()
+    return perf_counter() - started
+
+
+def dangerous_calls(path: str, count: int) -> None:
+    """Run approved calls with a journal in a file."""
+    journal = SqliteJournal(path)
+    executor = _executor(journal, "dangerous")
+    for number in range(count):
+        call = {"id": f"c{number}", "name": "read_note", "arguments": {"title": "shopping"}}
+        assert executor.execute(call).success
+    journal.close()
+
+
+def _fsyncs(directory: Path) -> Target:
+    """Count the fsyncs of dangerous calls: those of many without those of opening and closing."""
+    text = "fsyncs of a dangerous call"
+    if shutil.which("strace") is None:
+        return Target(f"{text}: at most 3", "strace is not installed", None)
+    counts = []
+    for number in (1, 1 + DANGEROUS_CALLS):
+        log = directory / f"fsyncs-{number}"
+        command = [
+            "strace",
+            "-f",
+            "-e",
+            "trace=fsync,fdatasync",
+            "-o",
+            str(log),
+            sys.executable,
+            "-c",
+            SYNCED,
+        ]
+        done = subprocess.run([*command, str(directory / f"{number}.db"), str(number)], check=False)
+        if done.returncode != 0:
+            return Target(f"{text}: at most 3", f"strace failed with {done.returncode}", None)
+        counts.append(log.read_text().count("sync("))
+    return at_most(text, (counts[1] - counts[0]) / DANGEROUS_CALLS, 3)
+
+
+def fill(journal: SqliteJournal, events: int) -> None:
+    """Record calls of several tools and sessions, then approvals that wait."""
+    facts = Facts(elapsed_ms=1.5, size=400, digest="d" * 64, image="python", epoch="e1")
+    for first in range(0, events - 2 * PENDING, AT_ONCE):
+        numbers = range(first, min(first + AT_ONCE, events - 2 * PENDING))
+        journal._write(lambda numbers=numbers: _note(journal, numbers, facts), is_lasting=False)
+    journal._write(lambda: _ask(journal), is_lasting=False)
+
+
+def _note(journal: SqliteJournal, numbers: range, facts: Facts) -> None:
+    for number in numbers:
+        tool, session = f"tool_{number % TOOLS}", f"session-{number % SESSIONS}"
+        call = NewCall(f"c{number}", tool, "safe", {"path": "notes.txt"}, "local", "bench", session, "/p")
+        journal._note(call, State.DONE, facts)
+
+
+def _ask(journal: SqliteJournal) -> None:
+    for number in range(PENDING):
+        question = Question(EFFECT, f"seal-{number}", {"arguments": "d" * 64}, "it is dangerous")
+        call = NewCall(
+            f"p{number}", "write_file", "dangerous", {"path": "a.txt", "text": "x"}, identity=f"i{number}"
+        )
+        journal._begin(call, State.AWAITING, Facts(question=question, expires_at=time() + 86_400))
+
+
+def _look_ups(path: Path, events: int) -> dict[str, float]:
+    """Return the median seconds of each look-up in a journal of that many events."""
+    journal = SqliteJournal(path)
+    fill(journal, events)
+    middle = (events - 2 * PENDING) // 2
+    awaiting = [State.AWAITING]
+    looks: dict[str, Callable[[], Any]] = {
+        "list what is pending": lambda: journal.records(awaiting, most=PENDING),
+        "how a call stands": lambda: journal.record(middle),
+        "the moves of a call": lambda: journal.entries(middle),
+        "the call of an identity": lambda: journal.find("i500"),
+        "the latest of a tool": lambda: journal.records(tool="tool_7", most=20),
+        "the latest of a session": lambda: journal.records(session="session-7", most=20),
+        "the latest that failed": lambda: journal.records([State.FAILED], most=20),
+        "the latest of all": lambda: journal.records(most=20),
+        "what was left behind": lambda: journal.recover(lambda _: False),
+        "decide, run, end": lambda: _live(journal),
+    }
+    found = {what: statistics.median(_timed(look) for _ in range(LOOKS)) for what, look in looks.items()}
+    journal.close()
+    return found
+
+
+def _live(journal: SqliteJournal) -> None:
+    call = NewCall("c1", "write_file", "dangerous", {"path": "a.txt"})
+    key = journal.begin(call, State.AWAITING, Facts(question=Question("?", "s", {}, "")))
+    journal.move(key, State.READY, Facts(ruling=Ruling(approved=True, by="person", seal="s")))
+    journal.move(key, State.DONE, Facts(fence=journal.claim(key)))

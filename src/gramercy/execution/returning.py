@@ -1,0 +1,134 @@
+"""Callers who come back: a call that the journal knows goes on, or gives the answer that it has.
+
+Only calls that may have to be approved, or may not run twice, and whose caller says by what it is known. A
+call that still has its caller in a process that lives is not up for another.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from time import localtime, strftime
+from typing import TYPE_CHECKING, Any
+
+from gramercy.errors import MovedError
+from gramercy.execution.approval import resolve
+from gramercy.execution.callers import Limit, ends_pipeline
+from gramercy.execution.calls import ToolResult
+from gramercy.execution.results import ADVICE, Refuser
+from gramercy.journal import owners
+from gramercy.journal.base import OPEN, State
+from gramercy.tools.safety import Safety
+from gramercy.tools.values import copy_json
+
+if TYPE_CHECKING:
+    from gramercy.execution.callers import Caller
+    from gramercy.execution.executor import Settings
+    from gramercy.execution.results import Attempt
+    from gramercy.journal.base import CallRecord
+    from gramercy.tools.tool import Tool
+
+PROBE = "the tool's own probe"
+# The probe of a tool looks and does nothing; what takes longer cannot tell.
+PROBE_SECONDS = 20.0
+STORED = "[This call was made before and {what} at {when}; it was not run again. This is its answer.]"
+IN_DOUBT = (
+    "{tool} was not run: it ran before as call {key} and was interrupted at {when}, and nobody knows whether "
+    "it has taken effect"
+)
+RESOLVING = (
+    "Do not try another way to the same end: have the person look, and say so with "
+    "`gramercy approvals resolve {key} done` or `failed`. Then call it again."
+)
+
+
+class Returning:
+    """Knows which calls have their caller here, and finds those whose caller comes back."""
+
+    __slots__ = ("_settings", "here")
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        # Calls that run or wait in this process, and those whose answer is on its way.
+        self.here: set[int] = set()
+
+    async def take(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
+        """Let an attempt go on with the call that its caller comes back for, or return its answer."""
+        record = self._found(attempt.identity)
+        if record is not None and record.state is State.IN_DOUBT:
+            record = await self.probed(record, attempt.tool, caller)
+            if record.state is State.FAILED:
+                # It has not happened, so that it may run after all, as a call of its own.
+                self._settings.journal.deliver(record.key)
+                return None
+        if record is None:
+            return None
+        self.here.add(record.key)
+        if record.state in OPEN:
+            attempt.key = record.key
+            return None
+        return self.answer(record, attempt.call_id)
+
+    def _found(self, identity: str) -> CallRecord | None:
+        journal = self._settings.journal
+        record = journal.find(identity)
+        if record is not None and record.state is State.EXECUTING and record.key not in self.here:
+            self.recover()
+            record = journal.find(identity)
+        if record is None or record.key in self.here or record.state is State.EXECUTING:
+            return None
+        owner = record.facts.owner
+        is_elsewhere = owner != getattr(journal, "owner", "") and owners.is_alive(owner)
+        return None if record.state in OPEN and owner and is_elsewhere else record
+
+    def recover(self) -> list[CallRecord]:
+        """Look after calls whose process is gone: in doubt, or ready again where the tool is idempotent."""
+        return self._settings.journal.recover(self._is_idempotent)
+
+    def _is_idempotent(self, name: str) -> bool:
+        tool = self._settings.registry.get(name)
+        return tool is not None and (tool.idempotent or tool.safety_level is Safety.SAFE)
+
+    async def probed(self, record: CallRecord, tool: Tool, caller: Caller) -> CallRecord:
+        """Have the tool look whether a call that is in doubt has happened; it may not be able to tell."""
+        if tool.probe is None:
+            return record
+        arguments = record.facts.arguments or record.call.arguments
+        try:
+            limit = Limit("the probe", PROBE_SECONDS)
+            happened = await caller.call(tool.probe, copy_json(dict(arguments)), limit=limit)
+        except BaseException as error:
+            if ends_pipeline(error):
+                raise
+            return record
+        if type(happened) is not bool:
+            return record
+        with suppress(MovedError):
+            return resolve(self._settings.journal, record.key, happened=happened, by=PROBE)
+        return self._settings.journal.record(record.key) or record
+
+    def answer(self, record: CallRecord, call_id: str) -> ToolResult:
+        """Make the result of a call that is over from what the journal has of it."""
+        facts, when = record.facts, strftime("%H:%M:%S", localtime(record.changed_at))
+        metadata: dict[str, Any] = {
+            "safety_level": record.call.level,
+            "execution_time_ms": facts.elapsed_ms,
+            "journal_key": record.key,
+            "stored": True,
+        }
+        if record.state is State.IN_DOUBT:
+            self.here.discard(record.key)
+            text = IN_DOUBT.format(tool=record.call.tool, key=record.key, when=when)
+            content = f"{text}\n{RESOLVING.format(key=record.key)}"
+            return ToolResult(call_id, False, content, text, {**metadata, "in_doubt": True})  # noqa: FBT003
+        if record.state is State.DONE:
+            note = STORED.format(what="has run", when=when)
+            told = facts.content or "(the answer is not kept any more)"
+            return ToolResult(call_id, True, f"{note}\n{told}", None, metadata)  # noqa: FBT003
+        what, text = "failed", facts.content or facts.detail
+        if record.state is State.DENIED:
+            refuser = Refuser((facts.ruling.refuser if facts.ruling else "") or Refuser.GUARD)
+            metadata |= {"denied": True, "denied_by": refuser.value}
+            advice = ADVICE[refuser].format(tool=record.call.tool)
+            what, text = "was denied", f"{facts.detail}\n{advice}"
+        content = f"{STORED.format(what=what, when=when)}\n{text}"
+        return ToolResult(call_id, False, content, facts.detail or text, metadata)  # noqa: FBT003
