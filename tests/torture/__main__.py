@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import ExitStack
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -28,17 +29,16 @@ def main() -> int:
     options = _options()
     with ExitStack() as stack:
         for store in stores(options.store, stack):
-            rounds = options.rounds or ROUNDS[store.name]
-            _timed(f"{store.name}: every named point", lambda store=store: _points(store))
-            _timed(
-                f"{store.name}: {rounds} rounds of killing, seed {options.seed}",
-                lambda store=store, rounds=rounds: _random(store, rounds, options.seed),
-            )
-            _timed(
-                f"{store.name}: a machine against the model",
-                lambda store=store: _machine(store, options.examples),
-            )
+            _torture(store, options)
     return 0
+
+
+def _torture(store: Store, options: argparse.Namespace) -> None:
+    rounds = options.rounds or ROUNDS[store.name]
+    _timed(f"{store.name}: every named point", partial(_points, store))
+    title = f"{store.name}: {rounds} rounds of killing, seed {options.seed}"
+    _timed(title, partial(_random, store, rounds, options.seed))
+    _timed(f"{store.name}: a machine against the model", partial(_machine, store, options.examples))
 
 
 def _options() -> argparse.Namespace:

@@ -1,8 +1,8 @@
 """Kill servers, people who decide and workers at random, start them again, and count what went wrong.
 
 In every round some orders go to a server, somebody decides, a worker looks after what is left. Processes are
-killed with SIGKILL: at moments of chance, or by themselves at a named point. Then they are started again until
-every order has an answer. Afterwards the ledger, the answers and the journal are held against each other.
+killed with SIGKILL, at moments of chance or at a named point, and started again until every order has an
+answer. Afterwards the ledger, the answers and the journal are held against each other.
 """
 
 from __future__ import annotations
@@ -146,7 +146,12 @@ def check(place: Place, journal: Journal, orders: dict[str, int]) -> Counter[str
         records = by_order[order]
         states = {record.state for record in records}
         found["duplicated"] += paid[order] > 1
-        found["lost"] += order not in answers or not states & {State.DONE, State.FAILED, State.DENIED, State.IN_DOUBT}
+        found["lost"] += order not in answers or not states & {
+            State.DONE,
+            State.FAILED,
+            State.DENIED,
+            State.IN_DOUBT,
+        }
         found["in doubt"] += State.IN_DOUBT in states
         found["paid"] += paid[order]
         found["untrue"] += order in answers and not _is_true(answers[order], paid[order], states)
@@ -195,7 +200,7 @@ def _is_whole(states: list[State]) -> bool:
 
 
 class Campaign:
-    """Rounds on one journal, and what was found; `verify` returns what is wrong with the journal of a name."""
+    """Rounds on one journal, and what was found; `verify` returns what is wrong with a journal."""
 
     def __init__(self, where: Callable[[Path], str], verify: Callable[[str], str]) -> None:
         self.folder = Path(mkdtemp(prefix="gramercy-torture-"))
@@ -220,7 +225,7 @@ class Campaign:
             raise AssertionError(f"round {number}: {dict(found)} with {points} {strikes}, kept in {place}")
 
     def _look_after(self, place: Place, orders: dict[str, int]) -> Counter[str]:
-        """Open the journal as the next process does, and time how long it takes to look after what is left."""
+        """Open the journal as the next process does, and time how long that takes with what is left."""
         begun = monotonic()
         journal = open_journal(place.journal)
         try:
@@ -246,11 +251,11 @@ class Campaign:
 
 def at_random(campaign: Campaign, rounds: int, seed: int) -> None:
     """Kill at moments of chance, in half of the rounds also at points of chance."""
-    chance = random.Random(seed)  # noqa: S311 - the same again for the same seed
+    chance = random.Random(seed)
     for number in range(rounds):
         orders = {f"order-{number}-{n}": chance.randrange(900) for n in range(ORDERS)}
         dooms = {}
-        if chance.random() < 0.5:  # noqa: PLR2004 - half of them
+        if chance.random() < 0.5:
             dooms = {role: Doom(chance.choice(POINTS), chance.randint(1, 2)) for role in ROLES}
         times = [(chance.random() * 0.12, chance.choice(ROLES)) for _ in range(chance.randint(1, 4))]
         campaign.try_round(orders, dooms, sorted(times))

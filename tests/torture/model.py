@@ -1,9 +1,9 @@
 """A model of the journal in a few lines, and a machine that holds a real journal against it.
 
-Two workers share one journal. Calls are submitted, decided, changed, asked about again, claimed, finished with
-right and stale fences, resolved and delivered, in any order; workers crash and are recovered; questions have
-expired long ago or expire in a year, whatever the clocks say. After every step the journal says what the model
-says.
+Two workers share one journal. Calls are submitted, decided, changed, asked about again, claimed, finished
+with right and stale fences, resolved and delivered, in any order; workers crash and are recovered; questions
+have expired long ago or expire in a year, whatever the clocks say. After every step the journal says what the
+model says.
 """
 
 from __future__ import annotations
@@ -108,8 +108,21 @@ class JournalMachine(RuleBasedStateMachine):
             Modelled(key, identity, idempotent, expired, seal, path, arguments=arguments),
         )
 
-    @rule(worker=WORKERS, place=PLACES, says_yes=st.integers(0, 3).map(bool), is_stale=RARELY, edits=st.booleans())
-    def decide(self, worker: int, place: tuple[int, int], says_yes: bool, is_stale: bool, edits: bool) -> None:  # noqa: FBT001
+    @rule(
+        worker=WORKERS,
+        place=PLACES,
+        says_yes=st.integers(0, 3).map(bool),
+        is_stale=RARELY,
+        edits=st.booleans(),
+    )
+    def decide(
+        self,
+        worker: int,
+        place: tuple[int, int],
+        says_yes: bool,  # noqa: FBT001 - given by name
+        is_stale: bool,  # noqa: FBT001
+        edits: bool,  # noqa: FBT001
+    ) -> None:
         call = self.call(place, State.AWAITING)
         if call is None:
             return

@@ -1,4 +1,4 @@
-"""A shop whose payments can be counted, and the three who work on it: a server, a person who decides, a worker.
+"""A shop whose payments can be counted, and who works on it: a server, somebody who decides, a worker.
 
 A payment is one line in a ledger, written at once, so that what has happened is known whatever dies. It is
 not idempotent: paid twice is two lines. Every process has a journal of its own, opened on the same database.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +21,8 @@ from gramercy.tools.context import Call, enter_call
 from tests.torture.doom import EFFECT, Doom, DoomedJournal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gramercy.execution.approval import Decision
     from gramercy.journal.base import CallRecord, Journal
 
@@ -88,7 +89,9 @@ def open_shop(place: Place, doom: Doom) -> Executor:
             raise OSError("the bank has answered nonsense")
         return f"paid {arguments['amount']}"
 
-    tool = define_tool("pay", "Pay.", AMOUNT, required=["order", "amount"], safety_level="dangerous", handler=pay)
+    tool = define_tool(
+        "pay", "Pay.", AMOUNT, required=["order", "amount"], safety_level="dangerous", handler=pay
+    )
     return Executor(
         Registry([tool]), journal=DoomedJournal(open_journal(place.journal), doom), approval_wait=PATIENCE
     )
