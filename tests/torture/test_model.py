@@ -1,4 +1,4 @@
-"""The journal against a model of it: moves, crashes and recoveries in any order, two workers, wrong clocks."""
+"""The journal against a model of it: moves, crashes, recoveries in any order, two workers, wrong clocks."""
 
 from __future__ import annotations
 
