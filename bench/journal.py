@@ -13,9 +13,11 @@ from pathlib import Path
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 
-from bench.report import Section, Target, at_most, show
+from bench.report import Section, Target, at_least, at_most, show
 from gramercy import Executor, Registry, define_tool
+from gramercy.journal.audit import verify_journal
 from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
+from gramercy.journal.export import export_lines, verify_lines
 from gramercy.journal.memory import MemoryJournal
 from gramercy.journal.sqlite import SqliteJournal
 
@@ -49,10 +51,15 @@ def measure(effort: Effort) -> Section:
         fsyncs = _fsyncs(directory)
         few, many = (QUICK_FEW, QUICK_MANY) if effort.quick else (FEW, MANY)
         small, large = _look_ups(directory / "small.db", few), _look_ups(directory / "large.db", many)
+        proved, exported = _proofs(directory / "large.db")
     rows = [("a safe call, added", "", show(safe * 1e3), "")]
     rows += [
         (what, show(small[what] * 1e3), show(large[what] * 1e3), show(large[what] / small[what]))
         for what in large
+    ]
+    rows += [
+        ("verify, events a second", "", show(proved), ""),
+        ("verify an export, events a second", "", show(exported), ""),
     ]
     slowest = max(large[what] / small[what] for what in large)
     return Section(
@@ -66,10 +73,12 @@ def measure(effort: Effort) -> Section:
             fsyncs,
             at_most(f"list {PENDING:,} pending approvals", large["list what is pending"] * 1e3, 50, " ms"),
             at_most(f"a look-up among {many:,} events against {few:,}", slowest, 2, "x"),
+            at_least(f"verify {many:,} events, in a second", proved, 50_000),
         ),
         notes=(
             "The same tool through the executor with a journal in memory and in a file, in turns.",
             f"Pending: {PENDING:,} whole questions of {len(EFFECT):,} characters, read and decoded.",
+            "Verify: every event, chain, record and content, in the journal of many events.",
             "fsyncs are counted by strace; a checkpoint of the log, every few hundred calls, adds two.",
         ),
     )
@@ -174,6 +183,7 @@ def _look_ups(path: Path, events: int) -> dict[str, float]:
         "how a call stands": lambda: journal.record(middle),
         "the moves of a call": lambda: journal.entries(middle),
         "the call of an identity": lambda: journal.find("i500"),
+        "no call of an identity": lambda: journal.find("unknown"),
         "the latest of a tool": lambda: journal.records(tool="tool_7", most=20),
         "the latest of a session": lambda: journal.records(session="session-7", most=20),
         "the latest that failed": lambda: journal.records([State.FAILED], most=20),
@@ -184,6 +194,24 @@ def _look_ups(path: Path, events: int) -> dict[str, float]:
     found = {what: statistics.median(_timed(look) for _ in range(LOOKS)) for what, look in looks.items()}
     journal.close()
     return found
+
+
+def _proofs(path: Path) -> tuple[float, float]:
+    """Return how many events are verified in a second, in the journal and in an export of it."""
+    journal = SqliteJournal(path)
+    started = perf_counter()
+    report = verify_journal(journal)
+    seconds = perf_counter() - started
+    assert report.is_intact
+    lines = export_lines(journal, 0.0, with_contents=True)
+    file = path.with_suffix(".jsonl")
+    with file.open("wb") as written:
+        written.writelines(line + b"\n" for line in lines)
+    journal.close()
+    started = perf_counter()
+    with file.open("rb") as kept:
+        assert verify_lines(kept).is_intact
+    return report.events / seconds, report.events / (perf_counter() - started)
 
 
 def _live(journal: SqliteJournal) -> None:

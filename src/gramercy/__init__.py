@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gramercy.gram.specification import ToolSpecification as ToolSpecification
     from gramercy.gram.specification import create_tool_specification as create_tool_specification
     from gramercy.images.opening import open_image as open_image
+    from gramercy.journal.opening import open_journal as open_journal
     from gramercy.tools.arguments import validate_tool_args as validate_tool_args
     from gramercy.tools.content import ToolOutput as ToolOutput
     from gramercy.tools.definition import create_tool as create_tool
@@ -59,6 +60,7 @@ _HOMES = {
     "tools.safety": ("Safety",),
     "tools.tool": ("Tool", "tools_to_schema"),
     "images.opening": ("open_image",),
+    "journal.opening": ("open_journal",),
     "toolsets.core": ("register_core_tools",),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}

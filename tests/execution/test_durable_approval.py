@@ -123,6 +123,7 @@ def states(executor, key=0):
     return [entry.state.value for entry in executor.journal.entries(key)]
 
 
+@pytest.mark.contract("journal.guard.elsewhere")
 def test_another_process_approves_and_the_waiting_call_runs(run, shop):
     """Issue: the waiting caller gets the answer at once when alive."""
     executor = shop.process()
@@ -134,6 +135,7 @@ def test_another_process_approves_and_the_waiting_call_runs(run, shop):
     assert states(executor) == ["requested", "awaiting", "ready", "executing", "done"]
 
 
+@pytest.mark.contract("journal.guard.elsewhere")
 def test_another_process_denies(run, shop):
     """Issue: decided elsewhere, told as if it had been decided here."""
     executor = shop.process()
@@ -144,6 +146,7 @@ def test_another_process_denies(run, shop):
     assert states(executor) == ["requested", "awaiting", "denied"]
 
 
+@pytest.mark.contract("journal.guard.open")
 def test_a_question_that_nobody_answers_stays_open_and_the_call_says_so(run, shop):
     """Issue: a person can be asked now and answer tomorrow."""
     executor = shop.process(wait=0.05)
@@ -160,6 +163,7 @@ def test_a_question_that_nobody_answers_stays_open_and_the_call_says_so(run, sho
     assert shop.paid == [1]
 
 
+@pytest.mark.contract("journal.guard.whole")
 def test_a_question_is_whole_in_the_journal(shop):
     """Issue: what a person decides on is shown whole, also in another process."""
     asked = []
@@ -184,6 +188,7 @@ def test_a_question_is_whole_in_the_journal(shop):
     assert request.expires_at == record.facts.expires_at > time() + 3000
 
 
+@pytest.mark.contract("journal.guard.open")
 @pytest.mark.parametrize("refuser", [Refuser.NOBODY, Refuser.CLIENT, Refuser.TIMEOUT])
 def test_a_channel_without_a_person_leaves_the_question_open(run, shop, refuser):
     """Guard design, channels: the caller's own, then the console or CLI in another process."""
@@ -192,6 +197,7 @@ def test_a_channel_without_a_person_leaves_the_question_open(run, shop, refuser)
         assert run(executor, CALL).content == "paid 1"
 
 
+@pytest.mark.contract("journal.guard.race")
 def test_a_decision_elsewhere_withdraws_the_question_here(shop):
     """Issue: several approvers racing, exactly one wins."""
     seen = []
@@ -208,6 +214,7 @@ def test_a_decision_elsewhere_withdraws_the_question_here(shop):
     assert (result.content, seen) == ("paid 1", ["withdrawn"])
 
 
+@pytest.mark.contract("journal.guard.race")
 def test_who_decides_second_is_told_who_was_first(run, shop):
     """Issue: exactly one wins, the other is told."""
     errors = []
@@ -228,6 +235,7 @@ def test_who_decides_second_is_told_who_was_first(run, shop):
     assert (shop.paid, errors) == ([], [State.DENIED])
 
 
+@pytest.mark.contract("journal.guard.return")
 def test_a_caller_who_comes_back_waits_for_the_same_question(run, shop):
     """Issue: the waiting caller gets the answer on retry when it was restarted."""
     with returning():
@@ -251,6 +259,7 @@ def test_a_caller_who_comes_back_waits_for_the_same_question(run, shop):
         assert states(third, after.key) == ["requested", "awaiting", "ready", "executing", "done"]
 
 
+@pytest.mark.contract("journal.guard.return")
 def test_an_answer_that_was_not_delivered_is_given_to_who_comes_back(run, shop):
     """Issue: a client that comes back after a restart of the server gets its answer."""
     with returning():
@@ -269,6 +278,7 @@ def test_an_answer_that_was_not_delivered_is_given_to_who_comes_back(run, shop):
         assert shop.paid == [1, 1]
 
 
+@pytest.mark.contract("journal.guard.apart")
 def test_a_second_call_of_a_caller_who_has_its_answer_is_a_second_call(run, shop):
     """Issue: nobody is given an old answer for a new call."""
     with returning():
@@ -284,6 +294,7 @@ def test_a_second_call_of_a_caller_who_has_its_answer_is_a_second_call(run, shop
         assert shop.paid == [1, 1, 1]
 
 
+@pytest.mark.contract("journal.guard.apart")
 def test_calls_that_are_made_side_by_side_are_two(shop):
     """Issue: a call that still has its caller is not up for another."""
     with returning():
@@ -301,6 +312,7 @@ def test_calls_that_are_made_side_by_side_are_two(shop):
     assert shop.paid == [1, 1]
 
 
+@pytest.mark.contract("journal.guard.apart")
 def test_a_call_of_another_process_that_lives_is_not_taken_over(run, shop, monkeypatch):
     """Issue: two programs that ask for the same are asked about apart."""
     with returning():
@@ -311,6 +323,7 @@ def test_a_call_of_another_process_that_lives_is_not_taken_over(run, shop, monke
         assert len(second.journal.records([State.AWAITING])) == 2
 
 
+@pytest.mark.contract("journal.guard.return")
 def test_a_denial_that_was_not_delivered_is_told_again(run, shop):
     """Issue: who comes back hears what was decided, and nobody is asked twice."""
     with returning():
@@ -325,6 +338,7 @@ def test_a_denial_that_was_not_delivered_is_told_again(run, shop):
         assert (result.metadata["denied"], result.metadata["stored"], shop.paid) == (True, True, [])
 
 
+@pytest.mark.contract("journal.guard.stale")
 @pytest.mark.parametrize("what", ["target", "policy", "code"])
 def test_an_approval_that_no_longer_fits_is_asked_again_with_what_changed(run, shop, what):
     """Issue: stale approvals are asked again with what changed, after a restart too."""
@@ -362,6 +376,7 @@ def interrupted(shop):
     return key
 
 
+@pytest.mark.contract("journal.guard.doubt")
 def test_a_call_that_was_interrupted_is_told_and_not_run_again(run, shop):
     """Guard design: a crash between effect and record leaves in_doubt; it is never re-run silently."""
     key = interrupted(shop)
@@ -380,6 +395,7 @@ def test_a_call_that_was_interrupted_is_told_and_not_run_again(run, shop):
         assert run(executor, CALL).content == "paid 1"
 
 
+@pytest.mark.contract("journal.guard.doubt")
 @pytest.mark.parametrize(("found", "paid"), [(True, []), (False, [1]), (None, [])])
 def test_the_probe_of_a_tool_can_tell_whether_a_call_has_happened(run, shop, found, paid):
     """Issue: in_doubt is resolved by a person or by a tool's own probe."""
@@ -393,6 +409,7 @@ def test_the_probe_of_a_tool_can_tell_whether_a_call_has_happened(run, shop, fou
     assert result.success is (found is not None)
 
 
+@pytest.mark.contract("journal.guard.idempotent")
 def test_an_idempotent_call_that_was_interrupted_runs_again(run, shop):
     """Guard design: retry only for tools declared idempotent."""
     key = interrupted(shop)
@@ -402,6 +419,7 @@ def test_an_idempotent_call_that_was_interrupted_runs_again(run, shop):
     assert (shop.paid, states(executor, key)) == ([1], ["executing", "ready", "executing", "done"])
 
 
+@pytest.mark.contract("journal.guard.doubt")
 def test_recovery_tells_what_became_of_the_calls_of_processes_that_are_gone(shop):
     """Issue: recover at start, with the tool's probe."""
     first, second = interrupted(shop), interrupted(shop)
@@ -413,6 +431,7 @@ def test_recovery_tells_what_became_of_the_calls_of_processes_that_are_gone(shop
     assert executor.recover() == []
 
 
+@pytest.mark.contract("journal.guard.once")
 def test_a_ready_call_is_run_by_one_of_many(shop):
     """Issue: at most once, however many workers there are."""
     with returning():
@@ -441,6 +460,7 @@ def test_a_ready_call_is_run_by_one_of_many(shop):
     assert states(run_first, record.key) == ["requested", "awaiting", "ready", "executing", "done"]
 
 
+@pytest.mark.contract("journal.guard.expiry")
 def test_nobody_can_decide_after_the_time_is_over(run, shop):
     """Issue: expiry."""
     executor = shop.process(expiry=0.05)
@@ -451,6 +471,7 @@ def test_nobody_can_decide_after_the_time_is_over(run, shop):
     assert (record.state, record.facts.ruling.refuser) == (State.DENIED, "timeout")
 
 
+@pytest.mark.contract("journal.guard.expiry")
 def test_an_approval_that_is_used_too_late_is_asked_again(run, shop):
     """Guard design: the seal has an expiry."""
     with returning():
@@ -467,6 +488,7 @@ def test_an_approval_that_is_used_too_late_is_asked_again(run, shop):
         assert shop.paid == []
 
 
+@pytest.mark.contract("journal.guard.edited")
 def test_edited_arguments_are_asked_about_with_their_own_effect(run, shop):
     """Issue: edited arguments get a fresh effect."""
     asked = []
@@ -485,6 +507,7 @@ def test_edited_arguments_are_asked_about_with_their_own_effect(run, shop):
     assert states(executor) == ["requested", "awaiting", "ready", "awaiting", "ready", "executing", "done"]
 
 
+@pytest.mark.contract("journal.guard.edited")
 def test_another_process_edits_and_approves_what_it_is_shown(run, shop):
     """Issue: another process edits; the edited call gets a fresh effect and a seal of its own."""
     executor = shop.process(effect=lambda arguments: f"would pay {arguments['amount']}")
@@ -527,6 +550,7 @@ def test_a_rule_that_allows_meanwhile_ends_the_waiting(run, shop):
         assert second.journal.record(record.key).facts.ruling.by == "policy"
 
 
+@pytest.mark.contract("journal.guard.return")
 def test_a_caller_who_goes_away_leaves_its_question_open(shop):
     """Issue: pending approvals outlive the caller."""
     with returning():
@@ -563,6 +587,7 @@ def test_a_caller_who_never_comes_back_withdraws_its_question(shop):
     assert states(executor) == ["requested", "awaiting", "failed"]
 
 
+@pytest.mark.contract("journal.guard.facts")
 def test_a_tool_that_reports_tells_the_journal_where_it_ran(shop):
     """Issue: entries that tell the story."""
     executor = shop.process(lambda *_: "approved", handler=lambda _: 1 / 0)

@@ -37,7 +37,7 @@ class Book(NamedTuple):
     heads: list[Head]
 
     def report(self, pruned_before: float = 0.0, anchors: tuple[Head, ...] = ()) -> Report:
-        verifier = Verifier(pruned_before, anchors)
+        verifier = Verifier(lambda: pruned_before, anchors)
         for event in self.events:
             verifier.add(event, self.contents.get((event[2], event[3]), (None, None)))
         return verifier.finish(self.heads)

@@ -2,17 +2,19 @@
 
 import json
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from time import time
+from threading import Event
+from time import monotonic, time
 
 import pytest
 
 from gramercy.errors import JournalError
 from gramercy.journal.audit import open_kept, prune, redact_calls, redact_matches, verify_journal
-from gramercy.journal.base import State
+from gramercy.journal.base import Facts, State
 from gramercy.journal.export import anchor_text, export_lines, read_opening, verify_lines
 from gramercy.journal.opening import open_journal
-from tests.journal.books import LOOK, fill
+from tests.journal.books import ASKED, LOOK, PAY, YES, fill
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -245,6 +247,46 @@ def test_a_pruning_deletes_old_contents_of_calls_that_are_over(journal):
     assert report.flaws == ()
     assert report.deleted == 8
     assert len(journal.entries()) == 12
+
+
+def test_a_pruning_of_many_pages_is_one_event(journal, monkeypatch):
+    monkeypatch.setattr("gramercy.journal.audit.MOST_PARAMETERS", 1)
+    before = verify_journal(journal).events
+    assert prune(journal, time() + 1, "ada") == 8
+    report = verify_journal(journal)
+    # That, and the opening of this writer's chain.
+    assert (report.flaws, report.events, report.deleted) == ((), before + 2, 8)
+
+
+@pytest.mark.contract("journal.audit.one-state")
+def test_a_journal_is_intact_while_others_write_it(place, journal):
+    """A verification sees one state, however many events come meanwhile."""
+    done = Event()
+
+    def write():
+        writer = open_journal(place)
+        while not done.is_set():
+            key = writer.begin(PAY, State.AWAITING, ASKED)
+            writer.move(key, State.READY, YES)
+            writer.move(key, State.DONE, Facts(fence=writer.claim(key), content="paid"))
+            writer.note(LOOK, State.DONE)
+        writer.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        writers = [pool.submit(write) for _ in range(2)]
+        try:
+            counts: list[int] = []
+            end = monotonic() + 60
+            while len(counts) < 10 or counts[-1] < counts[0] + 20:
+                assert monotonic() < end, "nobody has written anything"
+                report = verify_journal(journal)
+                assert report.flaws == ()
+                counts.append(report.events)
+        finally:
+            done.set()
+        for writer in writers:
+            writer.result(60)
+    assert counts == sorted(counts)
 
 
 def test_a_deletion_that_nobody_recorded_is_no_pruning(book, tmp_path):

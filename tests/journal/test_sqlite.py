@@ -11,16 +11,25 @@ import sys
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from gramercy import Executor, Registry, define_tool
 from gramercy.errors import JournalError
 from gramercy.journal.base import Facts, State
 from gramercy.journal.opening import default_place, open_journal
 from gramercy.journal.schema import MIGRATIONS
 from gramercy.journal.sqlite import PAGE_BYTES, SqliteJournal
 from tests.journal.stores import ASKED, BOUND, READ, WRITE, YES, process
+
+REGISTRY = Registry(
+    [
+        define_tool("write", "Write.", [], handler=lambda _: "written", safety_level="dangerous"),
+        define_tool("read", "Read.", [], handler=lambda _: "text", safety_level="safe"),
+    ]
+)
 
 
 def open_at(path, **options):
@@ -45,6 +54,14 @@ def test_only_its_owner_can_read_the_file(journal, path):
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     files = list(path.parent.glob("journal.db*"))
     assert {stat.S_IMODE(file.stat().st_mode) & 0o077 for file in files} == {0}
+
+
+@pytest.mark.contract("journal.store.private")
+def test_a_file_that_others_can_read_is_closed_to_them(journal, path):
+    journal.close()
+    path.chmod(0o644)
+    open_at(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 @pytest.mark.contract("journal.store.place")
@@ -116,6 +133,11 @@ def damaged(path, how):
     return bytes(data)
 
 
+def first_event(path):
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT facts FROM events WHERE chain = 1 AND number = 1").fetchone()[0]
+
+
 @pytest.mark.contract("journal.store.damaged")
 @pytest.mark.parametrize("how", ["header", "zeros", "cut", "schema"])
 def test_a_damaged_file_is_set_aside_and_a_new_one_is_begun(journal, path, how, caplog):
@@ -130,6 +152,7 @@ def test_a_damaged_file_is_set_aside_and_a_new_one_is_begun(journal, path, how, 
     opened.close()
     assert opened.set_aside.read_bytes() == before
     assert str(opened.set_aside) in caplog.text
+    assert opened.set_aside.name in first_event(path)
     again = open_at(path)
     assert len(again.records()) == 1
     assert again.set_aside is None
@@ -338,3 +361,63 @@ def test_what_was_recorded_outlives_a_kill(journal, path):
         assert flaws(journal) == []
         assert not journal.records([State.EXECUTING])
     assert len(journal.records([State.DONE], most=10_000)) >= 5 * 20
+
+
+def plan_of(journal, look):
+    """Return how SQLite would answer the statements of a look-up."""
+    found: list[str] = []
+    run = journal._run
+
+    def explained(statement, values):
+        if statement.startswith("SELECT"):
+            found.extend(row[3] for row in run(f"EXPLAIN QUERY PLAN {statement}", values))
+        return run(statement, values)
+
+    journal._run = explained
+    look()
+    journal._run = run
+    return "; ".join(found)
+
+
+LOOKS = {
+    "pending": lambda journal: journal.records([State.AWAITING]),
+    "open": lambda journal: journal.records([State.AWAITING, State.READY, State.IN_DOUBT]),
+    "failed": lambda journal: journal.records([State.FAILED]),
+    "tool": lambda journal: journal.records(tool="write_file", most=20),
+    "session": lambda journal: journal.records(session="s", most=20),
+    "record": lambda journal: journal.record(1),
+    "entries": lambda journal: journal.entries(1),
+    "find": lambda journal: journal.find("me:write"),
+    "recover": lambda journal: journal.recover(lambda _: False),
+    "claim": lambda journal: journal.claim(1),
+}
+
+
+@pytest.mark.contract("journal.store.flat")
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_look_up_reads_no_whole_table(journal, look):
+    key = journal.begin(WRITE, State.AWAITING, ASKED)
+    journal.move(key, State.READY, YES)
+    plan = plan_of(journal, lambda: LOOKS[look](journal))
+    assert "SEARCH" in plan
+    # To go through the index of what is not done would be fine; it is small.
+    assert "SCAN" not in plan, plan
+
+
+@pytest.mark.contract("journal.store.fsyncs")
+def test_a_dangerous_call_waits_for_the_disk_three_times(journal, monkeypatch):
+    started = []
+    start = journal._start
+
+    def counted(*, is_lasting):
+        started.append(is_lasting)
+        start(is_lasting=is_lasting)
+
+    monkeypatch.setattr(journal, "_start", counted)
+    executor = Executor(REGISTRY, lambda _tool, _arguments: "approved", journal=journal)
+    assert executor.execute({"id": "1", "name": "write", "arguments": {}}).success
+    assert started.count(True) == 3
+    assert journal.records()[0].state is State.DONE
+    started.clear()
+    assert executor.execute({"id": "2", "name": "read", "arguments": {}}).success
+    assert started == [False]

@@ -126,6 +126,16 @@ def test_the_text_of_a_result_is_only_the_text(bench):
     assert result.content == "=> 2"
 
 
+@pytest.mark.contract("journal.images.states.key")
+def test_a_kept_state_names_the_call_that_led_to_it(bench):
+    bench.call("eval_form", form="x = 1")
+    key = bench.journal.records()[0].key
+    bench.call("eval_form", form="x")
+    bench.image.evaluate("x = 2")
+    assert [info.key for info in bench.image.checkpoints()] == [0, key, 0]
+    assert [info.key for info in bench.image.look().checkpoints] == [0, key, 0]
+
+
 # What approvals are sealed to
 
 

@@ -369,8 +369,10 @@ class ApprovalGate:
             raise _RefusalError(refusal_text(tool.name, ruling), refuser, is_recorded=True)
         if record.state in _TAKEN:
             raise MovedError(standing(record), record)
-        if record.state is not State.READY or ruling is None or not ruling.approved:
+        if record.state is not State.READY:
             raise _RefusalError(f"{tool.name} was not run: {standing(record)}", is_recorded=True)
+        if ruling is None or not ruling.approved:
+            raise _RefusalError(f"{tool.name} was not run: nobody has approved it, though it is ready")
         if ruling.seal != asked.seal.digest:
             raise _RefusalError(f"{tool.name} was not run: its approval answers another question")
         approval.by, approval.reason = ruling.by, ruling.reason

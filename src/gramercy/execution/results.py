@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.errors import DeadlineExceededError, ExecutionError, MovedError
+from gramercy.errors import DeadlineExceededError, ExecutionError, ForgedRecordError, MovedError
 from gramercy.execution.callers import must_pass
 from gramercy.execution.calls import ToolResult, error_text, text_for_model
 from gramercy.execution.hooks import notify
 from gramercy.journal.base import NOTHING, Facts, NewCall, Ruling, State
 from gramercy.journal.texts import canonical_text, without_secrets
 from gramercy.tools.content import TextWithFacts, ToolOutput, blocks_text
-from gramercy.tools.context import current_call
+from gramercy.tools.context import current_call, running_key
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
 
@@ -180,9 +180,12 @@ class Recorder:
             except MovedError as error:
                 attempt.is_lost = True
                 raise ExecutionError(f"{tool.name} was not run here: {error}") from None
+            except ForgedRecordError as error:
+                raise ExecutionError(f"{tool.name} was not run: {error}") from None
             except Exception as error:  # noqa: BLE001 - a journal may raise anything; unrecorded means not run
                 text = f"{tool.name} was not run, because the journal failed: {error_text(error)}"
                 raise ExecutionError(text) from None
+            running_key.set(attempt.key)
             if audit.isEnabledFor(logging.INFO):
                 _log(attempt)
         settings = self.settings
@@ -282,6 +285,9 @@ class Recorder:
         if attempt.is_lost:
             # Its end is told by the process that runs it.
             return
+        if attempt.key:
+            # What this thread runs next may be no call at all.
+            running_key.set(0)
         try:
             if attempt.key or state is _DENIED:
                 self.move(attempt, state, facts)

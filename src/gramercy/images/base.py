@@ -230,8 +230,9 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
     `names` are the labels it was given. Where the image has just gone there, `taken_back` counts the calls
     that are undone by that, `files` tells what became of each file, and `notes` is what else there is to say.
     `changed` are the files that were changed on the way from its parent to it, `definitions` what the call
-    that led to it has defined, and `ok` whether that call succeeded. `epoch` names the state. What is
-    `pinned` has a name, and is not dropped for room.
+    that led to it has defined, `ok` whether that call succeeded, and `key` by which name the journal knows
+    it, where that was told. `epoch` names the state. What is `pinned` has a name, and is never dropped for
+    room.
     """
 
     id: str
@@ -249,6 +250,7 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
     ok: bool = True
     epoch: str = ""
     pinned: bool = False
+    key: int = 0
 
 
 class MomentInfo(msgspec.Struct, frozen=True):
@@ -438,6 +440,9 @@ class Image(Protocol):
 
     def span(self) -> Span:
         """Return the state that the image is in, without waiting: while a call runs, that before it."""
+
+    def note_call(self, state: str, key: int) -> None:
+        """Take note of the key under which a journal has the call that led to a state; never waits."""
 
     def epoch(self) -> str:
         """Name the present state, once no call runs; does not start the image.

@@ -214,6 +214,8 @@ class Timeline:
         self._checkpoints: dict[str, Checkpoint] = {}
         self._count = 0
         self.standing: Checkpoint | None = None
+        # What a journal calls the calls that led to states; also of states that have not come yet.
+        self.keys: dict[str, int] = {}
 
     def new_id(self) -> str:
         """Return the id of a state to come, so that a reply can name it before its process has come."""
@@ -285,6 +287,7 @@ class Timeline:
     def forget(self, checkpoint: Checkpoint) -> None:
         """Drop a checkpoint; its process exits at EOF."""
         self._checkpoints.pop(checkpoint.id, None)
+        self.keys.pop(checkpoint.id, None)
         for child in self._checkpoints.values():
             # Its children get its parent, so that the line of ancestors has no gap.
             if child.parent == checkpoint.id:
@@ -298,6 +301,7 @@ class Timeline:
         for checkpoint in list(self._checkpoints.values()):
             self.forget(checkpoint)
         self.standing = None
+        self.keys.clear()
 
     def _make_room(self, goal: Checkpoint | None) -> None:
         nameless = [
@@ -365,6 +369,7 @@ class Timeline:
             checkpoint.past is None or checkpoint.past.step.ok,
             checkpoint.epoch,
             bool(checkpoint.names),
+            self.keys.get(checkpoint.id, 0),
         )
 
     def _changed(self, checkpoint: Checkpoint) -> list[FileChange]:

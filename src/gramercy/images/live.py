@@ -269,6 +269,10 @@ class LiveImage:
             return self._lifecycle.span()
         return self._lifecycle.span()
 
+    def note_call(self, state: str, key: int) -> None:
+        """Take note of the key under which a journal has the call that led to a state."""
+        self._lifecycle.timeline.keys[state] = key
+
     def epoch(self) -> str:
         """Name the present state, once no call runs."""
         with self._lock:

@@ -60,6 +60,8 @@ class Runner:
         self.lock = threading.Lock()
         # For `interrupt`: the wait for what runs now, in the live process or in the copy of a preview.
         self.wait: Wait | None = None
+        # For `look`: the lock is held for a moment, and nothing runs.
+        self.is_settling = False
         self.history: deque[HistoryEntry] = deque(maxlen=MOST_HISTORY)
 
     async def arun(self, evaluation: Evaluation) -> Reply:
@@ -320,7 +322,7 @@ class Runner:
         lifecycle.notes, lifecycle.lost = [], 0
         if log.strip():
             notes.append(f"The last of its log: {log.strip()[-LOG_SHOWN:]}")
-        excess = lifecycle.take_excess()
+        excess = lifecycle.usage.take_excess()
         if excess:
             fault = deaths.exceeded(excess)
         fault = deaths.with_memory_hint(fault or deaths.died(log, fate), family.program)
@@ -335,6 +337,7 @@ class Runner:
         """Accept the checkpoints of the latest calls, unless a call runs: that sees to it when it ends."""
         awaited, deadline = None, 0.0
         while self.lock.acquire(blocking=False):
+            self.is_settling = True
             try:
                 lifecycle = self.lifecycle
                 if lifecycle.collect():
@@ -347,6 +350,7 @@ class Runner:
                     lifecycle.give_up()
                     continue
             finally:
+                self.is_settling = False
                 self.lock.release()
             family.wait_for_child(awaited.tag, TURN_SECONDS)
 

@@ -101,7 +101,7 @@ def _activity(runner: Runner, running: RunningCall | None) -> Activity:
         return "closed"
     if running is not None:
         return "running"
-    if runner.lock.locked():
+    if runner.lock.locked() and not runner.is_settling:
         return "busy"
     return "idle" if lifecycle.live is not None else "not started"
 

@@ -84,7 +84,7 @@ def verify_lines(lines: Iterable[bytes], anchors: Iterable[Head] = ()) -> Report
     """Check the lines of an export."""
     coming = iter(lines)
     opening = read_opening(next(coming, b""))
-    verifier = Verifier(opening.pruned_before, anchors)
+    verifier = Verifier(lambda: opening.pruned_before, anchors)
     seen, ended = 0, False
     for number, line in enumerate(coming, 2):
         if ended:

@@ -23,7 +23,7 @@ from gramercy.journal.chain import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gramercy.journal.chain import Told
 
@@ -77,11 +77,11 @@ class Report(msgspec.Struct, frozen=True):
 class Verifier:
     """Takes the events of all chains, by chain and number, and tells at the end what is wrong.
 
-    `pruned_before` is what the caller has read of prunings beforehand; an event must say it. `anchors` are
+    `pruned_before` tells what prunings say, before their events come; an event must say it too. `anchors` are
     events that were noted elsewhere, and must still be what they were.
     """
 
-    def __init__(self, pruned_before: float = 0.0, anchors: Iterable[Head] = ()) -> None:
+    def __init__(self, pruned_before: Callable[[], float] = float, anchors: Iterable[Head] = ()) -> None:
         self._flaws: list[Flaw] = []
         self._elsewhere: list[Flaw] = []
         self._heads: list[Head] = []
@@ -91,7 +91,8 @@ class Verifier:
         self._moves: dict[int, int] = {}
         self._questions: dict[tuple[int, int], str] = {}
         self._rulings: dict[tuple[int, int], Told] = {}
-        self._pruned_before, self._pruned_seen = pruned_before, 0.0
+        self._pruning, self._pruned_seen = pruned_before, 0.0
+        self._pruned_before: float | None = None
         # Contents that are not those of their events, by "key.step": what is there, and where.
         self._unlike: dict[str, tuple[str, Flaw]] = {}
         self._masked: set[tuple[str, str]] = set()
@@ -197,11 +198,17 @@ class Verifier:
         found = "" if salt is None else content_digest(str(salt), str(text))
         if found == contents:
             return
-        if not found and at < self._pruned_before:
+        if not found and at < self._pruned():
             self._deleted += 1
             return
         what = "its contents were changed" if found else "its contents are gone, and no event says so"
         self._unlike[f"{key}.{step}"] = found, Flaw(what, chain, number, key)
+
+    def _pruned(self) -> float:
+        """Return the time before which contents may be gone; asked for when the first one is."""
+        if self._pruned_before is None:
+            self._pruned_before = self._pruning()
+        return self._pruned_before
 
     def finish(self, heads: Iterable[Sequence[Any]] | None = None) -> Report:
         """Return what was found, after the last event; `heads` are the ends of chains as they were kept."""
@@ -210,7 +217,7 @@ class Verifier:
             self._compare_heads([Head(*head) for head in heads])
         for (chain, number), _ in sorted(self._anchors.items()):
             self._flaw(f"event {chain}.{number}, which the anchor knows, is missing")
-        if self._pruned_seen < self._pruned_before:
+        if self._pruned_seen < (self._pruned_before or 0.0):
             self._flaw("contents are gone by a pruning that no event tells of")
         self._explain_contents()
         self._check_calls()

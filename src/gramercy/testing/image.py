@@ -258,6 +258,11 @@ class MemoryImage:
         kept = "" if self._unkept else self._standing.id
         return Span(kept, kept, self._epoch, self._epoch)
 
+    def note_call(self, state: str, key: int) -> None:
+        """Take note of the key of the call that led to a state."""
+        if state in self._states:
+            self._states[state].key = key
+
     def epoch(self) -> str:
         """Name the present state."""
         return self._epoch
@@ -506,6 +511,7 @@ class MemoryImage:
             notes=notes or [],
             epoch=state.past[-1].epoch if state.past else FRESH,
             pinned=bool(state.names),
+            key=state.key,
         )
 
 
@@ -547,3 +553,4 @@ class _State:
     namespace: dict[str, Any]
     past: tuple[_Step, ...]
     names: list[str] = field(default_factory=list)
+    key: int = 0

@@ -118,3 +118,7 @@ leave_call = _current.reset
 def current_call() -> Call:
     """Return the call that is being handled here."""
     return _current.get()
+
+
+# The key under which the journal knows the call that runs; 0 where none does, or the call is recorded later.
+running_key: ContextVar[int] = ContextVar("gramercy_running_key", default=0)

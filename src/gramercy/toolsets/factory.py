@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gramercy.tools.content import RunFacts, facts_of, with_facts
-from gramercy.tools.context import current_call
+from gramercy.tools.context import current_call, running_key
 from gramercy.tools.definition import create_tool
 from gramercy.toolsets.rendering import evaluated, moment_text
 
@@ -245,6 +245,9 @@ class Running:
         return self._told(image, await reply, arguments)
 
     def _told(self, image: Image, reply: Reply, arguments: dict[str, Any]) -> Any:
+        span, key = reply.span, running_key.get()
+        if key and span.after != span.before and span.after:
+            image.note_call(span.after, key)
         return with_facts(self._render(reply, arguments), facts_of_reply(image, reply))
 
     def make(

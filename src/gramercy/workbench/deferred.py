@@ -211,6 +211,10 @@ class DeferredImage:
 
         return Span()
 
+    def note_call(self, state: str, key: int) -> None:
+        """Take note of the key of the call that led to a state."""
+        self._image().note_call(state, key)
+
     def epoch(self) -> str:
         """Name the present state; to ask it starts no image."""
         if self._opened is not None:

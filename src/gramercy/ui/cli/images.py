@@ -30,9 +30,10 @@ MOST_STATES = 20
 @click.option("--process", type=int, metavar="PID", help="Only the images of this process.")
 @json_option("Print them as a list of processes, each with all that is known of its images.")
 def images(journal: Journal, name: str | None, process: int | None, *, as_json: bool) -> None:
-    """Look at the live images of all serving processes: what runs in them and since when, memory, states.
+    """Look at the live images of all serving processes.
 
-    With NAME, all about the images of that name. Nothing is waited for, and no image is started for it.
+    What runs in them and since when, their memory and states; with NAME, all about the images of that name.
+    Nothing is waited for, and no image is started for it.
     """
     found = [each for each in _served(journal) if process in {None, each["pid"]}]
     for each in found:
