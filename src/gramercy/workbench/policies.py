@@ -7,6 +7,7 @@ the defaults of the safety levels. The lowest ceiling of all counts.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -199,7 +200,7 @@ def _layer(
         raise InvalidPolicyError(f"{where}: there is no {unknown[0]!r:.60} in a policy: {hint}")
     found = table.get("rules", [])
     if not isinstance(found, list):
-        header = ".".join([*map(_key, place), "rules"])
+        header = ".".join([*map(written_key, place), "rules"])
         raise InvalidPolicyError(f"{where}: rules must be a list: write [[{header}]] before each of them")
     lines = _lines(file.text).get((*place, "rules"), [])
     if len(lines) != len(found):
@@ -260,9 +261,9 @@ def _line_at(text: str, place: int) -> int:
     return text.count("\n", 0, place) + 1
 
 
-def _key(word: str) -> str:
+def written_key(word: str) -> str:
     """Write a key of TOML, in quotes where it needs them."""
-    return word if re.fullmatch(r"[A-Za-z0-9_-]+", word) else f'"{word}"'
+    return word if re.fullmatch(r"[A-Za-z0-9_-]+", word) else json.dumps(word, ensure_ascii=False)
 
 
 def shown_path(path: Path) -> str:
