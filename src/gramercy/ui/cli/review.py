@@ -84,7 +84,9 @@ class Review:
     def _listed(self) -> dict[str, Any]:
         listed: dict[str, Any] = self._ask("hunks")
         if not listed["hunks"]:
-            raise JournalError(f"call {self._record.key} changes no text, so that it has no hunks")
+            raise JournalError(
+                f"call {self._record.key} cannot be taken in part: {self._record.call.tool} offers no hunks"
+            )
         return listed
 
     def with_hunks(self, numbers: Sequence[int], reason: str) -> Decision:
