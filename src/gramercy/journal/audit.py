@@ -314,6 +314,19 @@ def story(journal: SqlJournal, key: int) -> list[Step]:
     return [_step(Event._make(row[:10]), *row[10:]) for row in rows]
 
 
+_OWN = (
+    "SELECT chain, number, key, step, state, at, facts, contents, previous, hash FROM events "
+    "WHERE key = 0 AND state <> ? ORDER BY at, chain, number"
+)
+
+
+def own_events(journal: SqlJournal) -> list[tuple[Event, Told]]:
+    """Return what was done to the journal itself: redactions, prunings, ends that came too late."""
+    with journal.looking() as ask:
+        rows = ask(_OWN, (OPENED,))
+    return [(event, read_told(event.facts)) for event in map(Event._make, rows)]
+
+
 def _step(event: Event, salt: str | None, text: str | None) -> Step:
     if not event.contents or text is None or salt is None:
         fate = "deleted" if event.contents else ""
