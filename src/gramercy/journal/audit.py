@@ -50,10 +50,11 @@ _STRAY = (
     "SELECT c.key, c.step FROM contents c LEFT JOIN events e ON e.key = c.key AND e.step = c.step "
     "AND e.contents <> '' WHERE e.key IS NULL ORDER BY c.key LIMIT 1"
 )
-# The index is of the keys above 0, and is used only where the words say so.
+# The index is of the keys above 0, and is used only where the words say so: last, since SQLite begins at the
+# first bound that it reads.
 _MOVES = (
     "SELECT key, step, state, at, facts, chain FROM events "
-    "WHERE key > 0 AND key > ? AND key <= ? ORDER BY key, step"
+    "WHERE key > ? AND key <= ? AND key > 0 ORDER BY key, step"
 )
 _CALLS = f"SELECT {COLUMNS} FROM calls WHERE key > ? ORDER BY key LIMIT ?"  # noqa: S608 - our own columns
 _LAST_KEY = 1 << 62
@@ -311,6 +312,19 @@ def story(journal: SqlJournal, key: int) -> list[Step]:
     if not rows:
         raise JournalError(f"there is no call {key} in {journal.where}")
     return [_step(Event._make(row[:10]), *row[10:]) for row in rows]
+
+
+_OWN = (
+    "SELECT chain, number, key, step, state, at, facts, contents, previous, hash FROM events "
+    "WHERE key = 0 AND state <> ? ORDER BY at, chain, number"
+)
+
+
+def own_events(journal: SqlJournal) -> list[tuple[Event, Told]]:
+    """Return what was done to the journal itself: redactions, prunings, ends that came too late."""
+    with journal.looking() as ask:
+        rows = ask(_OWN, (OPENED,))
+    return [(event, read_told(event.facts)) for event in map(Event._make, rows)]
 
 
 def _step(event: Event, salt: str | None, text: str | None) -> Step:

@@ -310,9 +310,9 @@ def linked(  # noqa: PLR0913, PLR0917 - the columns of an event
     return event, Head(head.chain, number, made)
 
 
-def opened(chain: int, at: float, owner: str, previous: str = "") -> tuple[Event, Head]:
+def opened(chain: int, at: float, owner: str, previous: str = "", *, reason: str = "") -> tuple[Event, Head]:
     """Return the first event of a chain; `previous` is the first hash of the chain opened before it."""
-    return linked(Head(chain, 0, previous), 0, 0, OPENED, at, text_of(Told(owner=owner)))
+    return linked(Head(chain, 0, previous), 0, 0, OPENED, at, text_of(Told(owner=owner, reason=reason)))
 
 
 def digest_of_heads(heads: list[Head]) -> str:

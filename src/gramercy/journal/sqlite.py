@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import sqlite3
+import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock, RLock
@@ -38,6 +39,8 @@ SHORT_WAIT_MS = 3
 PAGE_BYTES = 2_048
 # Pages of the log before they are written into the file, which costs two fsyncs: 8 MB, some 500 calls.
 CHECKPOINT_PAGES = 4_000
+# While somebody reads for long, as to verify, the log grows; then it is cut to this.
+LARGEST_LOG = 32 << 20
 # By what the file is known as ours: "gram", in the place that SQLite has for it.
 APPLICATION = int.from_bytes(b"gram")
 MAGIC = b"SQLite format 3\0"
@@ -123,7 +126,11 @@ class SqliteJournal(SqlJournal):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                return os.fstat(descriptor).st_ino
+                found = os.fstat(descriptor)
+                if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:
+                    # As after it came back from a backup.
+                    os.fchmod(descriptor, 0o600)
+                return found.st_ino
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -162,6 +169,7 @@ class SqliteJournal(SqlJournal):
         # What is masked or deleted is overwritten with zeros; else it could be read in the file.
         self._connection.execute("PRAGMA secure_delete = ON")
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        self._connection.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG}")
         self._migrate()
         self._connection.execute(f"PRAGMA busy_timeout = {SHORT_WAIT_MS}")
 
@@ -236,6 +244,7 @@ class SqliteJournal(SqlJournal):
                 with suppress(FileNotFoundError):
                     os.rename(f"{self.path}{ending}", f"{self.set_aside}{ending}")  # noqa: PTH104 - endings of names
             self._suspect.unlink(missing_ok=True)
+            self._remark = f"a damaged journal was set aside as {self.set_aside.name}"
         log.warning(
             "the journal %s is damaged (%s): it is set aside as %s, and a new one is begun",
             *(self.path, error, self.set_aside),
