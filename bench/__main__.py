@@ -27,6 +27,7 @@ TABLES = {
     "projects": "projects",
     "search": "searching",
     "journal": "journal",
+    "journal-shared": "journal_shared",
     "mcp-stdio": "mcp_stdio",
     "mcp-http": "mcp_http",
     "mcp-images": "mcp_images",

@@ -74,7 +74,7 @@ def api_page() -> str:
         "Every name here is imported from the package itself: `from gramercy import tool`. Other names can",
         "be imported from their modules, but may move from one version to the next.\n",
     ]
-    for room in ("tools", "execution", "images", "toolsets", "gram", "errors"):
+    for room in ("tools", "execution", "journal", "images", "toolsets", "gram", "errors"):
         module = import_module(f"gramercy.{room}")
         parts += [f"## {room}\n", f"{(module.__doc__ or '').splitlines()[0]}\n"]
         names = [name for name in gramercy.__all__ if _room(name) == room]
@@ -108,6 +108,9 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `install` | object: `client`, `scope`, `name`, `file`, `entry`, `changed`, `backup`, `text` |
 | `policy show` | object: `project`, `version`, `max_safety_level`, `layers`, `defaults`, `remarks` |
 | `policy why` | object: `tool`, `action`, `explanation`, `origin` of the rule, `layers` |
+| `policy try` | object: `counts` by what was decided then, and `calls` |
+| `sessions list`, `search` | list of conversations, or of messages with `session`, `message`, `excerpt` |
+| `sessions show` | object: the conversation, with its messages in `said` |
 | `tools list` | list of schemas in the shape of `--style` |
 | `tools show` | object: `name`, `description`, `safety_level`, `categories`, `schema` |
 | `tools stats` | list: `tool`, `day`, `calls`, `done`, `failed`, `p50_ms`, `wait_p50`, `failures`, … |

@@ -16,7 +16,8 @@ HEAVY = ("click", "jsonschema_rs", "asyncio", "opentelemetry", "msgspec")
 # The gate is the boundary between a call and its approval, and coming back that between two processes; only
 # the executor passes them.
 # The review of a call of another process is what `gramercy approvals` does at a terminal.
-MOST_SINGLE_IMPORTERS = 54
+# Conversations are kept for agents, of which there are none yet.
+MOST_SINGLE_IMPORTERS = 55
 QUESTIONS = 10
 
 

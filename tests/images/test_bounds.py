@@ -165,7 +165,7 @@ def test_kept_states_together_have_a_bound_of_memory(tmp_path):
         dropped = [note for note in notes if "Kept states may use 1024 MB together: c" in note]
         assert dropped, notes
         kept = image.checkpoints()
-        used = sum(bounds.shared_out_bytes(pid) for pid in image._lifecycle.kept_pids())
+        used = sum(bounds.shared_out_bytes(pid) for pid in image._lifecycle.usage.kept_pids())
         # The bound, and what differs between two looks.
         assert used < 1100 << 20
         assert kept[-1].is_current
@@ -188,7 +188,7 @@ def test_the_watch_ends_with_the_last_image(tmp_path):
     assert any(thread.name == "gramercy-bounds" for thread in threading.enumerate())
     image.close()
     looks = bounds.watch._looks
-    wait_until(lambda: all(look.watched is not image._lifecycle for look in looks))
+    wait_until(lambda: all(look.watched is not image._lifecycle.usage for look in looks))
 
 
 SLIPPING = {

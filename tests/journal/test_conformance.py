@@ -196,6 +196,25 @@ def test_who_comes_back_is_given_the_same_call_until_its_answer_was_delivered(jo
     assert journal.find("") is None
 
 
+def test_what_is_not_over_cannot_be_delivered(journal):
+    """Else who comes back after it is done would make the call a second time."""
+    key = approved(journal)
+    journal.deliver(key)
+    journal.move(key, State.DONE, Facts(fence=journal.claim(key)))
+    assert journal.find("me:write").key == key
+
+
+def test_who_was_told_of_a_doubt_is_told_how_it_was_resolved(journal):
+    key = approved(journal)
+    journal.move(key, State.IN_DOUBT, Facts(fence=journal.claim(key)))
+    journal.deliver(key)
+    assert journal.find("me:write").state is State.IN_DOUBT
+    journal.move(key, State.FAILED, Facts(detail="it did not happen"))
+    assert journal.find("me:write").state is State.FAILED
+    journal.deliver(key)
+    assert journal.find("me:write") is None
+
+
 def test_records_are_filtered_and_come_latest_first_page_by_page(journal):
     keys = [journal.begin(WRITE, State.AWAITING, ASKED) for _ in range(5)]
     journal.move(keys[1], State.DENIED, NO)

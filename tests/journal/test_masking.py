@@ -66,6 +66,11 @@ def masked(arguments, masking=None, tool="deploy", **others):
 def test_secrets_are_known_by_the_names_of_arguments_and_members():
     kept = masked({"api_key": 12345, "nested": {"token": "abc"}, "tokens": ["a", "b"], "path": "a.txt"})
     assert kept.arguments == {"api_key": "…", "nested": {"token": "…"}, "tokens": ["…", "…"], "path": "a.txt"}
+    assert masked({"password": "", "secret": None, "token": False}).arguments == {
+        "password": "",
+        "secret": None,
+        "token": False,
+    }
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,14 @@ def test_only_its_owner_can_read_the_file(journal, path):
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     files = list(path.parent.glob("journal.db*"))
     assert {stat.S_IMODE(file.stat().st_mode) & 0o077 for file in files} == {0}
+
+
+@pytest.mark.contract("journal.store.private")
+def test_a_file_that_others_can_read_is_closed_to_them(journal, path):
+    journal.close()
+    path.chmod(0o644)
+    open_at(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 @pytest.mark.contract("journal.store.place")
@@ -124,6 +133,11 @@ def damaged(path, how):
     return bytes(data)
 
 
+def first_event(path):
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT facts FROM events WHERE chain = 1 AND number = 1").fetchone()[0]
+
+
 @pytest.mark.contract("journal.store.damaged")
 @pytest.mark.parametrize("how", ["header", "zeros", "cut", "schema"])
 def test_a_damaged_file_is_set_aside_and_a_new_one_is_begun(journal, path, how, caplog):
@@ -138,6 +152,7 @@ def test_a_damaged_file_is_set_aside_and_a_new_one_is_begun(journal, path, how, 
     opened.close()
     assert opened.set_aside.read_bytes() == before
     assert str(opened.set_aside) in caplog.text
+    assert opened.set_aside.name in first_event(path)
     again = open_at(path)
     assert len(again.records()) == 1
     assert again.set_aside is None

@@ -98,7 +98,9 @@ def test_a_call_is_shown_whole_and_the_code_stands_below_it(inside, journal):
     key = ask(journal, text=long)
     done = inside("approvals", "show", str(key))
     assert done.returncode == 0
-    assert f"call {key}, asked by claude-code in /home/ada/garden at " in done.stdout
+    head, place, *_ = done.stdout.splitlines()
+    assert head.startswith(f"call {key}, asked by claude-code at ")
+    assert place == "in /home/ada/garden"
     assert long in done.stdout
     assert done.stdout.splitlines()[-1] == "That is all of it. To approve exactly this: --seal 3F2A-91BC"
 
@@ -153,6 +155,26 @@ def test_the_code_of_an_earlier_question_approves_nothing(inside, journal):
     done = inside("approvals", "approve", str(key), "--seal", code_of(SEAL))
     assert done.returncode == 1
     assert journal.record(key).state is State.AWAITING
+
+
+def test_what_has_expired_is_not_decided_any_more(inside, journal):
+    question = Question(TEXT, SEAL, {}, "dangerous tools ask")
+    call = NewCall("c1", "launch", "dangerous", {"target": "the moon"})
+    key = journal.begin(call, State.AWAITING, Facts(question=question, expires_at=time() - 1))
+    assert "expired" in inside("approvals").stdout
+    done = inside("approvals", "approve", str(key), "--seal", code_of(SEAL))
+    assert done.returncode == 1
+    assert f"call {key} could be decided until " in done.stderr
+    assert journal.record(key).state is State.AWAITING
+
+
+def test_a_call_that_is_over_is_shown_with_who_decided_and_what_came_of_it(inside, journal):
+    key = doubtful(journal)
+    inside("approvals", "resolve", str(key), "done", "--reason", "I looked")
+    *_, ruling, standing, detail = inside("approvals", "show", str(key)).stdout.splitlines()
+    assert ruling == "approved by person at the terminal: I looked"
+    assert standing.startswith(f"call {key} is done since ")
+    assert detail == "person at the terminal says that it happened: I looked"
 
 
 def test_a_call_is_denied_with_the_reason_that_the_model_reads(inside, journal):
@@ -316,6 +338,21 @@ def test_hunks_are_picked_without_a_terminal(inside, journal, edit):
     done = inside("approvals", "approve", str(edit), "--seal", code_of(SEAL), "--hunks", "1")
     assert done.returncode == 0
     assert journal.record(edit).facts.ruling.arguments["after"] == BEFORE.replace("line 2\n", "line two\n")
+
+
+def test_hunks_are_shown_by_their_numbers(inside, edit):
+    done = inside("approvals", "show", str(edit), "--hunks")
+    assert done.returncode == 0
+    assert done.stdout.startswith("@@ hunk 1, line 3 @@\n-line 2\n+line two\n@@ hunk 2, line 21 @@\n")
+    found = json.loads(inside("approvals", "show", str(edit), "--hunks", "--json").stdout)
+    assert [each["number"] for each in found] == [1, 2]
+
+
+def test_without_its_process_the_hunks_of_a_call_cannot_be_had(inside, journal):
+    key = ask(journal)
+    done = inside("approvals", "show", str(key), "--hunks")
+    assert done.returncode == 1
+    assert "no process that serves it is running" in done.stderr
 
 
 def test_a_server_refuses_edited_arguments_before_anything_is_decided(inside, journal, edit):

@@ -17,7 +17,10 @@ import pytest
 
 from gramercy.images.environment import Finding, Status
 from gramercy.images.sandbox import Confinement, why_not
-from gramercy.ui.doctor.checks import _expect, line
+from gramercy.journal.base import NewCall
+from gramercy.journal.base import State as CallState
+from gramercy.journal.sqlite import SqliteJournal
+from gramercy.ui.doctor.checks import _expect, check_journal, line
 from gramercy.workbench.configuration import read_configuration
 from gramercy.workbench.serving import Service, open_server
 
@@ -166,3 +169,28 @@ def test_a_project_may_ask_for_a_stronger_sandbox_never_for_a_weaker_one(tmp_pat
     assert read_configuration(tmp_path).environment.require_sandbox == "landlock"
     (tmp_path / "gramercy.toml").write_text('require_sandbox = "bubblewrap"\n')
     assert read_configuration(tmp_path).environment.require_sandbox == "bubblewrap"
+
+
+def test_the_journal_is_looked_at_and_not_made(tmp_path, monkeypatch):
+    path = tmp_path / "journal.db"
+    monkeypatch.setenv("GRAMERCY_JOURNAL", str(path))
+    assert check_journal() == Finding("journal", Status.OK, f"none yet; the first call makes {path}")
+    assert not path.exists()
+    journal = SqliteJournal(path)
+    key = journal.begin(NewCall("c", "pay", "dangerous", {}), CallState.EXECUTING)
+    assert check_journal() == Finding("journal", Status.OK, f"{path}, 0 waiting for a decision, 0 in doubt")
+    journal.move(key, CallState.IN_DOUBT)
+    journal.close()
+    found = check_journal()
+    assert (found.status, "1 in doubt" in found.detail) == (Status.WARNING, True)
+    assert "approvals resolve" in found.advice
+
+
+def test_a_journal_that_was_damaged_or_cannot_be_read_is_told(tmp_path, monkeypatch):
+    path = tmp_path / "journal.db"
+    monkeypatch.setenv("GRAMERCY_JOURNAL", str(path))
+    path.write_text("my notes")
+    assert check_journal().status is Status.FAILED
+    path.write_bytes(b"SQLite format 3\0" + os.urandom(5_000))
+    found = check_journal()
+    assert (found.status, "damaged" in found.advice) == (Status.WARNING, True)

@@ -17,8 +17,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from gramercy.images.sandbox import Confinement
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from gramercy.images.lifecycle import Lifecycle
+    from gramercy.images.processes import Family
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 # More than any library starts by itself on a big machine; a fork bomb passes it within a tenth of a second.
@@ -351,3 +356,82 @@ class Watch:
 
 
 watch = Watch()
+
+
+class Usage:
+    """The processes of an image: bounded by the watch, shed with old states, ended at a reset."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        # Why the processes that evaluate were killed by the watch.
+        self._excess = ""
+
+    def begin(self, family: Family) -> None:
+        """Bound the processes of a family from now on."""
+        if family.program.confinement is Confinement.BUBBLEWRAP:
+            limit_tasks(family.zygote.pid)
+        watch.add(self)
+
+    @property
+    def bounds(self) -> Bounds:
+        """What all processes that evaluated code runs may use together."""
+        family = self._lifecycle.family
+        memory_mb = family.program.grants.memory_mb if family is not None else None
+        return Bounds(None if memory_mb is None else TIMES_MEMORY * memory_mb << 20)
+
+    def zygote_pid(self) -> int | None:
+        """Return the process that is above all that evaluated code starts; None when it has ended."""
+        family = self._lifecycle.family
+        return family.zygote.pid if family is not None and family.is_alive else None
+
+    def kept_pids(self) -> set[int]:
+        """Return the processes that evaluate nothing: the kept states and moments."""
+        kept = {each.connection.pid for each in self._lifecycle.timeline.all()}
+        return kept | set(self._lifecycle.moments.pids().values())
+
+    def exceeded(self, reason: str) -> None:
+        """Take note that the processes that evaluate are being killed."""
+        self._excess = reason
+
+    def give_up_all(self) -> None:
+        """End every process of the image at once."""
+        family = self._lifecycle.family
+        if family is not None:
+            family.end_first()
+
+    def take_excess(self) -> str:
+        """Return why the watch killed what evaluates, once; empty where it did not."""
+        excess, self._excess = self._excess, ""
+        return excess
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait until the watch has killed what it is about to kill, if anything."""
+        if self._excess:
+            watch.wait_for_end(self, seconds)
+
+    def shed(self, pid: int, heavy_bytes: int) -> list[str]:
+        """Drop old states where a new one of this size makes them use more than they may; say which."""
+        most = self.bounds.memory_bytes
+        # As the kernel tells, not the image; the states of a small one never come near.
+        if most is None or resident_bytes(pid) < heavy_bytes:
+            return []
+        dropped = self._lifecycle.timeline.shed(most)
+        if not dropped:
+            return []
+        listed = ", ".join(each.id for each in dropped)
+        verb = "was" if len(dropped) == 1 else "were"
+        return [f"Kept states may use {most >> 20} MB together: {listed} {verb} dropped for room."]
+
+    def end_strays(self, kept: set[int]) -> list[str]:
+        """End what evaluated code has left running, but for these; say what that was."""
+        zygote, family = self.zygote_pid(), self._lifecycle.family
+        if zygote is None or family is None:
+            return []
+        if family.listener is not None:
+            family.listener.holds_forks = True
+        try:
+            ended = end_processes(zygote, kept)
+        finally:
+            if family.listener is not None:
+                family.listener.holds_forks = False
+        return [told(ended)] if ended else []

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gramercy.errors import CheckpointError, ImageError, ImageGoneError, ImageStartError
-from gramercy.images import bounds
 from gramercy.images.base import Reply, Span
+from gramercy.images.bounds import Forks, Usage
 from gramercy.images.checkpoints import (
     FRESH,
     MOST_LOOKS,
@@ -33,7 +33,6 @@ from gramercy.images.files.ledger import NOTHING, watch
 from gramercy.images.files.telling import outcomes_text
 from gramercy.images.moments import Moments
 from gramercy.images.processes import Family, Program
-from gramercy.images.sandbox import Confinement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,39 +116,7 @@ class Lifecycle:
         self.unkept_reason = ""
         # What the image changes in its project; None where it has none, or may not write there.
         self.files: Ledger | None = None
-        # Why the processes that evaluate were killed by the watch over their bounds.
-        self._excess = ""
-
-    @property
-    def bounds(self) -> bounds.Bounds:
-        """What all processes that evaluated code runs may use together."""
-        family = self.family
-        memory_mb = family.program.grants.memory_mb if family is not None else None
-        return bounds.Bounds(None if memory_mb is None else bounds.TIMES_MEMORY * memory_mb << 20)
-
-    def zygote_pid(self) -> int | None:
-        """Return the process that is above all that evaluated code starts; None when it has ended."""
-        family = self.family
-        return family.zygote.pid if family is not None and family.is_alive else None
-
-    def kept_pids(self) -> set[int]:
-        """Return the processes that evaluate nothing: the kept states and moments."""
-        kept = {each.connection.pid for each in self.timeline.all()}
-        return kept | set(self.moments.pids().values())
-
-    def exceeded(self, reason: str) -> None:
-        """Take note that the processes that evaluate are being killed."""
-        self._excess = reason
-
-    def give_up_all(self) -> None:
-        """End every process of the image at once."""
-        if self.family is not None:
-            self.family.end_first()
-
-    def take_excess(self) -> str:
-        """Return why the watch killed what evaluates, once; empty where it did not."""
-        excess, self._excess = self._excess, ""
-        return excess
+        self.usage = Usage(self)
 
     @property
     def unkept(self) -> int:
@@ -189,13 +156,13 @@ class Lifecycle:
                 self._breaker.record(str(error))
                 raise
             self.notes += self.family.notes
-            self._bound(self.family)
+            self.usage.begin(self.family)
             self._watch(self.family)
         return self.family
 
     def _watch(self, family: Family) -> None:
         """Hear of the files that the processes of a family change, before any of them runs user code."""
-        self.files, notes = watch(family, self.files, bounds.Forks(self))
+        self.files, notes = watch(family, self.files, Forks(self.usage))
         self.notes += notes
 
     def hear(self, connection: Connection, why_left: str = "") -> None:
@@ -223,11 +190,6 @@ class Lifecycle:
     def trail(self) -> Trail | None:
         """What calls have changed in files so far."""
         return self.files.head if self.files is not None else None
-
-    def _bound(self, family: Family) -> None:
-        if family.program.confinement is Confinement.BUBBLEWRAP:
-            bounds.limit_tasks(family.zygote.pid)
-        bounds.watch.add(self)
 
     def ready(self) -> tuple[Family, Connection]:
         """Return the family and the live process, started if needed, with the last checkpoint accepted."""
@@ -284,7 +246,7 @@ class Lifecycle:
         if self.live is not None and self.family is not None:
             self.family.kill(self.live)
             restored = self.restore(self.family)
-            excess = self.take_excess()
+            excess = self.usage.take_excess()
             ended = f"The image was ended between two calls: {excess}." if excess else ""
             self.notes += [ended or "The image had ended between two calls.", *restored.notes]
             self.lost += restored.lost
@@ -434,21 +396,7 @@ class Lifecycle:
         if self.files is not None and self.files.head is not None:
             kept = [each.trail for each in self.timeline.all()]
             self.files.tidy([*kept, *(each.trail for each in self.promised)])
-        self._shed(connection.pid)
-
-    def _shed(self, pid: int) -> None:
-        """Drop old states where a new one of this size makes them use more memory together than they may."""
-        most = self.bounds.memory_bytes
-        # As the kernel tells, not the image; the states of a small one never come near.
-        if most is None or bounds.resident_bytes(pid) < self.thrift.heavy_bytes:
-            return
-        dropped = self.timeline.shed(most)
-        if dropped:
-            listed = ", ".join(each.id for each in dropped)
-            verb = "was" if len(dropped) == 1 else "were"
-            self.notes.append(
-                f"Kept states may use {most >> 20} MB together: {listed} {verb} dropped for room."
-            )
+        self.notes += self.usage.shed(connection.pid, self.thrift.heavy_bytes)
 
     def _miss(self, promised: Promised) -> None:
         """Say with the next reply that there is no checkpoint, although one was to be."""
@@ -473,7 +421,7 @@ class Lifecycle:
         kept.trail = self.trail
         self._kept_at = monotonic()
         if goal is None:
-            self._shed(kept.connection.pid)
+            self.notes += self.usage.shed(kept.connection.pid, self.thrift.heavy_bytes)
         return kept
 
     def restore(self, family: Family) -> Restored:
@@ -481,8 +429,7 @@ class Lifecycle:
 
         Without any the image begins again, and with a new zygote where that has died too.
         """
-        if self._excess:
-            bounds.watch.wait_for_end(self, MEETING_SECONDS)
+        self.usage.wait_for_end(MEETING_SECONDS)
         self.settle()
         reached = self.past
         for checkpoint in self.timeline.newest_first():
@@ -621,26 +568,13 @@ class Lifecycle:
         if self.live is not None and self.family is not None:
             self.family.kill(self.live, waits=True)
         # The processes of kept states end by themselves, and are not what evaluated code has left behind.
-        kept = self.kept_pids()
+        kept = self.usage.kept_pids()
         self._begin_again()
-        ended = self._end_strays(kept)
+        ended = self.usage.end_strays(kept)
         stay = ["Files that calls have changed stay as they are."] if self.trail is not None else []
         if self.files is not None:
             self.files.head = None
-        return [*([bounds.told(ended)] if ended else []), *stay]
-
-    def _end_strays(self, kept: set[int]) -> list[str]:
-        """End what evaluated code has left running; return its names."""
-        zygote, listener = self.zygote_pid(), self.family.listener if self.family is not None else None
-        if zygote is None:
-            return []
-        if listener is not None:
-            listener.holds_forks = True
-        try:
-            return bounds.end_processes(zygote, kept)
-        finally:
-            if listener is not None:
-                listener.holds_forks = False
+        return [*ended, *stay]
 
     def adopt(self, program: Callable[[], Program]) -> None:
         """Begin again with another program, once that has started."""
@@ -649,7 +583,7 @@ class Lifecycle:
         self._program, self.family, self._first_epoch = program, family, new_epoch()
         self.notes += family.notes
         self._watch(family)
-        self._bound(family)
+        self.usage.begin(family)
 
     def close(self) -> None:
         """End every process."""

@@ -322,7 +322,7 @@ class Runner:
         lifecycle.notes, lifecycle.lost = [], 0
         if log.strip():
             notes.append(f"The last of its log: {log.strip()[-LOG_SHOWN:]}")
-        excess = lifecycle.take_excess()
+        excess = lifecycle.usage.take_excess()
         if excess:
             fault = deaths.exceeded(excess)
         fault = deaths.with_memory_hint(fault or deaths.died(log, fate), family.program)

@@ -50,10 +50,11 @@ _STRAY = (
     "SELECT c.key, c.step FROM contents c LEFT JOIN events e ON e.key = c.key AND e.step = c.step "
     "AND e.contents <> '' WHERE e.key IS NULL ORDER BY c.key LIMIT 1"
 )
-# The index is of the keys above 0, and is used only where the words say so.
+# The index is of the keys above 0, and is used only where the words say so: last, since SQLite begins at the
+# first bound that it reads.
 _MOVES = (
     "SELECT key, step, state, at, facts, chain FROM events "
-    "WHERE key > 0 AND key > ? AND key <= ? ORDER BY key, step"
+    "WHERE key > ? AND key <= ? AND key > 0 ORDER BY key, step"
 )
 _CALLS = f"SELECT {COLUMNS} FROM calls WHERE key > ? ORDER BY key LIMIT ?"  # noqa: S608 - our own columns
 _LAST_KEY = 1 << 62

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from secrets import token_hex
+from os import urandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -272,7 +272,7 @@ def read_call(told: Told, kept: Kept) -> NewCall | None:
 
 def salted(text: str) -> Content:
     """Return contents with a salt of their own."""
-    return Content(token_hex(SALT_BYTES), text)
+    return Content(urandom(SALT_BYTES).hex(), text)
 
 
 def content_digest(salt: str, text: str) -> str:
@@ -310,9 +310,9 @@ def linked(  # noqa: PLR0913, PLR0917 - the columns of an event
     return event, Head(head.chain, number, made)
 
 
-def opened(chain: int, at: float, owner: str, previous: str = "") -> tuple[Event, Head]:
+def opened(chain: int, at: float, owner: str, previous: str = "", *, reason: str = "") -> tuple[Event, Head]:
     """Return the first event of a chain; `previous` is the first hash of the chain opened before it."""
-    return linked(Head(chain, 0, previous), 0, 0, OPENED, at, text_of(Told(owner=owner)))
+    return linked(Head(chain, 0, previous), 0, 0, OPENED, at, text_of(Told(owner=owner, reason=reason)))
 
 
 def digest_of_heads(heads: list[Head]) -> str:

@@ -108,7 +108,7 @@ def _hidden(value: Any, secrets: set[str]) -> Any:
         return [_hidden(each, secrets) for each in value]
     if isinstance(value, dict):
         return {name: _hidden(each, secrets) for name, each in value.items()}
-    if value is None or isinstance(value, bool):
+    if value is None or value == "" or isinstance(value, bool):
         return value
     if isinstance(value, str) and len(value) >= SHORTEST_SECRET:
         secrets.add(value)

@@ -116,7 +116,7 @@ class MemoryJournal:
         """Record that the caller has got the answer."""
         with self._lock:
             found = self._records.get(key)
-            if found is not None:
+            if found is not None and found.state in FINAL:
                 self._records[key] = msgspec.structs.replace(found, delivered=True)
 
     def recover(self, is_idempotent: Callable[[str], bool]) -> list[CallRecord]:
@@ -133,7 +133,8 @@ class MemoryJournal:
         if not identity:
             return None
         for record in reversed(self._records.copy().values()):
-            if record.call.identity == identity and not record.delivered:
+            is_over = record.delivered and record.state is not State.IN_DOUBT
+            if record.call.identity == identity and not is_over:
                 return record
         return None
 
@@ -236,7 +237,8 @@ def moved(before: CallRecord, state: State, facts: Facts) -> CallRecord:
         now,
         joined(before.facts, facts),
         now if state is _AWAITING else before.asked_at,
-        before.delivered,
+        # Of a call in doubt the caller was told that nobody knows; then there is an answer.
+        before.delivered and before.state is not State.IN_DOUBT,
     )
 
 

@@ -19,9 +19,11 @@ from gramercy.journal.bells import POLL_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CHANNEL = b"gramercy"
+NOTIFY, LISTEN = b"NOTIFY gramercy", b"LISTEN gramercy"
+# What a connection for notices is told first: a notice need not be on disk.
+UNHURRIED = b"SET synchronous_commit = off"
 # Many moves within this time are one notice: who hears it looks at all of them.
-PAUSE_SECONDS = 0.02
+PAUSE_SECONDS = 0.05
 # A process that ends waits no longer than this for its last notice.
 LAST_SECONDS = 1.0
 
@@ -62,8 +64,8 @@ class Messenger:
             is_last = self._closing.is_set()
             self._has_news.clear()
             try:
-                connection = connection or self._opened()
-                connection.execute(b"NOTIFY " + CHANNEL)
+                connection = connection or self._open_connection()
+                connection.execute(NOTIFY)
                 self._closing.wait(PAUSE_SECONDS)
             except (psycopg.Error, JournalError):
                 # The others poll meanwhile. What was to be told is told with the next notice.
@@ -71,11 +73,6 @@ class Messenger:
                 connection = None
                 self._closing.wait(POLL_SECONDS)
         _close(connection)
-
-    def _opened(self) -> psycopg.Connection[Any]:
-        connection = self._open_connection()
-        connection.execute(b"SET synchronous_commit = off")
-        return connection
 
 
 def _close(connection: psycopg.Connection[Any] | None) -> None:
@@ -90,7 +87,6 @@ class Ear:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
         self._wake_reader, self._wake_writer = socket.socketpair()
-        connection.execute(b"LISTEN " + CHANNEL)
         self._poll = select.poll()
         self._poll.register(connection.fileno(), select.POLLIN)
         self._poll.register(self._wake_reader, select.POLLIN)

@@ -7,8 +7,6 @@ of other machines, and of containers whose ids are not ours, cannot be judged fr
 from __future__ import annotations
 
 import os
-import secrets
-import socket
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +17,7 @@ _open_here: set[str] = set()
 def new_owner() -> str:
     """Return a name for a journal that this process opens: host/boot/namespace/pid/start/nonce."""
     pid = os.getpid()
-    owner = f"{_place()}/{pid}/{_started(pid)}/{secrets.token_hex(4)}"
+    owner = f"{_place()}/{pid}/{_started(pid)}/{os.urandom(4).hex()}"
     _open_here.add(owner)
     return owner
 
@@ -55,7 +53,7 @@ def is_alive(owner: str) -> bool | None:
 @cache
 def _place() -> str:
     """Return host, boot and the namespace of process ids."""
-    host = socket.gethostname().replace("/", "_")
+    host = os.uname().nodename.replace("/", "_")
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
         space = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")

@@ -25,7 +25,7 @@ try:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
-    from gramercy.journal.notices import Ear, Messenger
+    from gramercy.journal.notices import LISTEN, UNHURRIED, Ear, Messenger
 except ImportError as missing:
     raise JournalError(
         f"a journal on PostgreSQL needs psycopg ({missing}): pip install 'gramercy[postgres]'"
@@ -68,8 +68,10 @@ _HELLO = (
     "FROM pg_stat_activity, pg_control_system() WHERE pid = pg_backend_pid()"
 )
 _END_OTHER = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?"
-_PUT = f"WITH event AS ({INSERT_EVENT}) {UPDATE_CHAIN}"
-_PUT_BOTH = f"WITH event AS ({INSERT_EVENT}), content AS ({INSERT_CONTENT}) {UPDATE_CHAIN}"
+# How the server says that it divided by zero: what was to be changed is not there.
+_NONE_CHANGED = "22012"
+# The events of one call at the most; what recovers many goes out in parts.
+MOST_AT_ONCE = 8
 # The server has given this transaction up to end a deadlock, or could not order it among others.
 _AGAIN = frozenset({"40001", "40P01"})
 T = TypeVar("T")
@@ -94,6 +96,7 @@ class PostgresJournal(SqlJournal):
         super().__init__(_shown(self._settings))
         self._patience = patience
         self._connection: psycopg.Connection[Any] | None = None
+        self._cursor: psycopg.Cursor[Any] | None = None
         # The processes of the server behind lost connections and, last, this one: id and start.
         self._backends: list[tuple[int, Any]] = []
         # The time of the server, as the distance to a clock of this machine that nobody sets.
@@ -102,8 +105,12 @@ class PostgresJournal(SqlJournal):
         self._database = ""
         self._head_before: Head | None = None
         self._is_closed = False
-        self._bells = Bells(lambda: Ear(self._open()))
-        self._messenger = Messenger(self._open)
+        # What the transaction writes at its end.
+        self._inserts: list[tuple[str, Sequence[Any]]] = []
+        self._changes: list[tuple[str, Sequence[Any]]] = []
+        self._end: tuple[int, str, int, int] | None = None
+        self._bells = Bells(lambda: Ear(self._open(LISTEN)))
+        self._messenger = Messenger(lambda: self._open(UNHURRIED))
         with self._lock:
             try:
                 self._connect()
@@ -148,14 +155,16 @@ class PostgresJournal(SqlJournal):
 
     # Connections.
 
-    def _open(self) -> psycopg.Connection[Any]:
-        """Return a new connection; JournalError where there is none to be had."""
+    def _open(self, *first: bytes) -> psycopg.Connection[Any]:
+        """Return a new connection on which something was said; JournalError where there is none to be had."""
+        connection: psycopg.Connection[Any] | None = None
         try:
-            connection: psycopg.Connection[Any] = psycopg.connect(
-                **self._settings, autocommit=True, cursor_factory=psycopg.RawCursor
-            )
-            connection.execute(SESSION)
+            connection = psycopg.connect(**self._settings, autocommit=True, cursor_factory=psycopg.RawCursor)
+            for statement in (SESSION, *first):
+                connection.execute(statement)
         except psycopg.Error as error:
+            if connection is not None:
+                connection.close()
             raise JournalError(f"the journal {self.where} cannot be reached: {_line(error)}") from error
         return connection
 
@@ -163,6 +172,7 @@ class PostgresJournal(SqlJournal):
         """Connect anew. Where this writer's chain ends is to be read again."""
         self._disconnect()
         self._connection = self._open()
+        self._cursor = self._connection.cursor()
         self._head = None
         self._set_clock()
         ((self._synchronous, self._database, pid, began),) = self._run(_HELLO, ())
@@ -183,7 +193,7 @@ class PostgresJournal(SqlJournal):
                 time.sleep(PAUSE_SECONDS / 10)
 
     def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._cursor = self._connection, None, None
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.close()
@@ -247,11 +257,12 @@ class PostgresJournal(SqlJournal):
 
     def _start(self, *, is_lasting: bool) -> None:
         self._head_before = self._head
-        self._run("BEGIN" if is_lasting else "BEGIN; SET LOCAL synchronous_commit = off", ())
+        self._control(b"BEGIN" if is_lasting else b"BEGIN; SET LOCAL synchronous_commit = off")
 
     def _commit(self) -> None:
+        self._send()
         try:
-            self._run("COMMIT", ())
+            self._control(b"COMMIT")
         except _LostError:
             if not self._was_committed():
                 raise
@@ -273,9 +284,10 @@ class PostgresJournal(SqlJournal):
         return is_made
 
     def _roll_back(self) -> None:
+        self._inserts, self._changes, self._end = [], [], None
         if self._connection is not None:
             with suppress(JournalError):
-                self._run("ROLLBACK", ())
+                self._control(b"ROLLBACK")
 
     def _run(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
         cursor = self._execute(statement, values)
@@ -288,24 +300,67 @@ class PostgresJournal(SqlJournal):
         ((key,),) = self._run(f"{statement} RETURNING key", values)
         return int(key)
 
-    def _put(self, event: Event, content: Content | None, end: tuple[int, str, int, int]) -> int:
-        # One statement instead of three: the way to the server and back is most of what a call costs.
-        if content is None:
-            return self._change(_PUT, (*event, *end))
-        return self._change(_PUT_BOTH, (*event, event.key, event.step, *content, *end))
+    def _change_one(self, statement: str, values: Sequence[Any]) -> bool:
+        self._changes.append((statement, values))
+        return True
+
+    def _put(self, event: Event, content: Content | None, end: tuple[int, str, int, int]) -> bool:
+        self._inserts.append((INSERT_EVENT, event))
+        if content is not None:
+            self._inserts.append((INSERT_CONTENT, (event.key, event.step, *content)))
+        # The chain ends behind the last event, and had the end that the first one has found.
+        self._end = end if self._end is None else (*end[:3], self._end[3])
+        if len(self._inserts) > MOST_AT_ONCE:
+            self._send()
+        return True
+
+    def _send(self) -> None:
+        """Write what the transaction has put off, in one statement, which fails unless all changes find rows.
+
+        The way to the server and back is most of what a call costs. Nothing that a transaction reads is among
+        what it has put off.
+        """
+        if self._end is not None:
+            self._changes.append((UPDATE_CHAIN, self._end))
+        inserts, changes = self._inserts, self._changes
+        self._inserts, self._changes, self._end = [], [], None
+        if not changes and not inserts:
+            return
+        parts = [f"i{number} AS ({each})" for number, (each, _) in enumerate(inserts)]
+        parts += [f"c{number} AS ({each} RETURNING 1)" for number, (each, _) in enumerate(changes)]
+        found = " * ".join(f"(SELECT count(*) FROM c{number})" for number in range(len(changes)))  # noqa: S608
+        values = [value for _, each in (*inserts, *changes) for value in each]
+        self._run(f"WITH {', '.join(parts)} SELECT 1 / ({found})", values)
 
     def _execute(self, statement: str, values: Sequence[Any]) -> psycopg.Cursor[Any]:
+        cursor = self._cursor
+        if cursor is None:
+            raise _LostError(f"the journal {self.where} is not connected")
+        try:
+            return cursor.execute(_numbered(statement), values or None)
+        except psycopg.Error as error:
+            raise self._told(cursor.connection, error) from error
+
+    def _control(self, statement: bytes) -> None:
+        """Begin or end a transaction; without a cursor, that costs a quarter."""
         connection = self._connection
         if connection is None:
             raise _LostError(f"the journal {self.where} is not connected")
         try:
-            return connection.execute(_numbered(statement), values or None)
+            result = connection.pgconn.exec_(statement)
+            if result.status != psycopg.pq.ExecStatus.COMMAND_OK:
+                raise psycopg.errors.error_from_result(result)
         except psycopg.Error as error:
-            if connection.closed:
-                self._disconnect()
-                raise _LostError(f"the journal {self.where} was lost: {_line(error)}") from error
-            kind = _LostError if error.sqlstate in _AGAIN else JournalError
-            raise kind(f"the journal {self.where} cannot be used: {_line(error)}") from error
+            raise self._told(connection, error) from error
+
+    def _told(self, connection: psycopg.Connection[Any], error: psycopg.Error) -> JournalError:
+        if connection.closed:
+            self._disconnect()
+            return _LostError(f"the journal {self.where} was lost: {_line(error)}")
+        if error.sqlstate == _NONE_CHANGED:
+            return JournalError(f"what this process wrote in {self.where} was changed by another")
+        kind = _LostError if error.sqlstate in _AGAIN else JournalError
+        return kind(f"the journal {self.where} cannot be used: {_line(error)}")
 
     # Clocks, chains, leases and notices.
 

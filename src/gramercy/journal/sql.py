@@ -20,7 +20,7 @@ from gramercy.journal import owners
 from gramercy.journal.base import FINAL, MOVES, NOTHING, CallRecord, Facts, Ruling, State, check_move
 from gramercy.journal.chain import LATE, Told
 from gramercy.journal.story import check_story
-from gramercy.journal.tables import CallRow, Tables, marks, new_row, writable
+from gramercy.journal.tables import CallRow, Tables, marks, new_row, over_row, writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -188,8 +188,7 @@ class SqlJournal(Tables):
 
     def _note(self, call: NewCall, state: State, facts: Facts) -> None:
         now = self._now()
-        # Nobody comes back for it: it was answered before it was recorded.
-        row = new_row(call, self.owner, now).moved(state, facts, now)._replace(delivered=1)
+        row = over_row(call, self.owner, now, state)
         self._tell((self._add_call(row), 1), state, now, facts, call=call, tool=call.tool)
 
     def _take(self, key: int, facts: Facts, expected: Sequence[State]) -> int:
@@ -266,8 +265,9 @@ class SqlJournal(Tables):
         self._tell((row.key, after.step), state, now, facts, tool=tool, is_awaited=is_awaited)
 
     def _deliver(self, key: int) -> None:
-        self._run("UPDATE calls SET delivered = 1 WHERE key = ?", (key,))
-        self._run("DELETE FROM answers WHERE key = ?", (key,))
+        over = "state IN ('done', 'failed', 'denied', 'in_doubt')"
+        if self._change(f"UPDATE calls SET delivered = 1 WHERE key = ? AND {over}", (key,)):  # noqa: S608 - our own
+            self._run("DELETE FROM answers WHERE key = ?", (key,))
 
     # Calls of processes that are gone.
 

@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import sqlite3
+import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock, RLock
@@ -31,10 +32,15 @@ T = TypeVar("T")
 log = logging.getLogger("gramercy.journal")
 # Longer than any transaction of ours takes on a busy machine, shorter than a client waits for an answer.
 BUSY_SECONDS = 10.0
+# SQLite waits longer each time it finds the file locked, up to 100 ms, so that of several writers one waits
+# for seconds. It is to wait a little only, and we try again.
+SHORT_WAIT_MS = 3
 # Every commit writes whole pages, one for each table and index it touches; a row has some hundred bytes.
 PAGE_BYTES = 2_048
 # Pages of the log before they are written into the file, which costs two fsyncs: 8 MB, some 500 calls.
 CHECKPOINT_PAGES = 4_000
+# While somebody reads for long, as to verify, the log grows; then it is cut to this.
+LARGEST_LOG = 32 << 20
 # By what the file is known as ours: "gram", in the place that SQLite has for it.
 APPLICATION = int.from_bytes(b"gram")
 MAGIC = b"SQLite format 3\0"
@@ -60,6 +66,7 @@ class SqliteJournal(SqlJournal):
     """
 
     OLDEST_FIRST = "e.rowid"
+    WORDS = schema.SQLITE_WORDS
 
     def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = Path(path)
@@ -119,7 +126,11 @@ class SqliteJournal(SqlJournal):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                return os.fstat(descriptor).st_ino
+                found = os.fstat(descriptor)
+                if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:
+                    # As after it came back from a backup.
+                    os.fchmod(descriptor, 0o600)
+                return found.st_ino
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -158,7 +169,9 @@ class SqliteJournal(SqlJournal):
         # What is masked or deleted is overwritten with zeros; else it could be read in the file.
         self._connection.execute("PRAGMA secure_delete = ON")
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        self._connection.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG}")
         self._migrate()
+        self._connection.execute(f"PRAGMA busy_timeout = {SHORT_WAIT_MS}")
 
     def _check_kind(self) -> None:
         """Refuse the database of another program, and look closely where damage was met before."""
@@ -231,6 +244,7 @@ class SqliteJournal(SqlJournal):
                 with suppress(FileNotFoundError):
                     os.rename(f"{self.path}{ending}", f"{self.set_aside}{ending}")  # noqa: PTH104 - endings of names
             self._suspect.unlink(missing_ok=True)
+            self._remark = f"a damaged journal was set aside as {self.set_aside.name}"
         log.warning(
             "the journal %s is damaged (%s): it is set aside as %s, and a new one is begun",
             *(self.path, error, self.set_aside),
@@ -297,7 +311,22 @@ class SqliteJournal(SqlJournal):
         try:
             return self._connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
+            # In a transaction of ours nobody else writes.
+            if _code(error) == sqlite3.SQLITE_BUSY and not self._connection.in_transaction:
+                return self._run_patiently(statement, values)
             raise self._told(error) from error
+
+    def _run_patiently(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
+        """Run a statement that finds the file locked, again and again for a while."""
+        ends = monotonic() + self._busy_seconds
+        while True:
+            try:
+                return self._connection.execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                if _code(error) != sqlite3.SQLITE_BUSY or monotonic() > ends:
+                    raise self._told(error) from error
+            # Not all at the same moments.
+            sleep(os.urandom(1)[0] / 255 * SHORT_WAIT_MS / 1_000)
 
     def _change(self, statement: str, values: Sequence[Any]) -> int:
         try:

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 # A megabyte or two at a time.
 PAGE = 5_000
+# The index is of the keys above 0; said last, since SQLite begins at the first bound that it reads.
 _MOVES = (
     "SELECT e.key, e.step, k.tool, k.at, e.state, e.at, e.facts FROM events e JOIN calls k ON k.key = e.key "
-    "WHERE e.key > 0 AND (e.key, e.step) > (?, ?) ORDER BY e.key, e.step LIMIT ?"
+    "WHERE (e.key, e.step) > (?, ?) AND e.key > 0 ORDER BY e.key, e.step LIMIT ?"
 )
 
 

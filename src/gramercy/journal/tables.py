@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from gramercy.errors import JournalError, MovedError
-from gramercy.journal.base import NOTHING, CallRecord, Entry, NewCall, State
+from gramercy.journal.base import MOVES, NOTHING, CallRecord, Entry, NewCall, State
 from gramercy.journal.chain import (
     Content,
     Event,
@@ -37,7 +37,7 @@ from gramercy.journal.masking import Masking
 from gramercy.journal.memory import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gramercy.journal.base import Facts
 
@@ -74,6 +74,11 @@ class CallRow(NamedTuple):
     fence: int
     delivered: int
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its whole answer may be kept for a caller who comes back."""
+        return bool(self.identity) and not self.delivered and self.state not in MOVES
+
     def moved(self, state: State, facts: Facts, now: float) -> CallRow:
         """Return the row after a move."""
         row = self._replace(state=state.value, step=self.step + 1, changed_at=now)
@@ -102,6 +107,7 @@ _STORY = (
     "SELECT e.key, e.facts, c.text FROM events e LEFT JOIN contents c ON c.key = e.key AND c.step = e.step "
     "WHERE e.key IN ({}) AND e.key > 0 ORDER BY e.key, e.step"
 )
+_ANSWERS = "SELECT key, text FROM answers WHERE key IN ({})"
 _ENTRIES = (
     "SELECT e.key, k.call_id, k.tool, e.state, e.at, e.step, e.facts, c.text FROM events e "
     "JOIN calls k ON k.key = e.key LEFT JOIN contents c ON c.key = e.key AND c.step = e.step "
@@ -120,6 +126,8 @@ class Tables(ABC):
     LOOKING = "BEGIN"
     # In which order events were written.
     OLDEST_FIRST = "e.at, e.chain, e.number"
+    # In which words statements of the schema and of the sessions differ.
+    WORDS: Mapping[str, str]
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -128,6 +136,8 @@ class Tables(ABC):
         # The end of this writer's chain; None when it has to be read or opened first.
         self._head: Head | None = None
         self._chain = 0
+        # What the audit should know of how this journal began.
+        self._remark = ""
         # Secrets are masked when a call is over; until then it may have to run, or to be decided on.
         self.masking = Masking()
 
@@ -143,13 +153,15 @@ class Tables(ABC):
     def _records(self, wanted: str, values: Sequence[Any], most: int | None = None) -> list[CallRecord]:
         rows = self._rows(wanted, values, most)
         stories: dict[int, list[Sequence[Any]]] = {row.key: [] for row in rows}
-        keys = list(stories)
-        for first in range(0, len(keys), MOST_PARAMETERS):
-            part = keys[first : first + MOST_PARAMETERS]
-            for key, told, kept in self._run(_STORY.format(marks(part)), part):
+        for first in range(0, len(rows), MOST_PARAMETERS):
+            part = rows[first : first + MOST_PARAMETERS]
+            keys = [row.key for row in part]
+            for key, told, kept in self._run(_STORY.format(marks(keys)), keys):
                 stories[key].append((told, kept))
-            for key, kept in self._run(f"SELECT key, text FROM answers WHERE key IN ({marks(part)})", part):  # noqa: S608 - as above
-                stories[key][-1] = (stories[key][-1][0], kept)
+            awaited = [row.key for row in part if row.is_awaited]
+            if awaited:
+                for key, kept in self._run(_ANSWERS.format(marks(awaited)), awaited):
+                    stories[key][-1] = (stories[key][-1][0], kept)
         # Without the steps that others have added since the rows were read.
         return [_read_record(row, stories[row.key][: row.step]) for row in rows]
 
@@ -186,7 +198,7 @@ class Tables(ABC):
 
     def _change_call(self, before: CallRow, after: CallRow) -> None:
         values = (after.state, after.step, *after[12:], before.key, before.step)
-        if self._change(_UPDATE_CALL, values) != 1:
+        if not self._change_one(_UPDATE_CALL, values):
             raise MovedError(f"call {before.key} was moved meanwhile")
 
     def _tell(  # noqa: PLR0913 - the columns of an event
@@ -236,23 +248,28 @@ class Tables(ABC):
         self._lock_chains()
         ((last,),) = self._run("SELECT COALESCE(MAX(chain), 0) FROM chains", ())
         found = self._run("SELECT hash FROM events WHERE chain = ? AND number = 1", (last,))
-        event, head = opened(last + 1, at, self.owner, found[0][0] if found else "")
+        before = found[0][0] if found else ""
+        event, head = opened(last + 1, at, self.owner, before, reason=self._remark)
         self._run("INSERT INTO chains (chain, number, hash) VALUES (?, 0, '')", (head.chain,))
         self._append(0, event, head)
         return head
 
     def _append(self, number: int, event: Event, head: Head, content: Content | None = None) -> None:
         """Write an event behind number `number` of its chain, and its contents."""
-        if self._put(event, content, (head.number, head.hash, head.chain, number)) != 1:
+        if not self._put(event, content, (head.number, head.hash, head.chain, number)):
             raise JournalError(f"the chain of this process in {self.where} was changed by another")
         self._head = head
 
-    def _put(self, event: Event, content: Content | None, end: tuple[int, str, int, int]) -> int:
-        """Write an event, its contents and the end of its chain; return how many chains had that end."""
+    def _put(self, event: Event, content: Content | None, end: tuple[int, str, int, int]) -> bool:
+        """Write an event, its contents and the end of its chain; False if the chain had another end."""
         if content:
             self._run(INSERT_CONTENT, (event.key, event.step, *content))
         self._run(INSERT_EVENT, event)
-        return self._change(UPDATE_CHAIN, end)
+        return self._change_one(UPDATE_CHAIN, end)
+
+    def _change_one(self, statement: str, values: Sequence[Any]) -> bool:
+        """Change one row; False if there is none. A dialect may leave it to the commit, which then fails."""
+        return self._change(statement, values) == 1
 
     def _mask(self, place: tuple[int, int], tool: str, kept: str) -> tuple[str, dict[str, str]]:
         """Mask the secrets of a call that is over; return its last contents, and digests of earlier ones."""
@@ -340,8 +357,18 @@ def marks(values: Iterable[Any]) -> str:
 
 def new_row(call: NewCall, owner: str, now: float) -> CallRow:
     """Return the row of a call before its first move."""
-    texts = (getattr(call, name) for name in _TEXTS)
-    return CallRow._make((0, *texts, "", 0, now, now, 0.0, 0.0, "", owner, 0, 0))
+    return CallRow._make((0, *_names(call), "", 0, now, now, 0.0, 0.0, "", owner, 0, 0))
+
+
+def over_row(call: NewCall, owner: str, now: float, state: State) -> CallRow:
+    """Return the row of a call that is noted when it is over, and was answered before."""
+    return CallRow._make((0, *_names(call), state.value, 1, now, now, 0.0, 0.0, "", owner, 0, 1))
+
+
+def _names(call: NewCall) -> tuple[str, ...]:
+    # Written out, since every call comes by.
+    who = (call.principal, call.client, call.session, call.project, call.identity)
+    return (call.call_id, call.tool, call.level, *who)
 
 
 def writable(call: NewCall) -> NewCall:

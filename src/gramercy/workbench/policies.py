@@ -7,6 +7,7 @@ the defaults of the safety levels. The lowest ceiling of all counts.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -105,7 +106,10 @@ def read_policies(
     own = [layer for layer in kept if layer.name == PROJECT]
     if before is None and place is not None:
         own = _of_project(place)
-    general, special, remarks = _of_user(place, Path(instead) if instead else user_policy_file())
+    path = Path(instead) if instead else user_policy_file()
+    # A file that is only tried gives nothing to who may have written it.
+    may_allow = bool(instead) or place is None or not path.resolve().is_relative_to(place)
+    general, special, remarks = _of_user(place, path, may_allow=may_allow)
     found = (layer for layer in (*told, *special, *own, *general) if layer.rules or layer.ceiling)
     return _joined(place, tuple(found), remarks)
 
@@ -125,18 +129,19 @@ def _ceiling(layer: Layer) -> Safety:
     return layer.ceiling
 
 
-def _of_user(project: Path | None, path: Path) -> tuple[list[Layer], list[Layer], list[str]]:
+def _of_user(
+    project: Path | None, path: Path, *, may_allow: bool
+) -> tuple[list[Layer], list[Layer], list[str]]:
     """Return the user's rules for every project, those for this one, and what is to be told about them."""
     if not os.path.exists(path):  # noqa: PTH110 - does not raise where the directory cannot be searched
         return [], [], []
     file = _read(path, shown_path(path))
     remarks = []
-    is_inside = project is not None and path.resolve().is_relative_to(project)
-    if is_inside:
+    if not may_allow:
         remarks.append(f"{file.shown} is in the project, where evaluated code can write: it may only tighten")
-    general = [_layer(GENERAL, file, (), tightens=is_inside, beside=(PROJECTS,))]
+    general = [_layer(GENERAL, file, (), tightens=not may_allow, beside=(PROJECTS,))]
     special = [
-        _layer(SPECIAL, file, (PROJECTS, name), tightens=is_inside)
+        _layer(SPECIAL, file, (PROJECTS, name), tightens=not may_allow)
         for name in _table(file, (PROJECTS,))
         if Path(name).expanduser().resolve() == project
     ]
@@ -195,7 +200,7 @@ def _layer(
         raise InvalidPolicyError(f"{where}: there is no {unknown[0]!r:.60} in a policy: {hint}")
     found = table.get("rules", [])
     if not isinstance(found, list):
-        header = ".".join([*map(_key, place), "rules"])
+        header = ".".join([*map(written_key, place), "rules"])
         raise InvalidPolicyError(f"{where}: rules must be a list: write [[{header}]] before each of them")
     lines = _lines(file.text).get((*place, "rules"), [])
     if len(lines) != len(found):
@@ -256,9 +261,9 @@ def _line_at(text: str, place: int) -> int:
     return text.count("\n", 0, place) + 1
 
 
-def _key(word: str) -> str:
+def written_key(word: str) -> str:
     """Write a key of TOML, in quotes where it needs them."""
-    return word if re.fullmatch(r"[A-Za-z0-9_-]+", word) else f'"{word}"'
+    return word if re.fullmatch(r"[A-Za-z0-9_-]+", word) else json.dumps(word, ensure_ascii=False)
 
 
 def shown_path(path: Path) -> str:

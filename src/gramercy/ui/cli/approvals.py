@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -24,10 +25,13 @@ from gramercy.ui.cli.inbox import (
     details,
     heading,
     is_code,
+    is_expired,
     journal_option,
     line,
+    moment,
     question_text,
     seal_of,
+    story,
     summary,
     table,
     waiting_calls,
@@ -49,9 +53,12 @@ seal_option = click.option(
 reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; the model is told.")
 
 
-@click.group()
-def group() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def group(context: click.Context) -> None:
     """Decide about calls that wait for a person, in whatever process they were made."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_calls)
 
 
 @group.command("list")
@@ -73,21 +80,22 @@ def list_calls(journal: Journal, project: str, *, as_json: bool) -> None:
 @group.command("show")
 @journal_option
 @key_argument
+@click.option("--hunks", is_flag=True, help="The hunks of a proposed edit by their numbers instead.")
 @json_option("Print all of it as one object.")
-def show_call(journal: Journal, key: int, *, as_json: bool) -> None:
+def show_call(journal: Journal, key: int, *, hunks: bool, as_json: bool) -> None:
     """Show all that a person decides on, and the code that approves exactly this."""
     record = found_record(journal, key)
-    if as_json:
+    if hunks:
+        found = Review(journal, open_record(journal, key)).hunks()
+        show("\n".join(map(str, found)) if not as_json else json_text([asdict(hunk) for hunk in found]))
+    elif as_json:
         click.echo(json_text(details(record)))
-        return
-    show(f"{heading(record)}\n{question_text(record)}")
-    if record.state is State.AWAITING:
+    elif record.state is State.AWAITING:
+        show(f"{heading(record)}\n{question_text(record)}")
         show(f"That is all of it. To approve exactly this: --seal {code_of(seal_of(record))}")
         _hint(f"gramercy approvals approve {key}, or deny {key} --reason TEXT, or edit {key}")
     else:
-        show(aftermath(record))
-        if record.facts.detail:
-            show(record.facts.detail)
+        show("\n".join([heading(record), question_text(record), *story(record)]))
 
 
 def _hint(text: str) -> None:
@@ -101,7 +109,9 @@ def _hint(text: str) -> None:
 @key_argument
 @seal_option
 @reason_option
-@click.option("--hunks", metavar="1,3", help="Of a proposed edit only these hunks, as `show` numbers them.")
+@click.option(
+    "--hunks", metavar="1,3", help="Of a proposed edit only these hunks, as `show --hunks` numbers them."
+)
 @click.option(
     "--always",
     type=click.Choice(["path", "directory", "arguments", "tool"]),
@@ -266,6 +276,11 @@ def open_record(journal: Journal, key: int) -> CallRecord:
     record = found_record(journal, key)
     if record.state is not State.AWAITING:
         raise JournalError(f"nothing is to be decided any more: {standing(record)}")
+    if is_expired(record):
+        raise JournalError(
+            f"call {key} could be decided until {moment(record.facts.expires_at)}: "
+            "its caller has to ask again"
+        )
     return record
 
 

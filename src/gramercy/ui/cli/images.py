@@ -30,9 +30,10 @@ MOST_STATES = 20
 @click.option("--process", type=int, metavar="PID", help="Only the images of this process.")
 @json_option("Print them as a list of processes, each with all that is known of its images.")
 def images(journal: Journal, name: str | None, process: int | None, *, as_json: bool) -> None:
-    """Look at the live images of all serving processes: what runs in them and since when, memory, states.
+    """Look at the live images of all serving processes.
 
-    With NAME, all about the images of that name. Nothing is waited for, and no image is started for it.
+    What runs in them and since when, their memory and states; with NAME, all about the images of that name.
+    Nothing is waited for, and no image is started for it.
     """
     found = [each for each in _served(journal) if process in {None, each["pid"]}]
     for each in found:
@@ -87,7 +88,7 @@ def _whole(served: dict[str, Any], view: ImageView) -> str:
     lines = [f"{view.name} ({view.language}), {view.state}{sandbox}, in process {served['pid']}"]
     lines.append(f"project {served['project']}, served since {moment(served['since'])}")
     if view.memory_bytes:
-        lines.append(f"memory {view.memory_bytes / 1e6:.0f} MB, {view.calls} calls remembered")
+        lines.append(f"memory {view.memory_bytes / 1e6:.0f} MB, evaluations remembered: {view.calls}")
     if view.running is not None:
         lines += [f"running since {moment(view.running.since)}:", *_barred(view.running.code)]
         printed = view.running.stdout + view.running.stderr

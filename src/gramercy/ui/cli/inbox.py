@@ -115,7 +115,14 @@ def _row(record: CallRecord, now: float) -> tuple[str, ...]:
     )
 
 
+def is_expired(record: CallRecord) -> bool:
+    """Tell whether the time is over in which a call could be decided; its process has not told yet."""
+    return record.state is State.AWAITING and 0 < record.facts.expires_at < time()
+
+
 def _word(record: CallRecord) -> str:
+    if is_expired(record):
+        return "expired"
     return WORDS.get(record.state, record.state.value)
 
 
@@ -133,13 +140,12 @@ def line(record: CallRecord) -> str:
 def heading(record: CallRecord) -> str:
     """Tell who asks, where, since when and until when."""
     call = record.call
-    by = call.client or call.principal
-    parts = [f"call {record.key}, asked by {by}"]
+    parts = [f"call {record.key}, asked by {call.client or call.principal}"]
     parts += [f"for {call.principal}"] if call.client and call.principal != "local" else []
-    parts += [f"in {call.project}"] if call.project else []
     parts.append(f"at {moment(record.asked_at or record.at)}")
     parts += [f"until {moment(record.facts.expires_at)}"] if record.facts.expires_at else []
-    return folded(revealed(" ".join(parts)))
+    lines = [" ".join(parts), *([f"in {call.project}"] if call.project else [])]
+    return "\n".join(folded(revealed(line)) for line in lines)
 
 
 def aftermath(record: CallRecord) -> str:
@@ -152,6 +158,17 @@ def aftermath(record: CallRecord) -> str:
         return standing(record)
     why = f": {revealed(facts.detail)}" if record.state is State.FAILED and facts.detail else ""
     return f"{name} is approved{ENDINGS[record.state]}{why}"
+
+
+def story(record: CallRecord) -> list[str]:
+    """Tell who decided about a call, and how it stands."""
+    ruling, told = record.facts.ruling, []
+    if ruling is not None and record.state not in {State.READY, State.DENIED}:
+        word = "approved" if ruling.approved else "denied"
+        told.append(f"{word} by {ruling.by or ruling.refuser}{f': {ruling.reason}' if ruling.reason else ''}")
+    told.append(standing(record))
+    told += [record.facts.detail] if record.facts.detail and record.facts.detail not in told[-1] else []
+    return [folded(revealed(line)) for line in told]
 
 
 def question_text(record: CallRecord) -> str:

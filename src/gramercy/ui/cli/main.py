@@ -63,6 +63,10 @@ COMMANDS = {
         "gramercy.ui.cli.serve:serve",
         "Serve the tools of files and live images to MCP clients.",
     ),
+    "sessions": (
+        "gramercy.ui.cli.sessions:group",
+        "List, show and search conversations with agents.",
+    ),
     "tools": (
         "gramercy.ui.cli.tools:group",
         "List, show and call the tools of Python files and of a live image.",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from time import localtime, strftime
+from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +11,7 @@ from gramercy.errors import InvalidArgumentsError, UnknownToolError
 from gramercy.execution.calls import read_arguments
 from gramercy.execution.policy import Action
 from gramercy.journal.texts import canonical_text, without_secrets
+from gramercy.ui.cli.inbox import journal_option
 from gramercy.ui.cli.options import LEVELS, json_option, policy_option, read_words
 from gramercy.ui.cli.terminal import json_text, show, tell
 from gramercy.workbench.policies import GENERAL, GIVEN, PROJECT, SPECIAL, read_policies, user_policy_file
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gramercy.execution.policy import Rule, RuleOrigin
+    from gramercy.journal.base import Journal
     from gramercy.tools.registry import Registry
     from gramercy.tools.tool import Tool
     from gramercy.workbench.policies import Layer, Policies
@@ -258,12 +259,7 @@ def _find_tool(registry: Registry, name: str, level: str | None) -> Tool:
 @click.option(
     "--days", type=click.FloatRange(min=0, min_open=True), default=90, show_default=True, help="How far back."
 )
-@click.option(
-    "--journal",
-    envvar="GRAMERCY_JOURNAL",
-    metavar="FILE|postgresql://…",
-    help="Where calls are recorded; by default in your state directory.",
-)
+@journal_option
 @json_option("Print the counts and every call as JSON.")
 def try_rules(  # noqa: PLR0913 - one parameter per option
     *,
@@ -274,22 +270,17 @@ def try_rules(  # noqa: PLR0913 - one parameter per option
     everywhere: bool,
     tool: str,
     days: float,
-    journal: str | None,
+    journal: Journal,
     as_json: bool,
 ) -> None:
     """Judge the calls of the past by the rules as they are now, or as they would be with FILE for your own.
 
     Tells what would have been allowed, asked about and denied, beside what was decided then. Nothing runs.
     """
-    from time import time
-
-    from gramercy.journal.opening import open_journal
-
     found = told_remarks(read_policies(project, policy, instead=file))
     where = "" if everywhere else str(found.project)
-    with closing(open_journal(journal)) as opened:
-        records = recorded(opened, project=where, tool=tool, since=time() - days * 86_400, most=MOST_TRIED)
-        replayed = list(replay(records, known_tools(project, sources), found.policy))
+    records = recorded(journal, project=where, tool=tool, since=time() - days * 86_400, most=MOST_TRIED)
+    replayed = list(replay(records, known_tools(project, sources), found.policy))
     if as_json:
         click.echo(json_text(_trial_report(replayed)))
         return

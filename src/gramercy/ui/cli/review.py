@@ -77,11 +77,21 @@ class Review:
             return {"arguments": validate_tool_args(schema, arguments) if schema else dict(arguments)}
         return found
 
+    def hunks(self) -> list[Hunk]:
+        """Return the hunks of the proposed edit."""
+        return [_hunk(each) for each in self._listed()["hunks"]]
+
+    def _listed(self) -> dict[str, Any]:
+        listed: dict[str, Any] = self._ask("hunks")
+        if not listed["hunks"]:
+            raise JournalError(
+                f"call {self._record.key} cannot be taken in part: {self._record.call.tool} offers no hunks"
+            )
+        return listed
+
     def with_hunks(self, numbers: Sequence[int], reason: str) -> Decision:
         """Return the approval of some hunks."""
-        listed = self._ask("hunks")
-        if not listed["hunks"]:
-            raise JournalError(f"call {self._record.key} changes no text, so that it has no hunks")
+        listed = self._listed()
         return self._chosen(listed, set(numbers), reason, question_text(self._record))
 
     def _answer(self) -> Decision:

@@ -207,15 +207,16 @@ def _process(owner: str) -> str:
 def _content_lines(step: Step) -> Iterator[str]:
     """Show the contents of a step, each with its name."""
     kept = step.kept
+    ran = "ran with" if step.event.state == State.EXECUTING else "arguments by then"
     texts = {
         "arguments": _json(kept.arguments),
-        "changed arguments": _json(kept.changed),
+        ran: _json(kept.changed),
         "arguments as approved": _json(kept.approved),
         "question": kept.question.text if kept.question else "",
         "shown": kept.shown,
         "reason": kept.reason,
         "note": kept.note,
-        "detail": kept.detail,
+        "detail": "" if kept.detail == kept.reason else kept.detail,
         "result": kept.content,
     }
     for name, text in texts.items():

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -25,6 +26,8 @@ from gramercy.images.live import LiveImage
 from gramercy.images.opening import FINDINGS, ImageSettings, open_image
 from gramercy.images.sandbox import Confinement, find_confinement, weaknesses, why_not
 from gramercy.images.sbcl import INSTALL, find_sbcl, sbcl_version
+from gramercy.journal.base import State
+from gramercy.journal.opening import MEMORY, default_place, open_journal
 from gramercy.ui.cli.options import add_environment_options, json_option, timeout_option, told_settings
 from gramercy.ui.cli.terminal import json_text, visible
 from gramercy.ui.clients.base import Machine, own_command
@@ -129,6 +132,7 @@ def examine() -> Iterator[Finding]:
         return
     yield _confinement(confinement)
     yield from _git()
+    yield check_journal()
     for language in ("sbcl", "python") if sbcl.status is Status.OK else ("python",):
         if monotonic() > latest:
             yield Finding(f"{language} image", Status.WARNING, "not tried: the checks before took too long")
@@ -212,6 +216,27 @@ def _git() -> Iterator[Finding]:
     told = "takes a directory with HEAD, objects and refs for a repository; below the top of a project no "
     advice = "git config --global safe.bareRepository explicit"
     yield Finding("git", Status.OK, f"{told}sandbox keeps code from making one", advice)
+
+
+def check_journal() -> Finding:
+    """Open the journal that commands use, if there is one; a look must not make it."""
+    where = os.environ.get("GRAMERCY_JOURNAL") or str(default_place())
+    path = Path(where)
+    if "://" not in where and where != MEMORY and not path.exists():
+        return Finding("journal", Status.OK, f"none yet; the first call makes {where}")
+    try:
+        with closing(open_journal(where)) as journal:
+            waiting, doubtful = (len(journal.records([state])) for state in (State.AWAITING, State.IN_DOUBT))
+    except GramercyError as error:
+        return Finding(
+            "journal", Status.FAILED, str(error), "until then no call is run that must be recorded"
+        )
+    detail = f"{where}, {waiting} waiting for a decision, {doubtful} in doubt"
+    if aside := sorted(path.parent.glob(f"{path.name}.damaged-*[0-9]")):
+        advice = f"a damaged journal was set aside as {aside[-1]}: keep it for the audit, or remove it"
+        return Finding("journal", Status.WARNING, detail, advice)
+    advice = "gramercy approvals resolve KEY, once you know whether it happened" if doubtful else ""
+    return Finding("journal", Status.WARNING if doubtful else Status.OK, detail, advice)
 
 
 def _image(language: str, confinement: Confinement) -> Iterator[Finding]:
