@@ -88,7 +88,7 @@ def test_the_person_is_told_what_each_rule_would_have_let_through(terminal, jour
     screen.expect("[a/d/e]: ")
     screen.send("always\n")
     screen.expect("Enter: none of them]: ")
-    assert "1  save_notes where path is notes/a.md\n     it would have let through none of" in screen.screen
+    assert "1  save_notes where path is notes/a.md\n     it would have let through 0 of 2" in screen.screen
     assert "2  save_notes where path is notes/**\n     it would have let through 2 of 2" in screen.screen
     assert f"(denied: call {denied})" in screen.screen.replace("\n", "")
     screen.send("2\n")

@@ -206,6 +206,16 @@ def test_the_first_usable_folder_of_the_client_is_the_project(visit, home, tmp_p
     assert visitor.times_asked == 1
 
 
+@pytest.mark.contract("journal.policy.layers")
+def test_the_rules_of_the_folder_that_the_client_names_hold_from_the_first_call_on(visit, tmp_path):
+    """The project is known only then, and so are its rules."""
+    garden = tmp_path / "garden"
+    garden.mkdir()
+    (garden / "gramercy-policy.toml").write_text('[[rules]]\naction = "deny"\ntools = ["evaluate-*"]\n')
+    visitor = visit("2025-11-25", folders=roots(garden.as_uri()))
+    assert "rule 1 of gramercy-policy.toml:1 says deny" in visitor.call("evaluate-python", code="1")[0]
+
+
 @pytest.mark.parametrize(
     ("answer", "told"),
     [

@@ -170,3 +170,19 @@ def test_a_rule_of_the_project_takes_nothing_from_a_directory_that_another_file_
     # As if the user's were the farther one, as the rules for every project are.
     policy = Policy([*policy.rules[1:], policy.rules[0]])
     assert kept_by_rules(policy, write_file, project).paths == (project / "vendor",)
+
+
+@needs_bubblewrap
+@pytest.mark.contract("journal.policy.written-by-code")
+def test_the_rules_of_a_project_hold_inside_and_cannot_be_written_there(project):
+    """They need no option: the file is found, and so it is kept."""
+    (project / "gramercy-policy.toml").write_text(RULES)
+    server = open_server(Service(images=("python",), project=str(project)))
+    try:
+        image = server.images[0]
+        assert not writes(image, "gramercy-policy.toml")
+        assert not image.evaluate("import os; os.remove('gramercy-policy.toml')").ok
+        assert not writes(image, "secret.txt")
+        assert writes(image, "app/main.py")
+    finally:
+        server.close(1)

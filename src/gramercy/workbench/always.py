@@ -23,7 +23,15 @@ from gramercy.errors import InvalidPolicyError
 from gramercy.execution.policy import Action, Rule, text_of
 from gramercy.images.trust import accept_file, check_file
 from gramercy.workbench.configuration import PROJECTS, bounded_content
-from gramercy.workbench.policies import GENERAL, GIVEN, SPECIAL, read_policies, shown_path, user_policy_file
+from gramercy.workbench.policies import (
+    GENERAL,
+    GIVEN,
+    SPECIAL,
+    read_policies,
+    shown_path,
+    user_policy_file,
+    written_key,
+)
 from gramercy.workbench.replay import let_through, told_let_through
 
 if TYPE_CHECKING:
@@ -134,7 +142,7 @@ def _written(rule: Rule, project: str | None) -> str:
 def _text(value: Any) -> str:
     """Write a value as TOML, whose texts and lists are those of JSON."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_text(key)} = {_text(each)}" for key, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{written_key(key)} = {_text(each)}" for key, each in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -249,7 +257,7 @@ class FormOffers:
         if request.journal is None:
             return "what it would have let through is not recorded"
         found, total = let_through(request.journal, offer.rule, request.tool, request.project, request.key)
-        return told_let_through(found, total, request.tool.name)
+        return told_let_through(found, total)
 
     def write(self, name: str) -> str:
         """Write the rule of that name; return what is told about it."""

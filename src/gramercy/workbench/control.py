@@ -314,14 +314,3 @@ def _effect(tool: Tool, arguments: dict[str, Any]) -> Effect:
 
 def _name(texts: tuple[str, str]) -> str:
     return digest_of_text("\0".join(texts))
-
-
-def open_control(desk: Desk, directory: Path | None, tell: Callable[[str], object]) -> Control | None:
-    """Open the control socket of a process; without one it serves all the same, and the person is told."""
-    if directory is None:
-        return None
-    try:
-        return Control(directory, desk.operations())
-    except OSError as error:
-        tell(f"WARNING, other terminals cannot look at images or pick hunks here: {error}")
-        return None

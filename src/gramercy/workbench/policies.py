@@ -7,6 +7,7 @@ the defaults of the safety levels. The lowest ceiling of all counts.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -109,6 +110,9 @@ def read_policies(
     # A file that is only tried gives nothing to who may have written it.
     may_allow = bool(instead) or place is None or not path.resolve().is_relative_to(place)
     general, special, remarks = _of_user(place, path, may_allow=may_allow)
+    if before is not None and not may_allow:
+        general = [layer for layer in kept if layer.name == GENERAL]
+        special = [layer for layer in kept if layer.name == SPECIAL]
     found = (layer for layer in (*told, *special, *own, *general) if layer.rules or layer.ceiling)
     return _joined(place, tuple(found), remarks)
 
@@ -199,7 +203,7 @@ def _layer(
         raise InvalidPolicyError(f"{where}: there is no {unknown[0]!r:.60} in a policy: {hint}")
     found = table.get("rules", [])
     if not isinstance(found, list):
-        header = ".".join([*map(_key, place), "rules"])
+        header = ".".join([*map(written_key, place), "rules"])
         raise InvalidPolicyError(f"{where}: rules must be a list: write [[{header}]] before each of them")
     lines = _lines(file.text).get((*place, "rules"), [])
     if len(lines) != len(found):
@@ -260,9 +264,9 @@ def _line_at(text: str, place: int) -> int:
     return text.count("\n", 0, place) + 1
 
 
-def _key(word: str) -> str:
+def written_key(word: str) -> str:
     """Write a key of TOML, in quotes where it needs them."""
-    return word if re.fullmatch(r"[A-Za-z0-9_-]+", word) else f'"{word}"'
+    return word if re.fullmatch(r"[A-Za-z0-9_-]+", word) else json.dumps(word, ensure_ascii=False)
 
 
 def shown_path(path: Path) -> str:
@@ -284,6 +288,8 @@ class Rulebook:
         self._tell = tell
         self._executor: Executor | None = None
         self._used: tuple[object, ...] = ()
+        # A project whose rules could not be read.
+        self._late: Path | None = None
         self._marks = self._look()
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -305,16 +311,23 @@ class Rulebook:
 
     def move(self, project: Path) -> None:
         """Take over the rules of a project that was not known at the start; if they cannot be read, deny."""
+        self._late = project
         try:
             with self._lock:
+                self._marks = self._look()
                 self.policies = read_policies(project, self._given)
                 self._use(self.policies.policy)
+                self._late = None
         except GramercyError as error:
             self._tell(str(error))
             self._use(Policy([{"action": "deny", "reason": str(error)}]))
 
     def read_again(self) -> None:
         """Take over what the person's own files say now; where that cannot be used, the old rules stay."""
+        if self._late is not None:
+            # Nothing is allowed before the rules of the project can be read.
+            self.move(self._late)
+            return
         try:
             with self._lock:
                 self._marks = self._look()

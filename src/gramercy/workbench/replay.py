@@ -129,13 +129,11 @@ def let_through(
     return [record for record in found if rule.matches_arguments(record.call.arguments)], len(found)
 
 
-def told_let_through(found: list[CallRecord], total: int, tool: str) -> str:
+def told_let_through(found: list[CallRecord], total: int) -> str:
     """Say what a rule would have let through."""
     if not total:
-        return f"no call of {tool} is recorded here yet"
-    if not found:
-        return f"it would have let through none of the {total:,} calls of {tool} that are recorded here"
+        return "no such call is recorded yet"
     counts = Counter(map(past_of, found))
     parts = ", ".join(f"{count} {past.value}" for past, count in counts.items())
-    whole = f"{len(found)} of {total:,} recorded calls of {tool}"
-    return f"it would have let through {whole} here: {parts}"
+    told = f"it would have let through {len(found):,} of {total:,} recorded calls"
+    return f"{told}: {parts}" if parts else told

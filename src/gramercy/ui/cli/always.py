@@ -79,7 +79,7 @@ class Always:
         found, total = let_through(self._journal, offer.rule, self._tool, self._project, self._key)
         denied = [str(record.key) for record in found if past_of(record) is Past.DENIED]
         which = f" (denied: call {', '.join(denied[:MOST_DENIED])})" if denied else ""
-        return told_let_through(found, total, self._tool.name) + which
+        return told_let_through(found, total) + which
 
     def write(self, offer: Offer) -> str | None:
         """Write the rule and tell which it is; what cannot be written is told too."""

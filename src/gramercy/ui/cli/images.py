@@ -88,7 +88,7 @@ def _whole(served: dict[str, Any], view: ImageView) -> str:
     lines = [f"{view.name} ({view.language}), {view.state}{sandbox}, in process {served['pid']}"]
     lines.append(f"project {served['project']}, served since {moment(served['since'])}")
     if view.memory_bytes:
-        lines.append(f"memory {view.memory_bytes / 1e6:.0f} MB, {view.calls} calls remembered")
+        lines.append(f"memory {view.memory_bytes / 1e6:.0f} MB, evaluations remembered: {view.calls}")
     if view.running is not None:
         lines += [f"running since {moment(view.running.since)}:", *_barred(view.running.code)]
         printed = view.running.stdout + view.running.stderr

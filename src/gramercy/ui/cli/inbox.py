@@ -140,13 +140,12 @@ def line(record: CallRecord) -> str:
 def heading(record: CallRecord) -> str:
     """Tell who asks, where, since when and until when."""
     call = record.call
-    by = call.client or call.principal
-    parts = [f"call {record.key}, asked by {by}"]
+    parts = [f"call {record.key}, asked by {call.client or call.principal}"]
     parts += [f"for {call.principal}"] if call.client and call.principal != "local" else []
-    parts += [f"in {call.project}"] if call.project else []
     parts.append(f"at {moment(record.asked_at or record.at)}")
     parts += [f"until {moment(record.facts.expires_at)}"] if record.facts.expires_at else []
-    return folded(revealed(" ".join(parts)))
+    lines = [" ".join(parts), *([f"in {call.project}"] if call.project else [])]
+    return "\n".join(folded(revealed(line)) for line in lines)
 
 
 def aftermath(record: CallRecord) -> str:
