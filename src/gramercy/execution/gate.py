@@ -57,6 +57,8 @@ LONGEST_EFFECT = 16_000_000
 POLL_SECONDS = 1.0
 # In these a channel says that nobody has decided: the question stays open for others.
 UNDECIDED = frozenset({Refuser.NOBODY, Refuser.CLIENT, Refuser.TIMEOUT})
+# Another process runs or has run the call.
+_TAKEN = frozenset({State.EXECUTING, State.DONE, State.FAILED, State.IN_DOUBT})
 
 
 class _RefusalError(Exception):
@@ -93,7 +95,8 @@ class ApprovalGate:
     async def admit(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
         """Return None when the attempt may run, with the arguments that were approved, else its refusal.
 
-        An attempt that has a key goes on with a call that the journal knows.
+        An attempt that has a key goes on with a call that the journal knows. `is_lost` is set on one that
+        another process has taken meanwhile.
         """
         try:
             await self._approve(attempt, caller)
@@ -103,6 +106,11 @@ class ApprovalGate:
             )
         except _UndecidedError:
             return self.recorder.undecided(attempt, self._record(attempt))
+        except MovedError as error:
+            attempt.is_lost = self._record(attempt).state in _TAKEN
+            if not attempt.is_lost:
+                text = f"{attempt.tool.name} was not run: {error}"
+                return self.recorder.denied(attempt, Refuser.GUARD, text)
         except BaseException as error:
             if ends_pipeline(error):
                 # A caller who may come back finds the question open, or answered.
@@ -359,6 +367,8 @@ class ApprovalGate:
         if record.state is State.DENIED and ruling is not None:
             refuser = Refuser(ruling.refuser or Refuser.GUARD)
             raise _RefusalError(refusal_text(tool.name, ruling), refuser, is_recorded=True)
+        if record.state in _TAKEN:
+            raise MovedError(standing(record), record)
         if record.state is not State.READY:
             raise _RefusalError(f"{tool.name} was not run: {standing(record)}", is_recorded=True)
         if ruling is None or not ruling.approved:

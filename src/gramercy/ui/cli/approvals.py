@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from gramercy.errors import JournalError
-from gramercy.execution.approval import Approved, Denied, Modified, decide, resolve, standing
+from gramercy.execution.approval import Approved, Denied, Modified, resolve, standing
 from gramercy.execution.calls import parse_arguments
 from gramercy.journal.base import State
 from gramercy.ui.cli.always import always_of
-from gramercy.ui.cli.approval import BY
 from gramercy.ui.cli.inbox import (
     aftermath,
     code_of,
@@ -38,7 +37,7 @@ from gramercy.ui.cli.inbox import (
 )
 from gramercy.ui.cli.main import DENIED, FAILED
 from gramercy.ui.cli.options import json_option
-from gramercy.ui.cli.review import Review, follow
+from gramercy.ui.cli.review import Review, decide_as_person, follow, person
 from gramercy.ui.cli.terminal import json_text, show, tell
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def approve(  # noqa: PLR0913 - one parameter per option
     if seal is None:
         return reviewed(journal, record, as_json=as_json)
     check_code(record, seal)
-    decision: Decision = Approved(by=BY, reason=reason, shown=question_text(record))
+    decision: Decision = Approved(reason=reason, shown=question_text(record))
     if hunks is not None:
         decision = Review(journal, record).with_hunks(_numbers(hunks), reason)
     return decided(journal, record, decision, as_json=as_json)
@@ -153,7 +152,7 @@ def approve(  # noqa: PLR0913 - one parameter per option
 @json_option("Print how the call stands then.")
 def deny(journal: Journal, key: int, *, reason: str, as_json: bool) -> int:
     """Deny a call; the reason is what the model reads."""
-    decided(journal, open_record(journal, key), Denied(reason, by=BY), as_json=as_json)
+    decided(journal, open_record(journal, key), Denied(reason), as_json=as_json)
     return 0
 
 
@@ -185,7 +184,7 @@ def edit(  # noqa: PLR0913 - one parameter per option
     check_code(record, seal)
     given = parse_arguments(sys.stdin.read() if arguments == "-" else arguments)
     checked = review.checked(given)["arguments"]
-    decision = Modified(checked, by=BY, reason=reason, shown=question_text(record))
+    decision = Modified(checked, reason=reason, shown=question_text(record))
     return decided(journal, record, decision, as_json=as_json)
 
 
@@ -198,7 +197,7 @@ def edit(  # noqa: PLR0913 - one parameter per option
 def resolve_call(journal: Journal, key: int, outcome: str, *, reason: str, as_json: bool) -> None:
     """Say what became of a call that is in doubt: its process ended while it ran, so look before you say."""
     found_record(journal, key)
-    record = resolve(journal, key, happened=outcome == "done", by=BY, reason=reason)
+    record = resolve(journal, key, happened=outcome == "done", by=person(), reason=reason)
     if as_json:
         report(record, as_json=True)
     else:
@@ -258,7 +257,7 @@ def allowed(  # noqa: PLR0913 - the words of the command
     check_code(record, seal)
     rules = always_of(journal, record)
     offer = rules.named(always)
-    decision = Approved(by=BY, reason=reason, shown=question_text(record))
+    decision = Approved(reason=reason, shown=question_text(record))
     code = decided(journal, record, decision, as_json=as_json)
     return code or (0 if rules.write(offer) is not None else FAILED)
 
@@ -311,7 +310,7 @@ def reviewed(journal: Journal, record: CallRecord, *, as_json: bool) -> int:
 
 def decided(journal: Journal, record: CallRecord, decision: Decision, *, as_json: bool) -> int:
     """Record a decision and tell what came of it."""
-    made = decide(journal, record.key, seal_of(record), decision)
+    made = decide_as_person(journal, record, decision)
     return outcome(follow(journal, made), as_json=as_json)
 
 
