@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from time import perf_counter, time
+from time import perf_counter, time, time_ns
 from typing import TYPE_CHECKING, Any
 
 from bench.report import Section, Target, at_least, at_most, show
@@ -43,6 +43,22 @@ import sys
 from bench.journal import dangerous_calls
 dangerous_calls(sys.argv[1], int(sys.argv[2]))
 """
+# Waits for a move in another process, and tells when it was woken.
+WAITER = """
+import sys
+from time import time_ns
+from gramercy.journal.sqlite import SqliteJournal
+journal = SqliteJournal(sys.argv[1])
+with journal.bell() as bell:
+    # The poll has begun when the bell is silent for longer than it pauses.
+    while bell.wait(1.5):
+        pass
+    for _ in sys.stdin:
+        print("waits", flush=True)
+        bell.wait()
+        print(time_ns(), flush=True)
+"""
+RINGS = 50
 
 
 def measure(effort: Effort) -> Section:
@@ -55,7 +71,11 @@ def measure(effort: Effort) -> Section:
         small, large = _look_ups(directory / "small.db", few), _look_ups(directory / "large.db", many)
         proved, exported = _proofs(directory / "large.db")
         searched = _searches(directory / "sessions.db", CONVERSATIONS)
-    rows = [("a safe call, added", "", show(safe * 1e3), "")]
+        woken = _woken(directory / "woken.db")
+    rows = [
+        ("a safe call, added", "", show(safe * 1e3), ""),
+        ("another process is woken by a move", "", show(woken * 1e3), ""),
+    ]
     rows += [
         (what, show(small[what] * 1e3), show(large[what] * 1e3), show(large[what] / small[what]))
         for what in large
@@ -77,6 +97,7 @@ def measure(effort: Effort) -> Section:
             fsyncs,
             at_most(f"list {PENDING:,} pending approvals", large["list what is pending"] * 1e3, 50, " ms"),
             at_most(f"a look-up among {many:,} events against {few:,}", slowest, 2, "x"),
+            at_most("another process is woken by a move", woken * 1e3, 5, " ms"),
             at_least(f"verify {many:,} events, in a second", proved, 50_000),
             at_most(f"search {CONVERSATIONS:,} conversations", max(searched.values()) * 1e3, 50, " ms"),
         ),
@@ -227,6 +248,26 @@ def _talk(journal: SqliteJournal, count: int) -> None:
             marks = ", ".join("?" * 8)
             key = journal._insert(f"INSERT INTO messages ({columns}) VALUES ({marks})", said)
             journal._run(journal.WORDS["add_words"], (key, " ".join(words_of(text))))
+
+
+def _woken(path: Path) -> float:
+    """Return the median seconds from the commit of a move to who waits for it in another process."""
+    journal = SqliteJournal(path)
+    command = [sys.executable, "-c", WAITER, str(path)]
+    taken = []
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as waiter:
+        assert waiter.stdin is not None
+        assert waiter.stdout is not None
+        for _ in range(RINGS):
+            waiter.stdin.write("\n")
+            waiter.stdin.flush()
+            assert waiter.stdout.readline() == "waits\n"
+            journal.begin(NewCall("c1", "write_file", "dangerous", {"path": "a.txt"}), State.AWAITING)
+            committed = time_ns()
+            taken.append((int(waiter.stdout.readline()) - committed) / 1e9)
+        waiter.stdin.close()
+    journal.close()
+    return max(0.0, statistics.median(taken))
 
 
 def _proofs(path: Path) -> tuple[float, float]:

@@ -292,11 +292,10 @@ def walks() -> list[Walk]:
 
 # How many modules a reader opens who follows the call. A call that passes more has grown a door too many.
 MOST_MODULES = {
-    # Who called is recorded with every call, and what may wait for a person outlives the process.
-    "safe, dictionary": 6,
-    "safe, ToolCall": 6,
+    "safe, dictionary": 5,
+    "safe, ToolCall": 5,
     # The question is in the journal whole, as a person reads it.
-    "dangerous, approved": 14,
+    "dangerous, approved": 13,
     "evaluate-lisp over stdio": 28,
     "approval over HTTP": 34,
 }

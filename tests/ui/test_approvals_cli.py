@@ -17,6 +17,7 @@ from gramercy.execution.seal import digest_of_text
 from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
 from gramercy.journal.opening import open_journal
 from gramercy.ui.cli.inbox import code_of, label, table, waiting_calls
+from gramercy.ui.cli.review import person
 from gramercy.workbench.control import Control, Desk
 
 BOUND = 60
@@ -131,7 +132,8 @@ def test_a_call_is_approved_with_the_code_of_what_was_shown(inside, journal):
     record = journal.record(key)
     assert record.state is State.READY
     ruling = record.facts.ruling
-    assert (ruling.approved, ruling.by, ruling.seal) == (True, "person at the terminal", SEAL)
+    assert (ruling.approved, ruling.by, ruling.seal) == (True, person(), SEAL)
+    assert re.fullmatch(r"person at the terminal \(\S+@\S+\)", ruling.by)
     assert (ruling.reason, ruling.shown) == ("go on", digest_of_text(TEXT))
 
 
@@ -172,9 +174,9 @@ def test_a_call_that_is_over_is_shown_with_who_decided_and_what_came_of_it(insid
     key = doubtful(journal)
     inside("approvals", "resolve", str(key), "done", "--reason", "I looked")
     *_, ruling, standing, detail = inside("approvals", "show", str(key)).stdout.splitlines()
-    assert ruling == "approved by person at the terminal: I looked"
+    assert ruling == f"approved by {person()}: I looked"
     assert standing.startswith(f"call {key} is done since ")
-    assert detail == "person at the terminal says that it happened: I looked"
+    assert detail == f"{person()} says that it happened: I looked"
 
 
 def test_a_call_is_denied_with_the_reason_that_the_model_reads(inside, journal):
@@ -183,7 +185,7 @@ def test_a_call_is_denied_with_the_reason_that_the_model_reads(inside, journal):
     assert done.returncode == 0
     assert json.loads(done.stdout)["state"] == "denied"
     ruling = journal.record(key).facts.ruling
-    assert (ruling.approved, ruling.reason, ruling.by) == (False, "not on a Friday", "person at the terminal")
+    assert (ruling.approved, ruling.reason, ruling.by) == (False, "not on a Friday", person())
 
 
 @pytest.mark.contract("journal.desk.race")
@@ -192,7 +194,7 @@ def test_who_decides_second_is_told_who_was_first(inside, journal):
     inside("approvals", "deny", str(key), "--reason", "no")
     done = inside("approvals", "approve", str(key), "--seal", code_of(SEAL))
     assert done.returncode == 1
-    assert f"call {key} was denied by person at the terminal at " in done.stderr
+    assert f"call {key} was denied by {person()} at " in done.stderr
 
 
 @pytest.mark.contract("journal.desk.race")
