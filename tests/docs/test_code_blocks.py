@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
@@ -9,8 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.docs import pages, walkthrough
+from tests.postgres import PostgresServer, why_none
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.docs.pages import Page
 
 
@@ -24,7 +28,20 @@ def test_every_block_does_what_the_page_says(name: str, tmp_path: Path) -> None:
     missing = {block.options["needs"] for block in page.blocks if not which(block.options.get("needs", "sh"))}
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
-    assert walkthrough.Walkthrough(page, tmp_path).run() == len(page.blocks)
+    with _server_of(page) as environment:
+        assert walkthrough.Walkthrough(page, tmp_path, environment).run() == len(page.blocks)
+
+
+@contextmanager
+def _server_of(page: Page) -> Iterator[dict[str, str]]:
+    """Start PostgreSQL for a page that makes a database; return what its programs must know."""
+    if all(block.options.get("needs") != "createdb" for block in page.blocks):
+        yield {}
+        return
+    if reason := why_none():
+        pytest.skip(reason)
+    with PostgresServer() as server:
+        yield {"PGHOST": str(server.directory), "PGUSER": "gramercy"}
 
 
 def run_text(text: str, directory: Path) -> int:

@@ -32,7 +32,7 @@ from gramercy.images.caches import cache_directory
 from gramercy.ui.cli.terminal import SLOW_START
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.docs.pages import Block, Page
 
@@ -61,8 +61,9 @@ def matches(expected: str, actual: str) -> bool:
 class Walkthrough:
     """The scratch directory of one page, with the examples in it and the processes that run its blocks."""
 
-    def __init__(self, page: Page, directory: Path) -> None:
+    def __init__(self, page: Page, directory: Path, environment: Mapping[str, str] | None = None) -> None:
         self.page = page
+        self._more = dict(environment or {})
         self.directory = directory
         self.executed = 0
         self.status = 0
@@ -234,6 +235,7 @@ class Walkthrough:
             "COLUMNS": "80",
             "NO_COLOR": "1",
             "TERM": "dumb",
+            **self._more,
         }
 
     def _difference(self, block: Block, text: str) -> DifferenceError:

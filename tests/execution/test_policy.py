@@ -273,34 +273,46 @@ def tightening(action, file="project.toml", **conditions):
 
 ACTIONS = st.sampled_from(["allow", "ask", "deny"])
 GLOBS = st.sampled_from(["**", "a/**", "a/b", "c"])
-RULES = st.lists(st.tuples(ACTIONS, GLOBS), max_size=4)
+NAMES = st.sampled_from([None, "*", "try", "run", "tr*"])
+RULES = st.lists(st.tuples(ACTIONS, GLOBS, NAMES), max_size=4)
+
+
+def told(rules, make_rule):
+    """Make rules of actions, globs and names."""
+    found = []
+    for action, glob, name in rules:
+        conditions: dict[str, Any] = {"arguments": {"path": glob}}
+        conditions |= {} if name is None else {"tools": [name]}
+        found.append(make_rule(action, **conditions))
+    return found
 
 
 @pytest.mark.contract("journal.policy.layers")
 @given(RULES, RULES, RULES, st.sampled_from(["a/b", "a/c", "c", "d"]), st.sampled_from(list(Safety)))
 def test_no_rule_that_only_tightens_makes_a_verdict_milder(own, first, second, path, level):
-    """A project's file may only tighten, whatever is in it and wherever it stands."""
-
-    def rules(found, make_rule):
-        return [make_rule(action, glob) for action, glob in found]
-
-    mine = rules(own, lambda action, glob: Rule(action, arguments={"path": glob}))
-    theirs = [
-        *rules(first, lambda action, glob: tightening(action, "one", arguments={"path": glob})),
-        *rules(second, lambda action, glob: tightening(action, "two", arguments={"path": glob})),
-    ]
-    tool, arguments = make(level=level.value), {"path": path}
+    """A project's file may only tighten, whatever is in it, also for a tool that is judged as another."""
+    mine = told(own, lambda action, **conditions: Rule.from_data({"action": action, **conditions}))
+    one = told(first, lambda action, **conditions: tightening(action, "one", **conditions))
+    two = told(second, lambda action, **conditions: tightening(action, "two", **conditions))
+    like = Likeness("run", ("files",), {"path": "path"})
+    plain = make("try", level.value)
+    tool, arguments = dataclasses.replace(plain, judged_as=(like,)), {"path": path}
     before = Policy(mine).why(tool, arguments)
-    after = Policy([*theirs, *mine]).why(tool, arguments)
+    after = Policy([*one, *two, *mine]).why(tool, arguments)
     assert STRICTNESS[after.action] >= STRICTNESS[before.action]
     # And no more than the strictest of what each file says by itself.
-    alone = [
-        Policy([rule for rule in theirs if str(rule.origin).startswith(name)]) for name in ("one", "two")
-    ]
-    strictest = max(
-        STRICTNESS[before.action], *(STRICTNESS[each.why(tool, arguments).action] for each in alone)
-    )
-    assert STRICTNESS[after.action] <= strictest
+    alone = (Policy(rules).why(tool, arguments).action for rules in (one, two))
+    assert STRICTNESS[after.action] <= max(STRICTNESS[before.action], *(STRICTNESS[each] for each in alone))
+
+
+def test_a_project_lets_no_tool_pass_where_those_that_it_is_like_are_held():
+    """A rule that allows a tool by its own name is what its author meant: but that must be the person."""
+    like = Likeness("run", ("files",), {"path": "path"})
+    tool = dataclasses.replace(make("try", "cautious"), judged_as=(like,))
+    mine, theirs = Rule(Action.DENY, ("run",)), tightening("allow", tools=["try"])
+    assert Policy([mine]).why(tool, {}).action == "deny"
+    assert Policy([theirs, mine]).why(tool, {}).action == "deny"
+    assert Policy([Rule(Action.ALLOW, ("try",)), mine]).why(tool, {}).action == "allow"
 
 
 def test_rules_that_only_tighten_hold_against_what_comes_after_them_alone():
@@ -327,3 +339,18 @@ def test_a_refusal_tells_the_origin_of_the_rule():
     executor = Executor(Registry([make()]), policy=Policy([rule]))
     result = executor.execute({"id": "1", "name": "write_file", "arguments": {}})
     assert "rule 2 of ~/policy.toml:4 says deny (generated)" in result.content
+
+
+def test_the_first_rule_of_a_file_that_only_tightens_decides_for_that_file():
+    """So that it can make exceptions to its own rules, and to no others."""
+    rules = [
+        tightening("allow", arguments={"path": "notes/**"}),
+        tightening("deny"),
+        tightening("ask", "other.toml", arguments={"path": "notes/b.md"}),
+        Rule(Action.ALLOW),
+    ]
+    assert [decided(rules, path=path) for path in ("notes/a.md", "notes/b.md", "c.md")] == [
+        "allow",
+        "ask",
+        "deny",
+    ]

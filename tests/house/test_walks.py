@@ -292,13 +292,13 @@ def walks() -> list[Walk]:
 
 # How many modules a reader opens who follows the call. A call that passes more has grown a door too many.
 MOST_MODULES = {
-    # Who called is recorded with every call, and what may wait for a person outlives the process.
-    "safe, dictionary": 6,
-    "safe, ToolCall": 6,
+    "safe, dictionary": 5,
+    "safe, ToolCall": 5,
     # The question is in the journal whole, as a person reads it.
-    "dangerous, approved": 14,
+    "dangerous, approved": 13,
     "evaluate-lisp over stdio": 28,
-    "approval over HTTP": 34,
+    # With it a rule is offered that would allow the call from now on, which looks at the rules there are.
+    "approval over HTTP": 41,
 }
 
 
@@ -336,7 +336,8 @@ def serve(trace: str, arguments: list[str]) -> None:
     # The server ends itself a while after it is closed; on a busy machine the trace is not written by then.
     command.LEAVING_SECONDS = LONGEST_WAIT
     recorder = Recorder()
-    sys.argv = ["gramercy", "serve", *arguments]
+    # Up to the door of the journal: what a store does behind it is no part of the way of a call.
+    sys.argv = ["gramercy", "serve", "--journal", "memory", *arguments]
     recorder.start()
     try:
         main()

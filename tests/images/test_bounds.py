@@ -223,7 +223,7 @@ def test_only_descendants_are_ended():
     other = subprocess.Popen(SLEEPER)
     middle = subprocess.Popen([sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '1000'])"])
     try:
-        wait_until(lambda: any(b"sleep" in command(each) for each in bounds.descendants(middle.pid)))
+        wait_until(lambda: any(command(each).startswith(b"sleep") for each in bounds.descendants(middle.pid)))
         assert bounds.end_processes(middle.pid, set()) == ["sleep 1000"]
         assert middle.wait(WAIT) == 0
         assert other.poll() is None

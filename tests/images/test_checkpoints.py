@@ -125,6 +125,7 @@ class TimeMachine(RuleBasedStateMachine):
         self.kept: list[Kept] = [Kept((), None)]
         self.standing = self.kept[0]
         self.way: tuple[Known, ...] = ()
+        self.epochs: dict[str, str] = {}
         self.change(self.speech.begin, Known())
 
     # The model
@@ -338,6 +339,12 @@ class TimeMachine(RuleBasedStateMachine):
         # The printer of Lisp breaks long lines.
         assert " ".join(reply.values[0].split()) == self.now.shown(self.speech)
         assert reply.unchanged, "a look leaves no step to undo"
+        span = reply.span
+        assert (span.before, span.began) == (span.after, span.epoch)
+        # Where an approval was asked for at this epoch, it must be this state.
+        assert self.epochs.setdefault(span.epoch, self.now.shown(self.speech)) == self.now.shown(self.speech)
+        assert bool(span.after) == (self.standing.way == self.way)
+        assert self.image.span() == span
 
 
 def _run(language, project, examples, steps):

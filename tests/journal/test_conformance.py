@@ -411,13 +411,9 @@ def test_a_lease_speaks_for_a_process_that_cannot_be_seen(place, shared, monkeyp
 def test_a_long_call_keeps_its_lease(shared, monkeypatch):
     monkeypatch.setattr("gramercy.journal.sql.LEASE_SECONDS", 0.3)
     shared.claim(approved(shared))
-
-    def until():
-        # Not while the thread that renews it is at work.
-        return shared._read(lambda: shared._run("SELECT until FROM leases", ()))[0][0]
-
-    first, ends = until(), time() + 10
-    while until() <= first + 0.3:
+    ((_, first),) = rows(shared, "leases")
+    ends = time() + 10
+    while rows(shared, "leases")[0][1] <= first + 0.3:
         assert time() < ends
         shared._renewer.wait(0.05)
 
@@ -490,7 +486,7 @@ def flaws(journal):
 
 
 def rows(journal, table):
-    return journal._run(f"SELECT * FROM {table}", ())
+    return journal._read(lambda: journal._run(f"SELECT * FROM {table}", ()))
 
 
 FORGERIES = {

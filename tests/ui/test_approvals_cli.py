@@ -17,6 +17,8 @@ from gramercy.execution.seal import digest_of_text
 from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
 from gramercy.journal.opening import open_journal
 from gramercy.ui.cli.inbox import code_of, label, table, waiting_calls
+from gramercy.ui.cli.review import person
+from gramercy.workbench.configuration import user_file
 from gramercy.workbench.control import Control, Desk
 
 BOUND = 60
@@ -131,7 +133,8 @@ def test_a_call_is_approved_with_the_code_of_what_was_shown(inside, journal):
     record = journal.record(key)
     assert record.state is State.READY
     ruling = record.facts.ruling
-    assert (ruling.approved, ruling.by, ruling.seal) == (True, "person at the terminal", SEAL)
+    assert (ruling.approved, ruling.by, ruling.seal) == (True, person(), SEAL)
+    assert re.fullmatch(r"person at the terminal \(\S+@\S+\)", ruling.by)
     assert (ruling.reason, ruling.shown) == ("go on", digest_of_text(TEXT))
 
 
@@ -172,9 +175,9 @@ def test_a_call_that_is_over_is_shown_with_who_decided_and_what_came_of_it(insid
     key = doubtful(journal)
     inside("approvals", "resolve", str(key), "done", "--reason", "I looked")
     *_, ruling, standing, detail = inside("approvals", "show", str(key)).stdout.splitlines()
-    assert ruling == "approved by person at the terminal: I looked"
+    assert ruling == f"approved by {person()}: I looked"
     assert standing.startswith(f"call {key} is done since ")
-    assert detail == "person at the terminal says that it happened: I looked"
+    assert detail == f"{person()} says that it happened: I looked"
 
 
 def test_a_call_is_denied_with_the_reason_that_the_model_reads(inside, journal):
@@ -183,7 +186,7 @@ def test_a_call_is_denied_with_the_reason_that_the_model_reads(inside, journal):
     assert done.returncode == 0
     assert json.loads(done.stdout)["state"] == "denied"
     ruling = journal.record(key).facts.ruling
-    assert (ruling.approved, ruling.reason, ruling.by) == (False, "not on a Friday", "person at the terminal")
+    assert (ruling.approved, ruling.reason, ruling.by) == (False, "not on a Friday", person())
 
 
 @pytest.mark.contract("journal.desk.race")
@@ -192,7 +195,7 @@ def test_who_decides_second_is_told_who_was_first(inside, journal):
     inside("approvals", "deny", str(key), "--reason", "no")
     done = inside("approvals", "approve", str(key), "--seal", code_of(SEAL))
     assert done.returncode == 1
-    assert f"call {key} was denied by person at the terminal at " in done.stderr
+    assert f"call {key} was denied by {person()} at " in done.stderr
 
 
 @pytest.mark.contract("journal.desk.race")
@@ -258,6 +261,21 @@ def test_what_waits_in_another_journal_is_found_there(inside, tmp_path):
     ask(other)
     other.close()
     assert "launch" in inside("approvals", "list", "--journal", str(tmp_path / "other.db")).stdout
+    assert inside("approvals", "list").stdout == ""
+
+
+@pytest.mark.usefixtures("journal")
+def test_what_the_user_has_configured_is_where_is_looked(inside, tmp_path, monkeypatch):
+    other = open_journal(tmp_path / "other.db")
+    ask(other)
+    other.close()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text(f'journal = "{tmp_path / "other.db"}"\n')
+    assert "launch" in inside("approvals", "list").stdout
+    # A file of the project has no say in it.
+    user_file().unlink()
+    (tmp_path / "gramercy.toml").write_text(f'journal = "{tmp_path / "other.db"}"\n')
     assert inside("approvals", "list").stdout == ""
 
 

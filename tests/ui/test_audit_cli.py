@@ -151,6 +151,13 @@ def test_a_redaction_is_asked_about_recorded_and_shown(audit):
     assert audit("redact", 2, "--yes", "--reason", "a name").stderr == "4 contents redacted\n"
     assert audit("show", 2).stdout.count("contents deleted") == 4
     assert audit("verify").stdout.startswith("intact: 16 events")
+    audit("prune", "--before", "0s", "--yes")
+    redacted, pruned = audit("show", "--changes").stdout.splitlines()
+    assert "  redacted: by " in redacted
+    assert "; 4 contents of call 2; a name  (event 3.2)" in redacted
+    assert "; contents from before 20" in pruned
+    facts = json.loads(audit("show", "--changes", "--json").stdout)
+    assert [each["state"] for each in facts] == ["redacted", "pruned"]
 
 
 def test_a_text_is_redacted_wherever_it_stands(audit):

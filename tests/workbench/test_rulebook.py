@@ -102,3 +102,21 @@ def test_rules_of_a_late_project_that_cannot_be_read_deny_everything(place, serv
     assert verdict.action == "deny"
     assert "rules must be a list" in verdict.explanation
     assert "rules must be a list" in served.told[0]
+    # Nor after a change of the user's own rules; but once they can be read, they hold.
+    user_policy_file().write_text(ALLOW)
+    until(lambda: len(served.told) > 1)
+    assert served.says() == "deny"
+    (place / "garden" / "gramercy-policy.toml").write_text('[[rules]]\naction = "ask"\n')
+    served.rules.read_again()
+    assert served.says() == "ask"
+
+
+def test_the_users_file_in_a_project_is_not_read_again(place, serve, monkeypatch):
+    """There evaluated code could take away what the person wanted to be held."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "garden"))
+    user_policy_file().parent.mkdir()
+    user_policy_file().write_text(DENY)
+    served = serve(place / "garden")
+    user_policy_file().write_text("")
+    served.rules.read_again()
+    assert served.says() == "deny"

@@ -419,11 +419,16 @@ class Executor:
                     result = await self._gate.admit(attempt, caller)
             if result is None:
                 with trace.span() if trace else _UNTRACED:
-                    result = await self._settle(attempt, self._call_handler(attempt, caller))
+                    result = await self._ran(attempt, caller)
         except BaseException:
             self._returning.here.discard(attempt.key)
             raise
         return trace.finished(result) if trace else result
+
+    async def _ran(self, attempt: Attempt, caller: Caller) -> ToolResult:
+        """Run a call that may run; one that another process runs already gives the answer of that run."""
+        result = None if attempt.is_lost else await self._settle(attempt, self._call_handler(attempt, caller))
+        return await self._returning.joined(attempt, caller) if result is None or attempt.is_lost else result
 
     async def _returned_to(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
         """Return the answer to a caller who has come back for one that is there."""

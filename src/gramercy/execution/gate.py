@@ -32,6 +32,7 @@ from gramercy.execution.policy import Action
 from gramercy.execution.results import Approval, Refuser
 from gramercy.execution.seal import EXPIRED, Seal, digest_of_text, seal_call, stable_text
 from gramercy.journal.base import OPEN, Facts, Question, Ruling, State
+from gramercy.tools.context import current_call
 from gramercy.tools.effects import Effect, read_effect
 from gramercy.tools.values import copy_json
 
@@ -57,6 +58,8 @@ LONGEST_EFFECT = 16_000_000
 POLL_SECONDS = 1.0
 # In these a channel says that nobody has decided: the question stays open for others.
 UNDECIDED = frozenset({Refuser.NOBODY, Refuser.CLIENT, Refuser.TIMEOUT})
+# Another process runs or has run the call.
+_TAKEN = frozenset({State.EXECUTING, State.DONE, State.FAILED, State.IN_DOUBT})
 
 
 class _RefusalError(Exception):
@@ -72,7 +75,7 @@ class _RefusalError(Exception):
 
 
 class _UndecidedError(Exception):
-    """The caller need not wait any longer for a decision that may still come."""
+    """The caller need not wait longer for a decision that may still come; says why its channel had none."""
 
 
 class ApprovalGate:
@@ -93,7 +96,8 @@ class ApprovalGate:
     async def admit(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
         """Return None when the attempt may run, with the arguments that were approved, else its refusal.
 
-        An attempt that has a key goes on with a call that the journal knows.
+        An attempt that has a key goes on with a call that the journal knows. `is_lost` is set on one that
+        another process has taken meanwhile.
         """
         try:
             await self._approve(attempt, caller)
@@ -101,12 +105,18 @@ class ApprovalGate:
             return self.recorder.denied(
                 attempt, refusal.refuser, str(refusal), is_recorded=refusal.is_recorded
             )
-        except _UndecidedError:
-            return self.recorder.undecided(attempt, self._record(attempt))
+        except _UndecidedError as error:
+            return self.recorder.undecided(attempt, self._record(attempt), str(error))
+        except MovedError as error:
+            attempt.is_lost = self._record(attempt).state in _TAKEN
+            if not attempt.is_lost:
+                text = f"{attempt.tool.name} was not run: {error}"
+                return self.recorder.denied(attempt, Refuser.GUARD, text)
         except BaseException as error:
             if ends_pipeline(error):
                 # A caller who may come back finds the question open, or answered.
-                if not (attempt.identity and self.settings.is_shared):
+                may_return = attempt.identity and self.settings.is_shared
+                if not may_return or current_call().is_called_off:
                     self.recorder.withdrawn(attempt)
                 raise
             # The journal too may raise anything: what cannot be recorded is not run.
@@ -282,7 +292,7 @@ class ApprovalGate:
         wait = self.settings.approval_wait
         left = None if wait is None else wait - (monotonic() - began)
         if not await self._is_moved(asked, step, left, caller):
-            raise _UndecidedError
+            raise _UndecidedError(decision.reason if isinstance(decision, Denied) else "")
         return None
 
     async def _first_answer(
@@ -359,6 +369,8 @@ class ApprovalGate:
         if record.state is State.DENIED and ruling is not None:
             refuser = Refuser(ruling.refuser or Refuser.GUARD)
             raise _RefusalError(refusal_text(tool.name, ruling), refuser, is_recorded=True)
+        if record.state in _TAKEN:
+            raise MovedError(standing(record), record)
         if record.state is not State.READY:
             raise _RefusalError(f"{tool.name} was not run: {standing(record)}", is_recorded=True)
         if ruling is None or not ruling.approved:

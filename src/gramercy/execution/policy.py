@@ -325,8 +325,9 @@ def _strictest(verdict: Verdict, tightened: Mapping[str, Verdict]) -> Verdict:
     for other in tightened.values():
         if STRICTNESS[other.action] > STRICTNESS[verdict.action]:
             verdict = other
-        elif other.action is verdict.action and verdict.rule is None:
-            # The same as the default, but said by somebody, perhaps with a reason.
+        elif other.action is verdict.action and verdict.rule is None and other.action is not Action.ALLOW:
+            # The same as the default, but said by somebody, perhaps with a reason. What allows never counts:
+            # by its own name it would let a tool pass where those that it is like are held.
             verdict = other
     milder = [
         other.rule.named(0)

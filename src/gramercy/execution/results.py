@@ -18,9 +18,10 @@ from gramercy.execution.callers import must_pass
 from gramercy.execution.calls import ToolResult, error_text, text_for_model
 from gramercy.execution.hooks import notify
 from gramercy.journal.base import NOTHING, Facts, NewCall, Ruling, State
+from gramercy.journal.memory import MemoryJournal
 from gramercy.journal.texts import canonical_text, without_secrets
 from gramercy.tools.content import TextWithFacts, ToolOutput, blocks_text
-from gramercy.tools.context import current_call, running_key
+from gramercy.tools.context import NO_CONVERSATION, find_call, running_key
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
 
@@ -139,13 +140,16 @@ class Attempt(msgspec.Struct, gc=False):
 class Recorder:
     """Makes every ToolResult of an executor, so that no result leaves without its trace."""
 
-    __slots__ = ("here", "metrics", "settings")
+    __slots__ = ("_jot", "here", "metrics", "settings")
 
     def __init__(self, settings: Settings, metrics: Metrics, here: set[int]) -> None:
         self.settings = settings
         self.metrics = metrics
         # The keys of calls whose caller is in this process.
         self.here = here
+        # The journal in memory takes a safe call of this program without a struct for it and its facts.
+        journal = settings.journal
+        self._jot = journal.jot if type(journal) is MemoryJournal else None
 
     def move(
         self, attempt: Attempt, state: State, facts: Facts = NOTHING, expected: Sequence[State] = ()
@@ -271,10 +275,15 @@ class Recorder:
         if attempt.note:
             note = "\n\n" + attempt.note.replace("{ms}", f"{elapsed_ms:.1f}")
             content, error = content + note, error and error + note
-        facts = Facts(detail=error or "", fence=attempt.fence, elapsed_ms=elapsed_ms, size=len(content))
-        if attempt.identity or end is not None:
-            facts = _with_end(facts, attempt, content, end)
-        self._close(attempt, _DONE if success or end is None else end.state, facts, metadata)
+        if success and not attempt.key and end is None and self._jot and find_call() is NO_CONVERSATION:
+            self._jot(
+                attempt.call_id, tool.name, tool.level_word, attempt.arguments, elapsed_ms, len(content)
+            )
+        else:
+            facts = Facts(detail=error or "", fence=attempt.fence, elapsed_ms=elapsed_ms, size=len(content))
+            if attempt.identity or end is not None:
+                facts = _with_end(facts, attempt, content, end)
+            self._close(attempt, _DONE if success or end is None else end.state, facts, metadata)
         result = ToolResult(attempt.call_id, success, content, error, metadata)
         if settings.hooks:
             phase: Phase = "after" if success else "error"
@@ -334,13 +343,17 @@ class Recorder:
         question = record.facts.question if record is not None else None
         return question.seal if question is not None else ""
 
-    def undecided(self, attempt: Attempt, record: CallRecord) -> ToolResult:
-        """Make the result of a call that still waits for a decision: nothing was run."""
+    def undecided(self, attempt: Attempt, record: CallRecord, reason: str = "") -> ToolResult:
+        """Make the result of a call that still waits for a decision: nothing was run.
+
+        The reason is why the caller's own channel had none.
+        """
         self.here.discard(attempt.key)
         tool, key = attempt.tool, attempt.key
         until = strftime("%Y-%m-%d %H:%M", localtime(record.facts.expires_at))
         text = f"{tool.name} was not run yet: it waits for a person's approval as call {key}, until {until}"
-        content = f"{text}\n{WAITING.format(key=key)}"
+        why = f"Nobody has decided: {reason}\n" if reason else ""
+        content = f"{text}\n{why}{WAITING.format(key=key)}"
         metadata = {"safety_level": tool.level_word, "awaiting": True, "journal_key": key}
         return ToolResult(attempt.call_id, success=False, content=content, error=text, metadata=metadata)
 
@@ -378,7 +391,9 @@ def _with_end(facts: Facts, attempt: Attempt, content: str, end: _End | None) ->
 
 def _new_call(attempt: Attempt) -> NewCall:
     """Return the call as the journal wants it; who calls is known here only."""
-    tool, call = attempt.tool, current_call()
+    tool, call = attempt.tool, find_call()
+    if call is NO_CONVERSATION:
+        return NewCall(attempt.call_id, tool.name, tool.level_word, attempt.arguments)
     return NewCall(
         attempt.call_id,
         tool.name,

@@ -7,16 +7,16 @@ call that still has its caller in a process that lives is not up for another.
 from __future__ import annotations
 
 from contextlib import suppress
-from time import localtime, strftime
+from time import localtime, monotonic, strftime
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import MovedError
+from gramercy.errors import ExecutionError, MovedError
 from gramercy.execution.approval import resolve
-from gramercy.execution.callers import Limit, ends_pipeline
+from gramercy.execution.callers import BLOCKING, Limit, ends_pipeline
 from gramercy.execution.calls import ToolResult
 from gramercy.execution.results import ADVICE, Refuser
 from gramercy.journal import owners
-from gramercy.journal.base import OPEN, State
+from gramercy.journal.base import FINAL, OPEN, State
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
 
@@ -41,6 +41,12 @@ RESOLVING = (
 )
 
 
+RUNNING = "it has not been run here: another process runs it as call {key} since {when}"
+# As long as a call waits for a decision.
+JOIN_SECONDS = 50.0
+POLL_SECONDS = 1.0
+
+
 class Returning:
     """Knows which calls have their caller here, and finds those whose caller comes back."""
 
@@ -63,10 +69,39 @@ class Returning:
         if record is None:
             return None
         self.here.add(record.key)
+        attempt.key = record.key
         if record.state in OPEN:
-            attempt.key = record.key
             return None
+        if record.state is State.EXECUTING:
+            return await self.joined(attempt, caller)
         return self.answer(record, attempt.call_id)
+
+    async def joined(self, attempt: Attempt, caller: Caller) -> ToolResult:
+        """Wait for the end of a call that another process runs, and give the answer it has there."""
+        journal: Any = self._settings.journal
+        until = monotonic() + (self._settings.approval_wait or JOIN_SECONDS)
+        with journal.bell() as bell:
+            while (record := journal.record(attempt.key)) is not None and record.state not in FINAL:
+                pause = min(POLL_SECONDS, until - monotonic())
+                if pause <= 0:
+                    return self._unfinished(record, attempt.call_id)
+                if caller is BLOCKING:
+                    bell.wait(pause)
+                else:
+                    await bell.wait_async(pause)
+                if not owners.is_alive(record.facts.owner):
+                    self.recover()
+        if record is None:
+            raise ExecutionError(f"the journal has lost call {attempt.key}")
+        return self.answer(record, attempt.call_id)
+
+    def _unfinished(self, record: CallRecord, call_id: str) -> ToolResult:
+        """Make the result of a call that another process has not ended yet."""
+        self.here.discard(record.key)
+        text = RUNNING.format(key=record.key, when=strftime("%H:%M:%S", localtime(record.changed_at)))
+        metadata = {"safety_level": record.call.level, "journal_key": record.key, "awaiting": True}
+        content = f"{text}\nCall it again with the same arguments for its answer."
+        return ToolResult(call_id, False, content, text, metadata)  # noqa: FBT003
 
     def _found(self, identity: str) -> CallRecord | None:
         journal = self._settings.journal
@@ -74,11 +109,19 @@ class Returning:
         if record is not None and record.state is State.EXECUTING and record.key not in self.here:
             self.recover()
             record = journal.find(identity)
-        if record is None or record.key in self.here or record.state is State.EXECUTING:
+        if record is None or record.key in self.here:
             return None
-        owner = record.facts.owner
-        is_elsewhere = owner != getattr(journal, "owner", "") and owners.is_alive(owner)
-        return None if record.state in OPEN and owner and is_elsewhere else record
+        return None if record.state not in FINAL and self._has_caller(record) else record
+
+    def _has_caller(self, record: CallRecord) -> bool:
+        """Tell whether whoever made a call still waits for it in another process.
+
+        That is the process that put the question, not the one that runs what was approved.
+        """
+        journal = self._settings.journal
+        asked = [entry.facts.owner for entry in journal.entries(record.key) if entry.state is State.AWAITING]
+        owner = asked[-1] if asked else record.facts.owner
+        return owner != getattr(journal, "owner", "") and bool(owners.is_alive(owner))
 
     def recover(self) -> list[CallRecord]:
         """Look after calls whose process is gone: in doubt, or ready again where the tool is idempotent."""

@@ -6,6 +6,7 @@ has to wait.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,8 @@ _MOVES = (
 )
 _CALLS = f"SELECT {COLUMNS} FROM calls WHERE key > ? ORDER BY key LIMIT ?"  # noqa: S608 - our own columns
 _LAST_KEY = 1 << 62
+_OWNER = CallRow._fields.index("owner")
+_AWAITING, _EXECUTING = State.AWAITING.value, State.EXECUTING.value
 # Nobody waits for these any more, and nothing of them has to run or to be found out.
 _CLOSED = frozenset({State.DONE.value, State.FAILED.value, State.DENIED.value})
 _PRUNABLE = (
@@ -93,7 +96,8 @@ def _verify(ask: Ask, anchors: Iterable[Head]) -> Report:
     contents = 0
     for row in event_rows(ask):
         if row[4] == OPENED:
-            owners[row[0]] = row[6]
+            with suppress(msgspec.MsgspecError, UnicodeError, TypeError):
+                owners[row[0]] = read_told(row[6]).owner
         # The salt of contents that are there, and of which the event knows.
         if row[10] is not None and row[7]:
             contents += 1
@@ -134,17 +138,17 @@ def _record_flaws(ask: Ask, owners: Mapping[int, str]) -> Iterator[Flaw]:
     """Hold the record of each call against what its events say."""
     last = 0
     while True:
-        rows = [CallRow._make(row) for row in ask(_CALLS, (last, PAGE))]
-        upto = rows[-1].key if len(rows) == PAGE else _LAST_KEY
+        rows = ask(_CALLS, (last, PAGE))
+        upto = rows[-1][0] if len(rows) == PAGE else _LAST_KEY
         stories: dict[int, list[Sequence[Any]]] = {}
         for move in ask(_MOVES, (last, upto)):
             stories.setdefault(move[0], []).append(move)
         for row in rows:
-            story = stories.pop(row.key, None)
+            story = stories.pop(row[0], None)
             if story is None:
-                yield Flaw("there is a record of it, but no event", key=row.key)
+                yield Flaw("there is a record of it, but no event", key=row[0])
             elif wrong := _wrong_columns(row, story, owners):
-                yield Flaw(f"its record was changed: {', '.join(wrong)}", key=row.key)
+                yield Flaw(f"its record was changed: {', '.join(wrong)}", key=row[0])
         for key in stories:
             yield Flaw("there are events of it, but no record", key=key)
         if len(rows) < PAGE:
@@ -152,7 +156,7 @@ def _record_flaws(ask: Ask, owners: Mapping[int, str]) -> Iterator[Flaw]:
         last = upto
 
 
-def _wrong_columns(row: CallRow, story: list[Sequence[Any]], owners: Mapping[int, str]) -> list[str]:
+def _wrong_columns(row: Sequence[Any], story: list[Sequence[Any]], owners: Mapping[int, str]) -> list[str]:
     """Return the columns of a record that its events contradict; `delivered` is in no event."""
     try:
         said = _said(row, story, owners)
@@ -164,25 +168,26 @@ def _wrong_columns(row: CallRow, story: list[Sequence[Any]], owners: Mapping[int
     return [name for name, is_, should in zip(CallRow._fields, row, said, strict=True) if is_ != should]
 
 
-def _said(row: CallRow, story: list[Sequence[Any]], owners: Mapping[int, str]) -> tuple[Any, ...]:
-    """Return the record as the events of a call tell it."""
+def _said(row: Sequence[Any], story: list[Sequence[Any]], owners: Mapping[int, str]) -> tuple[Any, ...]:
+    """Return the record as the events of a call tell it; every call comes here, so it is kept plain."""
+    key, delivered = row[0], row[-1]
     _, _, _, began, facts, chain = story[0]
     first = told = read_told(facts)
     call = first.call or CallFacts("", "", "")
-    owner = read_told(owners[chain]).owner if chain in owners else row.owner
+    owner = owners.get(chain) or row[_OWNER]
     asked, expires, seal, fence = 0.0, 0.0, "", 0
     for _, number, state, at, facts, _ in story:
         told = read_told(facts) if number > 1 else first
-        if state == State.AWAITING:
+        if state == _AWAITING:
             asked, expires, seal = at, told.expires_at or 0.0, told.seal
-        elif state == State.EXECUTING:
+        elif state == _EXECUTING:
             owner = told.owner
         fence = told.fence or fence
     _, step, state, at, _, _ = story[-1]
     texts = (call.call_id, call.tool, call.level, call.principal)
     more = (call.client, call.session, call.project, call.identity)
     dates = (began, at, asked, expires)
-    return (row.key, *texts, *more, state, step, *dates, seal, owner, fence, row.delivered)
+    return (key, *texts, *more, state, step, *dates, seal, owner, fence, delivered)
 
 
 def redact_calls(journal: SqlJournal, keys: Sequence[int], by: str, reason: str = "") -> int:
@@ -312,6 +317,19 @@ def story(journal: SqlJournal, key: int) -> list[Step]:
     if not rows:
         raise JournalError(f"there is no call {key} in {journal.where}")
     return [_step(Event._make(row[:10]), *row[10:]) for row in rows]
+
+
+_OWN = (
+    "SELECT chain, number, key, step, state, at, facts, contents, previous, hash FROM events "
+    "WHERE key = 0 AND state <> ? ORDER BY at, chain, number"
+)
+
+
+def own_events(journal: SqlJournal) -> list[tuple[Event, Told]]:
+    """Return what was done to the journal itself: redactions, prunings, ends that came too late."""
+    with journal.looking() as ask:
+        rows = ask(_OWN, (OPENED,))
+    return [(event, read_told(event.facts)) for event in map(Event._make, rows)]
 
 
 def _step(event: Event, salt: str | None, text: str | None) -> Step:

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from itertools import count
 from threading import Lock
 from time import time
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -33,10 +33,13 @@ if TYPE_CHECKING:
 
 # Ten thousand details of ten megabytes would fill any machine; a durable journal keeps them whole.
 LONGEST_DETAIL = 2_000
-_EXECUTING, _AWAITING = State.EXECUTING, State.AWAITING
+_EXECUTING, _AWAITING, _DONE = State.EXECUTING, State.AWAITING, State.DONE
 _SMALL = frozenset({int, float, bool, type(None)})
 _DECIDED = frozenset({State.READY, State.DENIED})
 _Row: TypeAlias = tuple[int, NewCall, State, float, Facts, int]
+_Jotted: TypeAlias = tuple[int, str, str, str, "Mapping[str, Any]", float, float, int]
+# The length of a row that is not jotted.
+_WHOLE: Final = 6
 
 
 class MemoryJournal:
@@ -49,7 +52,7 @@ class MemoryJournal:
         self._lock = Lock()
         self._limit = limit
         # Moves as plain tuples: most are never looked at, and every call makes one.
-        self._rows: deque[_Row] = deque(maxlen=limit)
+        self._rows: deque[_Row | _Jotted] = deque(maxlen=limit)
         self._keys = count(1)
         self._records: OrderedDict[int, CallRecord] = OrderedDict()
         # Made for the first who waits: most journals in memory have none.
@@ -90,8 +93,24 @@ class MemoryJournal:
 
     def note(self, call: NewCall, state: State, facts: Facts = NOTHING) -> None:
         """Record a whole call at once."""
+        if facts.detail or facts.content:
+            facts = _cut(facts)
         # Appending to a deque is atomic, so this needs no lock.
-        self._rows.append((next(self._keys), _light(call), state, time(), _cut(facts), 1))
+        self._rows.append((next(self._keys), _light(call), state, time(), facts, 1))
+
+    def jot(  # noqa: PLR0913, PLR0917 - what is told of most calls, in the order of the structs
+        self, call_id: str, tool: str, level: str, arguments: Mapping[str, Any], elapsed_ms: float, size: int
+    ) -> None:
+        """Record a whole call of this program that is done: what `note` does, read when somebody looks."""
+        for value in arguments.values():
+            if type(value) is str:
+                if len(value) <= LONGEST_DETAIL:
+                    continue
+            elif type(value) in _SMALL:
+                continue
+            arguments = _short(arguments)
+            break
+        self._rows.append((next(self._keys), call_id, tool, level, arguments, time(), elapsed_ms, size))
 
     def deliver(self, key: int) -> None:
         """Record that the caller has got the answer."""
@@ -136,7 +155,7 @@ class MemoryJournal:
         given = {name: value for name, value in wanted.items() if value}
         with self._lock:
             known = dict(self._records)
-        for key, call, state, at, facts, step in self._rows.copy():
+        for key, call, state, at, facts, step in map(_read, self._rows.copy()):
             if key not in known:
                 known[key] = CallRecord(key, call, state, step, at, at, facts)
         found = [
@@ -242,8 +261,8 @@ def _record(key: int, call: NewCall, state: State, facts: Facts) -> CallRecord:
     return CallRecord(key, call, state, 1, now, now, facts)
 
 
-def _entry(row: _Row) -> Entry:
-    key, call, state, at, facts, step = row
+def _entry(row: _Row | _Jotted) -> Entry:
+    key, call, state, at, facts, step = _read(row)
     return Entry(key, call.call_id, call.tool, state, at, facts.detail, step, facts)
 
 
@@ -261,13 +280,30 @@ def _over(facts: Facts) -> Facts:
     return msgspec.structs.replace(facts, question=None, arguments=_short(facts.arguments or {}) or None)
 
 
+def _read(row: _Row | _Jotted) -> _Row:
+    """Return a row with the structs that were not made for a call of which nobody may ask."""
+    if len(row) == _WHOLE:
+        return row
+    key, call_id, tool, level, arguments, at, elapsed_ms, size = row
+    call = NewCall(call_id, tool, level, arguments)
+    return key, call, _DONE, at, Facts(elapsed_ms=elapsed_ms, size=size), 1
+
+
 def _light(call: NewCall) -> NewCall:
     """Return a call without the long texts of its arguments."""
     arguments = call.arguments
+    return call if _is_light(arguments) else msgspec.structs.replace(call, arguments=_short(arguments))
+
+
+def _is_light(arguments: Mapping[str, Any]) -> bool:
+    """Tell whether no argument is long; of containers that is not known."""
     for value in arguments.values():
-        if type(value) not in _SMALL and (type(value) is not str or len(value) > LONGEST_DETAIL):
-            return msgspec.structs.replace(call, arguments=_short(arguments))
-    return call
+        if type(value) is str:
+            if len(value) > LONGEST_DETAIL:
+                return False
+        elif type(value) not in _SMALL:
+            return False
+    return True
 
 
 def _short(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -347,7 +347,8 @@ class PostgresJournal(SqlJournal):
         if connection is None:
             raise _LostError(f"the journal {self.where} is not connected")
         try:
-            result = connection.pgconn.exec_(statement)
+            with connection.lock:
+                result = connection.pgconn.exec_(statement)
             if result.status != psycopg.pq.ExecStatus.COMMAND_OK:
                 raise psycopg.errors.error_from_result(result)
         except psycopg.Error as error:

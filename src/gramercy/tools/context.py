@@ -28,6 +28,11 @@ class Call:
         return False
 
     @property
+    def is_called_off(self) -> bool:
+        """Whether the caller has said so itself, and did not just go away: it will not come back."""
+        return False
+
+    @property
     def principal(self) -> str:
         """The caller, as the transport has authenticated it."""
         return "local"
@@ -109,10 +114,12 @@ class Call:
         )
 
 
-_NO_CONVERSATION = Call()
-_current: ContextVar[Call] = ContextVar("gramercy-call", default=_NO_CONVERSATION)
+NO_CONVERSATION = Call()
+_current: ContextVar[Call] = ContextVar("gramercy-call", default=NO_CONVERSATION)
 enter_call = _current.set
 leave_call = _current.reset
+# What `current_call` returns, for those who ask with every call: a function around it costs as much again.
+find_call = _current.get
 
 
 def current_call() -> Call:

@@ -110,6 +110,9 @@ def read_policies(
     # A file that is only tried gives nothing to who may have written it.
     may_allow = bool(instead) or place is None or not path.resolve().is_relative_to(place)
     general, special, remarks = _of_user(place, path, may_allow=may_allow)
+    if before is not None and not may_allow:
+        general = [layer for layer in kept if layer.name == GENERAL]
+        special = [layer for layer in kept if layer.name == SPECIAL]
     found = (layer for layer in (*told, *special, *own, *general) if layer.rules or layer.ceiling)
     return _joined(place, tuple(found), remarks)
 
@@ -285,6 +288,8 @@ class Rulebook:
         self._tell = tell
         self._executor: Executor | None = None
         self._used: tuple[object, ...] = ()
+        # A project whose rules could not be read.
+        self._late: Path | None = None
         self._marks = self._look()
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -306,16 +311,23 @@ class Rulebook:
 
     def move(self, project: Path) -> None:
         """Take over the rules of a project that was not known at the start; if they cannot be read, deny."""
+        self._late = project
         try:
             with self._lock:
+                self._marks = self._look()
                 self.policies = read_policies(project, self._given)
                 self._use(self.policies.policy)
+                self._late = None
         except GramercyError as error:
             self._tell(str(error))
             self._use(Policy([{"action": "deny", "reason": str(error)}]))
 
     def read_again(self) -> None:
         """Take over what the person's own files say now; where that cannot be used, the old rules stay."""
+        if self._late is not None:
+            # Nothing is allowed before the rules of the project can be read.
+            self.move(self._late)
+            return
         try:
             with self._lock:
                 self._marks = self._look()

@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from time import sleep
 from typing import TYPE_CHECKING
 
 import click
 
 from gramercy.errors import JournalError
-from gramercy.execution.approval import Approved, Denied, Modified, decide, resolve, standing
+from gramercy.execution.approval import Approved, Denied, Modified, resolve, standing
 from gramercy.execution.calls import parse_arguments
 from gramercy.journal.base import State
 from gramercy.ui.cli.always import always_of
-from gramercy.ui.cli.approval import BY
 from gramercy.ui.cli.inbox import (
     aftermath,
     code_of,
@@ -38,7 +38,7 @@ from gramercy.ui.cli.inbox import (
 )
 from gramercy.ui.cli.main import DENIED, FAILED
 from gramercy.ui.cli.options import json_option
-from gramercy.ui.cli.review import Review, follow
+from gramercy.ui.cli.review import Review, decide_as_person, follow, person
 from gramercy.ui.cli.terminal import json_text, show, tell
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from gramercy.journal.base import CallRecord, Journal
 
 
+# Every safe call of every process rings too: what comes within this time is looked at together.
+TOGETHER_SECONDS = 0.02
 key_argument = click.argument("key", type=click.IntRange(min=1))
 seal_option = click.option(
     "--seal", metavar="CODE", help="The code below the question, as `show` tells it; then nobody is asked."
@@ -140,7 +142,7 @@ def approve(  # noqa: PLR0913 - one parameter per option
     if seal is None:
         return reviewed(journal, record, as_json=as_json)
     check_code(record, seal)
-    decision: Decision = Approved(by=BY, reason=reason, shown=question_text(record))
+    decision: Decision = Approved(reason=reason, shown=question_text(record))
     if hunks is not None:
         decision = Review(journal, record).with_hunks(_numbers(hunks), reason)
     return decided(journal, record, decision, as_json=as_json)
@@ -153,7 +155,7 @@ def approve(  # noqa: PLR0913 - one parameter per option
 @json_option("Print how the call stands then.")
 def deny(journal: Journal, key: int, *, reason: str, as_json: bool) -> int:
     """Deny a call; the reason is what the model reads."""
-    decided(journal, open_record(journal, key), Denied(reason, by=BY), as_json=as_json)
+    decided(journal, open_record(journal, key), Denied(reason), as_json=as_json)
     return 0
 
 
@@ -185,7 +187,7 @@ def edit(  # noqa: PLR0913 - one parameter per option
     check_code(record, seal)
     given = parse_arguments(sys.stdin.read() if arguments == "-" else arguments)
     checked = review.checked(given)["arguments"]
-    decision = Modified(checked, by=BY, reason=reason, shown=question_text(record))
+    decision = Modified(checked, reason=reason, shown=question_text(record))
     return decided(journal, record, decision, as_json=as_json)
 
 
@@ -198,7 +200,7 @@ def edit(  # noqa: PLR0913 - one parameter per option
 def resolve_call(journal: Journal, key: int, outcome: str, *, reason: str, as_json: bool) -> None:
     """Say what became of a call that is in doubt: its process ended while it ran, so look before you say."""
     found_record(journal, key)
-    record = resolve(journal, key, happened=outcome == "done", by=BY, reason=reason)
+    record = resolve(journal, key, happened=outcome == "done", by=person(), reason=reason)
     if as_json:
         report(record, as_json=True)
     else:
@@ -225,7 +227,8 @@ def watch(journal: Journal, project: str, *, as_json: bool) -> None:
             elif not as_json:
                 _tell_news(journal, seen or {}, found, is_asking=is_asking)
             seen = now
-            bell.wait(None)
+            bell.wait()
+            sleep(TOGETHER_SECONDS)
 
 
 def _tell_news(journal: Journal, seen: dict[int, int], found: list[CallRecord], *, is_asking: bool) -> None:
@@ -258,7 +261,7 @@ def allowed(  # noqa: PLR0913 - the words of the command
     check_code(record, seal)
     rules = always_of(journal, record)
     offer = rules.named(always)
-    decision = Approved(by=BY, reason=reason, shown=question_text(record))
+    decision = Approved(reason=reason, shown=question_text(record))
     code = decided(journal, record, decision, as_json=as_json)
     return code or (0 if rules.write(offer) is not None else FAILED)
 
@@ -311,7 +314,7 @@ def reviewed(journal: Journal, record: CallRecord, *, as_json: bool) -> int:
 
 def decided(journal: Journal, record: CallRecord, decision: Decision, *, as_json: bool) -> int:
     """Record a decision and tell what came of it."""
-    made = decide(journal, record.key, seal_of(record), decision)
+    made = decide_as_person(journal, record, decision)
     return outcome(follow(journal, made), as_json=as_json)
 
 

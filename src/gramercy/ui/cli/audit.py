@@ -14,11 +14,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gramercy.errors import JournalError
-from gramercy.journal.audit import open_kept, prune, redact_calls, redact_matches, story, verify_journal
+from gramercy.journal.audit import (
+    open_kept,
+    own_events,
+    prune,
+    redact_calls,
+    redact_matches,
+    story,
+    verify_journal,
+)
 from gramercy.journal.base import State
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.options import MOMENT, json_option, kept_journal_option, place_of_journal_option
-from gramercy.ui.cli.stories import call_facts, call_table, steps_facts, story_text, when
+from gramercy.ui.cli.stories import (
+    call_facts,
+    call_table,
+    own_facts,
+    own_line,
+    steps_facts,
+    story_text,
+    when,
+)
 from gramercy.ui.cli.terminal import json_text, show, tell
 
 if TYPE_CHECKING:
@@ -50,6 +66,7 @@ def group() -> None:
 @click.option("--since", type=MOMENT, metavar="TIME", help="Only later ones: 12h, 7d, 2026-05-01.")
 @click.option("--most", default=USUAL, type=click.IntRange(min=1), show_default=True, help="How many.")
 @click.option("--contents", is_flag=True, help="With arguments, questions, words and results.")
+@click.option("--changes", is_flag=True, help="What was done to the journal itself: redactions, prunings.")
 @json_option("Print a list of calls, or all that is kept of the named ones.")
 def show_calls(  # noqa: PLR0913 - one parameter per option
     journal: SqlJournal,
@@ -58,6 +75,7 @@ def show_calls(  # noqa: PLR0913 - one parameter per option
     states: Sequence[str],
     since: float | None,
     contents: bool,
+    changes: bool,
     as_json: bool,
     **filters: Any,
 ) -> None:
@@ -65,12 +83,11 @@ def show_calls(  # noqa: PLR0913 - one parameter per option
 
     Who asked, what was shown, who decided, what ran and what came back; contents only by choice.
     """
+    if changes:
+        _show_changes(journal, as_json=as_json)
+        return
     if keys:
-        stories = [story(journal, key) for key in keys]
-        if as_json:
-            click.echo(json_text([steps_facts(steps, with_contents=contents) for steps in stories]))
-        else:
-            show("\n\n".join(story_text(steps, with_contents=contents) for steps in stories))
+        _show_stories(journal, keys, contents=contents, as_json=as_json)
         return
     wanted = [State(word) for word in states]
     found = journal.records(wanted, since=since or 0.0, **filters)
@@ -81,6 +98,24 @@ def show_calls(  # noqa: PLR0913 - one parameter per option
         tell("gramercy audit show KEY tells the whole story of a call")
     else:
         tell("no such call was recorded")
+
+
+def _show_stories(journal: SqlJournal, keys: Sequence[int], *, contents: bool, as_json: bool) -> None:
+    stories = [story(journal, key) for key in keys]
+    if as_json:
+        click.echo(json_text([steps_facts(steps, with_contents=contents) for steps in stories]))
+    else:
+        show("\n\n".join(story_text(steps, with_contents=contents) for steps in stories))
+
+
+def _show_changes(journal: SqlJournal, *, as_json: bool) -> None:
+    found = own_events(journal)
+    if as_json:
+        click.echo(json_text([own_facts(event, told) for event, told in found]))
+    elif found:
+        show("\n".join(own_line(event, told) for event, told in found))
+    else:
+        tell("nothing was redacted or pruned")
 
 
 @group.command("verify")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
+from pwd import getpwuid
+from socket import gethostname
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gramercy.errors import ControlError, GramercyError, JournalError, MovedError
 from gramercy.execution.approval import Approved, Denied, Modified, decide
@@ -122,7 +127,7 @@ class Review:
     def _edited(self, arguments: dict[str, Any], screen: Screen) -> Decision | None:
         while (edited := edited_by_hand(arguments)) is not None:
             try:
-                return Modified(self.checked(edited)["arguments"], by=BY, shown=question_text(self._record))
+                return Modified(self.checked(edited)["arguments"], shown=question_text(self._record))
             except GramercyError as error:
                 tell(str(error))
                 if (screen.read("Enter: edit it again, q: leave it ") or "q").strip() == "q":
@@ -137,7 +142,7 @@ class Review:
     def _decide(self, decision: Decision) -> CallRecord:
         """Record the decision; return how the call stands after it, asked again or moved by another."""
         try:
-            record = decide(self._journal, self._record.key, seal_of(self._record), decision)
+            record = decide_as_person(self._journal, self._record, decision)
         except MovedError as error:
             tell(str(error))
             return error.record or self._record
@@ -162,20 +167,35 @@ class Review:
         if picked is None:
             return LEFT
         if len(picked.numbers) == len(found):
-            return Approved(by=BY, shown=picked.shown)
+            return Approved(shown=picked.shown)
         return self._chosen(listed, picked.numbers, picked.reason, picked.shown)
 
     def _chosen(self, listed: dict[str, Any], numbers: set[int], reason: str, shown: str) -> Decision:
         chosen = self._ask("choose", seal=listed["seal"], numbers=sorted(numbers), reason=reason)
         if not numbers:
-            return Denied(chosen["note"], by=BY)
-        return Modified(chosen["arguments"], by=BY, note=chosen["note"], shown=shown)
+            return Denied(chosen["note"])
+        return Modified(chosen["arguments"], note=chosen["note"], shown=shown)
 
     def _ask(self, request: str, **details: Any) -> Any:
         """Ask the process whose call it is."""
         if self._serving is None:
             self._serving = server_of(self._journal, self._record)
         return self._serving.ask(request, key=self._record.key, **details)
+
+
+def person() -> str:
+    """Name who decides here; several people may share a journal on a server, and the audit names them."""
+    try:
+        name = getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = str(os.getuid())
+    return f"{BY} ({name}@{gethostname()})"
+
+
+def decide_as_person(journal: Journal, record: CallRecord, decision: Decision) -> CallRecord:
+    """Answer the question of a call as it was shown here; MovedError tells who was first."""
+    named = msgspec.structs.replace(decision, by=person())
+    return decide(journal, record.key, seal_of(record), named)
 
 
 def _hunk(told: dict[str, Any]) -> Hunk:

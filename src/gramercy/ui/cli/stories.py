@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
     from gramercy.journal.audit import Step
     from gramercy.journal.base import CallRecord
+    from gramercy.journal.chain import Event, Told
 
 WORDS = {State.AWAITING: "awaiting approval", State.READY: "approved", State.IN_DOUBT: "in doubt"}
 # Enough to tell digests apart; --json has all of them.
 SHORT = 16
 _COLUMNS = ("key", "time", "tool", "level", "state", "decided by", "ms", "size")
+# As many as fit on a line beside the rest.
+MOST_KEYS = 10
 # Host, boot, namespace, process, start, nonce.
 OWNER_PARTS = 6
 # What is left of an answer, a question or a text beside the words before it.
@@ -95,6 +98,29 @@ def call_facts(record: CallRecord, *, with_contents: bool) -> dict[str, Any]:
 
 def _stamp(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+
+
+def own_line(event: Event, told: Told) -> str:
+    """Say what was done to the journal itself."""
+    parts = []
+    if told.by:
+        parts.append(f"by {told.by}")
+    if told.masked:
+        keys = dict.fromkeys(name.partition(".")[0] for name in told.masked)
+        listed = ", ".join(list(keys)[:MOST_KEYS]) + (", …" if len(keys) > MOST_KEYS else "")
+        parts.append(f"{len(told.masked):,} contents of call {listed}")
+    if told.before_at:
+        parts.append(f"contents from before {when(told.before_at)}")
+    if told.reason:
+        parts.append(told.reason)
+    place = f"(event {event.chain}.{event.number})"
+    return f"{when(event.at)}  {event.state}: {'; '.join(parts)}  {place}"
+
+
+def own_facts(event: Event, told: Told) -> dict[str, Any]:
+    """Return what was done to the journal itself for --json."""
+    place = f"{event.chain}.{event.number}"
+    return {"event": place, "state": event.state, "at": _stamp(event.at), "facts": msgspec.to_builtins(told)}
 
 
 def steps_facts(steps: Sequence[Step], *, with_contents: bool) -> dict[str, Any]:
