@@ -32,7 +32,12 @@ SPELLINGS = {
     "registries": "registry",
     "debug_quality": "debug-quality",
     "require_sandbox": "require-sandbox",
+    "approval_wait": "approval-wait",
+    "approval_expiry": "approval-expiry",
 }
+# The journal in memory, which ends with its process.
+MEMORY = "memory"
+DATABASES = ("postgresql://", "postgres://")
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -51,6 +56,9 @@ class Settings(msgspec.Struct, frozen=True):
     require_sandbox: Sandbox | None = None
     debug_quality: int | None = None
     image: tuple[str, ...] = ()
+    journal: str | None = None
+    approval_wait: float | None = None
+    approval_expiry: float | None = None
 
 
 def read_settings(table: Mapping[str, Any], base: Path, allowed: str = "") -> tuple[Settings, list[str]]:
@@ -216,6 +224,17 @@ def _debug(value: object, _base: Path) -> int:
     return value
 
 
+def read_place(value: object, base: Path) -> str:
+    """Read where a journal is: a file, the address of a database, or `memory`."""
+    word = _text(value)
+    if word == MEMORY or word.startswith(DATABASES):
+        return word
+    path = Path(base, Path(word).expanduser()).absolute()
+    if path.is_dir():
+        raise InvalidSettingError("it is a directory: name a file in it")
+    return str(path)
+
+
 def _images(value: object, _base: Path) -> tuple[str, ...]:
     words = tuple(map(_text, value if isinstance(value, list) else [value]))
     try:
@@ -348,8 +367,32 @@ KEYS: dict[str, Key] = {
         "debug_quality = 1",
         "anything",
     ),
+    "journal": Key(
+        read_place,
+        "file, `postgresql://…` or `memory`",
+        "`$XDG_STATE_HOME/gramercy/journal.db`",
+        "Where calls and approvals are recorded. What is in memory ends with the process.",
+        'journal = "/srv/gramercy/journal.db"',
+        "nothing",
+    ),
+    "approval_wait": Key(
+        _seconds,
+        "number of seconds",
+        "50",
+        "How long a call waits for a person who decides elsewhere before its caller is told to come back.",
+        "approval_wait = 20",
+        "nothing",
+    ),
+    "approval_expiry": Key(
+        _seconds,
+        "number of seconds",
+        "86400, a day",
+        "How long a call can be approved; after that it is denied.",
+        "approval_expiry = 3600",
+        "nothing",
+    ),
 }
-NUMBERS = ("memory", "timeout", "debug_quality")
+NUMBERS = ("memory", "timeout", "debug_quality", "approval_wait", "approval_expiry")
 
 
 def variable(key: str) -> str:
