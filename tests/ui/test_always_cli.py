@@ -150,10 +150,12 @@ def test_where_a_rule_would_not_help_the_person_is_told(journal, tmp_path, capsy
 
 @pytest.mark.contract("journal.policy.always")
 @pytest.mark.usefixtures("journal")
-def test_a_call_from_the_shell_is_asked_once_and_then_allowed(terminal, tmp_path):
+def test_a_call_from_the_shell_is_asked_once_and_then_allowed(terminal):
     """The rule is for the project that the command names."""
     notes = str(ROOT / "examples" / "notes.py")
-    screen = terminal("tools", "call", "save_notes", "path=notes/a.md", "--project", "garden", "--from", notes)
+    screen = terminal(
+        "tools", "call", "save_notes", "path=notes/a.md", "--project", "garden", "--from", notes
+    )
     screen.expect("always: approve it, and write a rule")
     screen.expect("[a/d/e]: ")
     screen.send("always\n")
