@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 from secrets import token_hex
-from time import perf_counter
+from threading import Thread
+from time import perf_counter, time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 # A person who is asked today may answer tomorrow.
 EXPIRY_SECONDS = 86_400.0
+DAY_SECONDS = 86_400.0
 # Of the calls that are in doubt, on one line.
 MOST_TOLD = 10
 
@@ -36,6 +39,9 @@ class Recording(msgspec.Struct, frozen=True):
     place: str | None = None
     wait: float | None = None
     expiry: float = EXPIRY_SECONDS
+    mask: tuple[str, ...] = ()
+    mask_patterns: tuple[str, ...] = ()
+    retention: float | None = None
 
     def open(self, project: str | Path, tell: Callable[[str], object]) -> Journal:
         """Open the journal; where nobody has chosen one and the usual one cannot be had, say so and go on."""
@@ -43,15 +49,23 @@ class Recording(msgspec.Struct, frozen=True):
 
         if self.place is not None:
             _check_outside(self.place, project)
-            return open_journal(self.place)
+            return self._set(open_journal(self.place))
         try:
-            return open_journal()
+            return self._set(open_journal())
         except (JournalError, OSError, RuntimeError) as error:
             tell(
                 "WARNING, calls are recorded in memory only, and cannot be approved from elsewhere: "
                 f"{error} (--journal names another place)"
             )
             return open_journal(MEMORY)
+
+    def _set(self, journal: Journal) -> Journal:
+        """Let the journal know what else is a secret; one in memory keeps none for long."""
+        if (self.mask or self.mask_patterns) and journal.run_directory is not None:
+            from gramercy.journal.masking import Masking
+
+            journal.masking = Masking(self.mask, self.mask_patterns)  # type: ignore[attr-defined]  # of a database
+        return journal
 
 
 class Ledger:
@@ -94,6 +108,28 @@ class Ledger:
                 "(gramercy approvals show KEY, then resolve)"
             )
 
+    def tidy(self) -> Thread | None:
+        """Delete contents that are older than they are to be kept, beside the work of the server."""
+        days = self.recording.retention
+        if days is None or not self.is_lasting:
+            return None
+        thread = Thread(target=self._tidy, args=(days,), name="gramercy-retention", daemon=True)
+        thread.start()
+        return thread
+
+    def _tidy(self, days: float) -> None:
+        # No command needs these.
+        import logging
+
+        from gramercy.journal.audit import open_kept, prune
+
+        try:
+            # One of its own, so that no call waits for it.
+            with closing(open_kept(self.recording.place)) as journal:
+                prune(journal, time() - days * DAY_SECONDS, f"retention of {days:g} days")
+        except JournalError:
+            logging.getLogger("gramercy.journal").exception("old contents were not deleted")
+
     def open_control(
         self, executor: Executor, images: Callable[[], Iterable[Image]], project: Callable[[], str]
     ) -> None:
@@ -121,6 +157,9 @@ def recording_of(settings: Settings) -> Recording:
         settings.journal,
         settings.approval_wait,
         settings.approval_expiry or EXPIRY_SECONDS,
+        settings.mask,
+        settings.mask_patterns,
+        settings.retention,
     )
 
 

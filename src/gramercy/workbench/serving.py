@@ -397,6 +397,7 @@ def _engine(
         approval_expiry=ledger.recording.expiry,
     )
     ledger.recover(executor)
+    ledger.tidy()
     rules.serve(executor)
     engine = Engine(
         executor,
