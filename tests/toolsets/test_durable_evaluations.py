@@ -10,9 +10,11 @@ from gramercy import Approved, Executor, Policy, Registry
 from gramercy.execution.approval import decide
 from gramercy.images.opening import open_image
 from gramercy.journal.base import State
+from gramercy.journal.memory import MemoryJournal
 from gramercy.journal.sqlite import SqliteJournal
 from gramercy.tools.context import Call, enter_call, leave_call
 from gramercy.toolsets.core import register_core_tools
+from gramercy.workbench.recording import recorded, typed_call
 
 ASK = Policy([{"action": "ask", "tools": ["eval_form"]}])
 CALL = {"id": "1", "name": "eval_form", "arguments": {"form": "open('paid.txt', 'a').write('x')"}}
@@ -109,3 +111,16 @@ def test_an_approval_for_a_state_that_is_gone_is_asked_for_again(project, tmp_pa
         assert any("acts on has changed" in change for change in question.changes)
         assert server.call().success
         assert paid.read_text() == "x"
+
+
+def test_what_a_person_typed_tells_where_it_ran_too(project):
+    journal, image = MemoryJournal(), open_image("python", project=project)
+    try:
+        call = typed_call("repl", "open('a.txt', 'w').close()", project)
+        reply = recorded(journal, call, lambda: image.evaluate("open('a.txt', 'w').close()"))
+    finally:
+        image.close()
+    facts = journal.records()[0].facts
+    assert facts.files == ("created a.txt",)
+    assert (facts.before, facts.after, facts.epoch) == (reply.span.before, reply.span.after, reply.span.epoch)
+    assert facts.sandbox
