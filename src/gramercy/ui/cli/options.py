@@ -435,10 +435,21 @@ def kept_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*, journal: str | None, **options: Any) -> Any:
         from gramercy.journal.audit import open_kept
 
-        with closing(open_kept(journal)) as opened:
+        with closing(open_kept(journal_place(journal))) as opened:
             return command(journal=opened, **options)
 
     return place_of_journal_option(wrapped)
+
+
+def journal_place(told: str | None) -> str | None:
+    """Return where the journal is: as told, or as the user's configuration says; None for the usual place.
+
+    So that a person at another terminal looks where servers record without saying it each time.
+    """
+    from gramercy.workbench.configuration import read_configuration
+    from gramercy.workbench.settings import Settings
+
+    return read_configuration(".", Settings(journal=_journal(told))).settings.journal
 
 
 def place_of_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
