@@ -55,6 +55,9 @@ env = { MODE = "test" }  # from --env
 # files: "write"  (default)
 # require_sandbox: none: the best that works here, and the start says which  (default)
 # debug_quality: 2  (default)
+# journal: $XDG_STATE_HOME/gramercy/journal.db  (default)
+# approval_wait: 50  (default)
+# approval_expiry: 86400, a day  (default)
 # refused in …garden/gramercy.toml: network = "open", since a file of the project may not open the network
 ```
 
