@@ -279,6 +279,9 @@ def _over(nearer: Settings, farther: Settings) -> Settings:
         journal=nearer.journal or farther.journal,
         approval_wait=nearer.approval_wait or farther.approval_wait,
         approval_expiry=nearer.approval_expiry or farther.approval_expiry,
+        mask=tuple(dict.fromkeys((*nearer.mask, *farther.mask))),
+        mask_patterns=tuple(dict.fromkeys((*nearer.mask_patterns, *farther.mask_patterns))),
+        retention=nearer.retention or farther.retention,
     )
 
 
@@ -336,9 +339,10 @@ def raised(
             lost = ", ".join(str(path) for path in paths if path not in kept)
             yield key, kept, f"{outside} ({lost})"
     yield from _raised_limits(settings, limits)
-    for key in ("journal", "approval_wait", "approval_expiry"):
-        if getattr(settings, key) is not None:
-            yield key, None, "a file of the project has no say in how calls are recorded and approved"
+    for key in ("journal", "approval_wait", "approval_expiry", "mask", "mask_patterns", "retention"):
+        if getattr(settings, key) not in (None, ()):
+            rest = () if key.startswith("mask") else None
+            yield key, rest, "a file of the project has no say in how calls are recorded and approved"
     if settings.publish:
         yield "publish", None, "a file of the project may open no ports"
     if settings.network is Network.OPEN:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from time import perf_counter
+from threading import Lock, Thread
+from time import perf_counter, time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 # A person who is asked today may answer tomorrow.
 EXPIRY_SECONDS = 86_400.0
 DANGEROUS = Safety.DANGEROUS.value
+DAY_SECONDS = 86_400.0
 # Of the calls that are in doubt, on one line.
 MOST_TOLD = 10
 
@@ -39,6 +41,9 @@ class Recording(msgspec.Struct, frozen=True):
     place: str | None = None
     wait: float | None = None
     expiry: float = EXPIRY_SECONDS
+    mask: tuple[str, ...] = ()
+    mask_patterns: tuple[str, ...] = ()
+    retention: float | None = None
 
     def open(self, project: str | Path, tell: Callable[[str], object]) -> Journal:
         """Open the journal; where nobody has chosen one and the usual one cannot be had, say so and go on."""
@@ -46,15 +51,23 @@ class Recording(msgspec.Struct, frozen=True):
 
         if self.place is not None:
             _check_outside(self.place, project)
-            return open_journal(self.place)
+            return self._set(open_journal(self.place))
         try:
-            return open_journal()
+            return self._set(open_journal())
         except (JournalError, OSError, RuntimeError) as error:
             tell(
                 "WARNING, calls are recorded in memory only, and cannot be approved from elsewhere: "
                 f"{error} (--journal names another place)"
             )
             return open_journal(MEMORY)
+
+    def _set(self, journal: Journal) -> Journal:
+        """Let the journal know what else is a secret; one in memory keeps none for long."""
+        if (self.mask or self.mask_patterns) and journal.run_directory is not None:
+            from gramercy.journal.masking import Masking
+
+            journal.masking = Masking(self.mask, self.mask_patterns)  # type: ignore[attr-defined]  # of a database
+        return journal
 
 
 class Ledger:
@@ -70,7 +83,7 @@ class Ledger:
         self.journal = recording.open(project, self.told.append)
         # What other processes can open outlives this one.
         self.is_lasting = self.journal.run_directory is not None
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._is_closed = False
         self._control: Control | None = None
 
@@ -90,7 +103,7 @@ class Ledger:
         """
         if self.is_lasting:
             work = partial(self._look_after, executor, desk, tell)
-            threading.Thread(target=work, name="gramercy-journal", daemon=True).start()
+            Thread(target=work, name="gramercy-journal", daemon=True).start()
 
     def _look_after(
         self, executor: Executor, desk: Callable[[], Desk], tell: Callable[[str], object]
@@ -112,6 +125,28 @@ class Ledger:
                 f"in doubt, since their process ended while they ran: {listed} "
                 "(gramercy approvals show KEY, then resolve)"
             )
+
+    def tidy(self) -> Thread | None:
+        """Delete contents that are older than they are to be kept, beside the work of the server."""
+        days = self.recording.retention
+        if days is None or not self.is_lasting:
+            return None
+        thread = Thread(target=self._tidy, args=(days,), name="gramercy-retention", daemon=True)
+        thread.start()
+        return thread
+
+    def _tidy(self, days: float) -> None:
+        # No command needs these.
+        import logging
+
+        from gramercy.journal.audit import open_kept, prune
+
+        try:
+            # One of its own, so that no call waits for it.
+            with closing(open_kept(self.recording.place)) as journal:
+                prune(journal, time() - days * DAY_SECONDS, f"retention of {days:g} days")
+        except JournalError:
+            logging.getLogger("gramercy.journal").exception("old contents were not deleted")
 
     def _open_control(self, desk: Callable[[], Desk], tell: Callable[[str], object]) -> None:
         """Let a person at another terminal act through this process."""
@@ -140,6 +175,9 @@ def recording_of(settings: Settings) -> Recording:
         settings.journal,
         settings.approval_wait,
         settings.approval_expiry or EXPIRY_SECONDS,
+        settings.mask,
+        settings.mask_patterns,
+        settings.retention,
     )
 
 

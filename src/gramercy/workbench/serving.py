@@ -398,6 +398,7 @@ def _engine(
         approval_wait=ledger.recording.wait or WAIT_SECONDS,
         approval_expiry=ledger.recording.expiry,
     )
+    ledger.tidy()
     rules.serve(executor)
     engine = Engine(
         executor,

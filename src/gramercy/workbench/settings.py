@@ -26,6 +26,8 @@ LEAST_MEMORY_MB = 64
 SPOKEN = {"sbcl": "Common Lisp (SBCL)", "python": "Python"}
 # Names of images are part of addresses and are repeated in every listing.
 LONGEST_NAME = 40
+# A hundred years, in days: more is a slip.
+LONGEST_RETENTION = 36_525
 # Keys whose option is in the singular, since it is given once for each value.
 SPELLINGS = {
     "paths": "path",
@@ -59,6 +61,9 @@ class Settings(msgspec.Struct, frozen=True):
     journal: str | None = None
     approval_wait: float | None = None
     approval_expiry: float | None = None
+    mask: tuple[str, ...] = ()
+    mask_patterns: tuple[str, ...] = ()
+    retention: float | None = None
 
 
 def read_settings(table: Mapping[str, Any], base: Path, allowed: str = "") -> tuple[Settings, list[str]]:
@@ -244,6 +249,30 @@ def _images(value: object, _base: Path) -> tuple[str, ...]:
     return words
 
 
+def _masks(value: object, _base: Path) -> tuple[str, ...]:
+    words = tuple(map(_text, _list(value)))
+    for word in words:
+        if not all(word.rpartition(".")[::2]):
+            raise InvalidSettingError(f"{word!r:.60} is not TOOL.ARGUMENT, in which * stands for anything")
+    return words
+
+
+def _patterns(value: object, _base: Path) -> tuple[str, ...]:
+    words = tuple(map(_text, _list(value)))
+    for word in words:
+        try:
+            re.compile(word)
+        except re.error as error:
+            raise InvalidSettingError(f"{word!r:.60} is no regular expression: {error}") from None
+    return words
+
+
+def _days(value: object, _base: Path) -> float:
+    if type(value) not in (int, float) or not 0 < value < LONGEST_RETENTION:  # type: ignore[operator]  # a number
+        raise InvalidSettingError("must be a number of days above 0")
+    return float(value)  # type: ignore[arg-type]  # as above
+
+
 class Key(NamedTuple):
     """One setting: how it is read, and what people are told about it.
 
@@ -391,8 +420,35 @@ KEYS: dict[str, Key] = {
         "approval_expiry = 3600",
         "nothing",
     ),
+    "mask": Key(
+        _masks,
+        "list of `TOOL.ARGUMENT`",
+        "none beside what sounds like a secret",
+        "Arguments that the journal masks when a call is over; `*` stands for anything.",
+        'mask = ["deploy.key", "*.pin"]',
+        "nothing",
+        ",",
+    ),
+    "mask_patterns": Key(
+        _patterns,
+        "list of regular expressions",
+        "none beside the forms of common tokens",
+        "Texts that the journal masks wherever they stand.",
+        'mask_patterns = ["ACME-[0-9]{8}"]',
+        "nothing",
+        # No character is never part of a pattern; a line break is the least likely.
+        "\n",
+    ),
+    "retention": Key(
+        _days,
+        "number of days",
+        "none: contents are kept",
+        "How long the contents of a call are kept after it is over; a server deletes them when it starts.",
+        "retention = 90",
+        "nothing",
+    ),
 }
-NUMBERS = ("memory", "timeout", "debug_quality", "approval_wait", "approval_expiry")
+NUMBERS = ("memory", "timeout", "debug_quality", "approval_wait", "approval_expiry", "retention")
 
 
 def variable(key: str) -> str:

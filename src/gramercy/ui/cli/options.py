@@ -458,5 +458,16 @@ def place_of_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--journal",
         envvar="GRAMERCY_JOURNAL",
         metavar="FILE|postgresql://…",
+        callback=_place_of_journal,
         help="Where calls are recorded; by default in your state directory.",
     )(command)
+
+
+def _place_of_journal(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return the place that was told, else the one that the user's own settings name."""
+    del ctx, param
+    if value is not None:
+        return _journal(value)
+    from gramercy.workbench.configuration import read_configuration
+
+    return read_configuration(Path.cwd()).settings.journal
