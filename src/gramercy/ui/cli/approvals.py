@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from time import sleep
 from typing import TYPE_CHECKING
 
 import click
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from gramercy.journal.base import CallRecord, Journal
 
 
+# Every safe call of every process rings too: what comes within this time is looked at together.
+TOGETHER_SECONDS = 0.02
 key_argument = click.argument("key", type=click.IntRange(min=1))
 seal_option = click.option(
     "--seal", metavar="CODE", help="The code below the question, as `show` tells it; then nobody is asked."
@@ -224,7 +227,8 @@ def watch(journal: Journal, project: str, *, as_json: bool) -> None:
             elif not as_json:
                 _tell_news(journal, seen or {}, found, is_asking=is_asking)
             seen = now
-            bell.wait(None)
+            bell.wait()
+            sleep(TOGETHER_SECONDS)
 
 
 def _tell_news(journal: Journal, seen: dict[int, int], found: list[CallRecord], *, is_asking: bool) -> None:
