@@ -19,6 +19,7 @@ from gramercy.journal.audit import verify_journal
 from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
 from gramercy.journal.export import export_lines, verify_lines
 from gramercy.journal.memory import MemoryJournal
+from gramercy.journal.sessions import sessions_of, words_of
 from gramercy.journal.sqlite import SqliteJournal
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ AT_ONCE = 5_000
 TOOLS, SESSIONS = 40, 50
 CALLS, BATCHES, LOOKS = 4_000, 20, 200
 DANGEROUS_CALLS = 20
+CONVERSATIONS, MESSAGES = 1_000, 30
 EFFECT = "".join(f"-line {number} as it was\n+line {number} as it would be\n" for number in range(20))
 SYNCED = """
 import sys
@@ -68,6 +70,7 @@ def measure(effort: Effort) -> Section:
         few, many = (QUICK_FEW, QUICK_MANY) if effort.quick else (FEW, MANY)
         small, large = _look_ups(directory / "small.db", few), _look_ups(directory / "large.db", many)
         proved, exported = _proofs(directory / "large.db")
+        searched = _searches(directory / "sessions.db", CONVERSATIONS)
         woken = _woken(directory / "woken.db")
     rows = [
         ("a safe call, added", "", show(safe * 1e3), ""),
@@ -81,6 +84,7 @@ def measure(effort: Effort) -> Section:
         ("verify, events a second", "", show(proved), ""),
         ("verify an export, events a second", "", show(exported), ""),
     ]
+    rows += [(f"search {what}", "", show(seconds * 1e3), "") for what, seconds in searched.items()]
     slowest = max(large[what] / small[what] for what in large)
     return Section(
         name="journal",
@@ -95,11 +99,13 @@ def measure(effort: Effort) -> Section:
             at_most(f"a look-up among {many:,} events against {few:,}", slowest, 2, "x"),
             at_most("another process is woken by a move", woken * 1e3, 5, " ms"),
             at_least(f"verify {many:,} events, in a second", proved, 50_000),
+            at_most(f"search {CONVERSATIONS:,} conversations", max(searched.values()) * 1e3, 50, " ms"),
         ),
         notes=(
             "The same tool through the executor with a journal in memory and in a file, in turns.",
             f"Pending: {PENDING:,} whole questions of {len(EFFECT):,} characters, read and decoded.",
             "Verify: every event, chain, record and content, in the journal of many events.",
+            f"Search: {CONVERSATIONS:,} conversations of {MESSAGES} messages, the latest 50 that fit.",
             "fsyncs are counted by strace; a checkpoint of the log, every few hundred calls, adds two.",
         ),
     )
@@ -215,6 +221,33 @@ def _look_ups(path: Path, events: int) -> dict[str, float]:
     found = {what: statistics.median(_timed(look) for _ in range(LOOKS)) for what, look in looks.items()}
     journal.close()
     return found
+
+
+def _searches(path: Path, count: int) -> dict[str, float]:
+    """Return the median of searches among conversations, in seconds."""
+    journal = SqliteJournal(path)
+    journal._write(lambda: _talk(journal, count), is_lasting=False)
+    sessions, found = sessions_of(journal), {}
+    questions = {"a word of every message": "garden", "a rare one": "plot777", "a phrase": '"bed 7 of"'}
+    for what, question in questions.items():
+        taken = [_timed(lambda question=question: sessions.search(question)) for _ in range(LOOKS)]
+        found[what] = statistics.median(taken)
+    journal.close()
+    return found
+
+
+def _talk(journal: SqliteJournal, count: int) -> None:
+    for number in range(count):
+        name = f"s{number}"
+        row = (name, "", "", "", "", "", 0.0, float(number), MESSAGES, name)
+        journal._run(f"INSERT INTO sessions VALUES ({', '.join('?' * 10)})", row)
+        for place in range(1, MESSAGES + 1):
+            text = f"bed {place} of plot{number} in the garden, with some {number * place} words more of it"
+            said = (name, place, 0.0, "user", text, "{}", 0, f"{name}/{place}")
+            columns = "session, number, at, role, text, data, call, token"
+            marks = ", ".join("?" * 8)
+            key = journal._insert(f"INSERT INTO messages ({columns}) VALUES ({marks})", said)
+            journal._run(journal.WORDS["add_words"], (key, " ".join(words_of(text))))
 
 
 def _woken(path: Path) -> float:

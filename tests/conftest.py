@@ -56,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Saved states are large, and belong to nobody after the run.
     config.stash[STATES] = tempfile.mkdtemp(prefix="gramercy-tests-")
     os.environ["XDG_STATE_HOME"] = config.stash[STATES]
+    # Nobody decides elsewhere; what tests that has servers with a wait of their own.
+    os.environ["GRAMERCY_APPROVAL_WAIT"] = "0.2"
     if hasattr(config, "workerinput"):
         config.stash[TURNS] = Turns(config.workerinput["testrunuid"])
 

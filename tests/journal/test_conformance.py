@@ -7,7 +7,7 @@ from time import time
 
 import pytest
 
-from gramercy.errors import ForgedRecordError, MovedError
+from gramercy.errors import ForgedRecordError, JournalError, MovedError
 from gramercy.journal.base import FINAL, MOVES, Facts, NewCall, Question, Ruling, State, iterate
 from gramercy.journal.chain import Content, Head, linked, told_text
 from gramercy.journal.opening import open_journal
@@ -363,6 +363,37 @@ def test_an_end_that_comes_too_late_is_refused_and_recorded(place, shared):
     assert f"call {key}" in late[0]
 
 
+def test_a_person_can_resolve_a_doubt_through_the_process_that_had_lost_the_call(place, shared):
+    other = open_journal(place)
+    key = approved(shared)
+    shared.claim(key)
+    other._is_alive = lambda _owner, _now: False  # type: ignore[attr-defined]
+    other.recover(lambda _: False)
+    other.close()
+    shared.move(key, State.FAILED, Facts(detail="looked: it did not happen"), expected=[State.IN_DOUBT])
+    assert shared.record(key).state is State.FAILED
+
+
+@pytest.mark.contract("journal.store.owed")
+def test_an_end_that_could_not_be_recorded_is_recorded_later(shared, monkeypatch):
+    key = approved(shared)
+    fence = shared.claim(key)
+    with monkeypatch.context() as patch:
+        patch.setattr(shared, "_commit", _fails)
+        with pytest.raises(JournalError, match="full"):
+            shared.move(key, State.DONE, Facts(fence=fence, content="written"))
+        with pytest.raises(JournalError, match="full"):
+            shared.note(READ, State.DONE)
+        assert shared.record(key).state is State.EXECUTING
+    shared.note(READ, State.DONE)
+    assert (shared.record(key).state, shared.record(key).facts.content) == (State.DONE, "written")
+    assert flaws(shared) == []
+
+
+def _fails():
+    raise JournalError("the disk is full")
+
+
 @pytest.mark.contract("journal.store.lease")
 def test_a_lease_speaks_for_a_process_that_cannot_be_seen(place, shared, monkeypatch):
     other = open_journal(place)
@@ -410,6 +441,14 @@ def test_secrets_are_whole_only_as_long_as_the_call_needs_them(shared):
     shared.deliver(key)
     assert SECRET not in everything(shared)
     assert shared.record(key).facts.content == "token = '…'"
+
+
+def test_a_call_that_is_refused_at_once_is_kept_without_secrets(shared):
+    call = NewCall("c", "login", "dangerous", {"password": SECRET})
+    key = shared.begin(call, State.DENIED, Facts(detail=f"the policy denies {SECRET}"))
+    assert SECRET not in everything(shared)
+    assert shared.record(key).call.arguments == {"password": "…"}
+    assert flaws(shared) == []
 
 
 def test_a_safe_call_is_noted_without_secrets(shared):

@@ -390,6 +390,23 @@ def test_a_database_that_takes_no_changes_is_told(journal):
     assert [entry.state for entry in journal.entries(key)] == LIFE[:3]
 
 
+@pytest.mark.contract("journal.postgres.errors")
+def test_what_is_missing_is_named_with_how_to_install_it():
+    code = "import sys; sys.modules['psycopg'] = None; import gramercy; gramercy.open_journal('postgresql://h/d')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=ENOUGH, check=False
+    )
+    assert "JournalError: a journal on PostgreSQL needs psycopg" in done.stderr
+    assert "pip install 'gramercy[postgres]'" in done.stderr
+
+
+@pytest.mark.contract("journal.postgres.errors")
+def test_a_text_that_the_server_would_cut_off_is_refused(journal):
+    """To libpq a text ends at its first NUL; names of calls have none, they are replaced before."""
+    with pytest.raises(JournalError, match="NUL"):
+        journal.records(tool="read\0file")
+
+
 RIGHTS = """
 CREATE ROLE worker LOGIN;
 GRANT USAGE ON SCHEMA gramercy TO worker;

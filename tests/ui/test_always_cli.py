@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 from time import time
 
 import pytest
@@ -16,6 +17,7 @@ from gramercy.ui.cli.always import Always
 from gramercy.ui.cli.approval import Screen, pick_hunks, read_answer
 from gramercy.workbench.policies import read_policies, user_policy_file
 
+ROOT = Path(__file__).resolve().parents[2]
 SEAL = "3f2a91bc" + "0" * 56
 CODE = "3F2A-91BC"
 SAVE = create_tool("save_notes", "Save.", {"type": "object"}, dict, safety_level="dangerous")
@@ -28,6 +30,7 @@ def journal_fixture(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("GRAMERCY_JOURNAL", raising=False)
     (tmp_path / "garden").mkdir()
+    (tmp_path / "notes").mkdir()
     opened = open_journal()
     yield opened
     opened.close()
@@ -143,3 +146,23 @@ def test_where_a_rule_would_not_help_the_person_is_told(journal, tmp_path, capsy
     assert answer == Approved("person at the terminal", "fine", "shown")
     assert "a rule would not help: it is not known which project" in capsys.readouterr().err
     assert not (tmp_path / "config").exists()
+
+
+@pytest.mark.contract("journal.policy.always")
+@pytest.mark.usefixtures("journal")
+def test_a_call_from_the_shell_is_asked_once_and_then_allowed(terminal):
+    """The rule is for the project that the command names."""
+    notes = str(ROOT / "examples" / "notes.py")
+    screen = terminal(
+        "tools", "call", "save_notes", "path=notes/a.md", "--project", "garden", "--from", notes
+    )
+    screen.expect("always: approve it, and write a rule")
+    screen.expect("[a/d/e]: ")
+    screen.send("always\n")
+    screen.expect("Enter: none of them]: ")
+    screen.send("1\n")
+    assert screen.end() == 0
+    assert f"{user_policy_file()}:3 says from now on: " in screen.screen.replace("\n", "")
+    again = terminal("tools", "call", "save_notes", "path=notes/a.md", "--project", "garden", "--from", notes)
+    assert again.end() == 0
+    assert "asks because" not in again.screen

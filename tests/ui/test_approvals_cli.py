@@ -18,6 +18,7 @@ from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
 from gramercy.journal.opening import open_journal
 from gramercy.ui.cli.inbox import code_of, label, table, waiting_calls
 from gramercy.ui.cli.review import person
+from gramercy.workbench.configuration import user_file
 from gramercy.workbench.control import Control, Desk
 
 BOUND = 60
@@ -260,6 +261,21 @@ def test_what_waits_in_another_journal_is_found_there(inside, tmp_path):
     ask(other)
     other.close()
     assert "launch" in inside("approvals", "list", "--journal", str(tmp_path / "other.db")).stdout
+    assert inside("approvals", "list").stdout == ""
+
+
+@pytest.mark.usefixtures("journal")
+def test_what_the_user_has_configured_is_where_is_looked(inside, tmp_path, monkeypatch):
+    other = open_journal(tmp_path / "other.db")
+    ask(other)
+    other.close()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text(f'journal = "{tmp_path / "other.db"}"\n')
+    assert "launch" in inside("approvals", "list").stdout
+    # A file of the project has no say in it.
+    user_file().unlink()
+    (tmp_path / "gramercy.toml").write_text(f'journal = "{tmp_path / "other.db"}"\n')
     assert inside("approvals", "list").stdout == ""
 
 

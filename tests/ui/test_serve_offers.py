@@ -167,7 +167,7 @@ def test_the_audit_tells_what_was_called_and_decided(talk, danger):
     assert re.search(
         r'evaluate-python: executing → done; [a-z ]*sandbox[a-z ]*; \{"code":"1 \+ 1"\}', evaluated
     )
-    assert "launch: requested → awaiting approval → denied" in launched
+    assert "launch: requested → awaiting approval;" in launched
     assert re.search("get_repl_history: done; .*sandbox", looked)
 
 

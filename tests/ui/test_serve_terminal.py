@@ -134,7 +134,8 @@ def test_the_end_of_input_at_the_server_is_no_approval_and_ends_nothing(terminal
     terminal.type("\x04")
     thread.join(BOUND)
     said = found[0]["content"][0]["text"]
-    assert said.startswith("launch was not run: the question was left without an answer\nNobody has decided")
+    assert said.startswith("launch was not run yet: it waits for a person's approval")
+    assert "\nNobody has decided: the question was left without an answer\n" in said
     thread, found = in_the_background(url, "dawn")
     terminal.wait_for(r"dawn(.|\n)*approve, deny or edit")
     terminal.type("a\n")

@@ -19,11 +19,12 @@ from gramercy.gram.syntax.reader import read
 from gramercy.images.base import Gallery
 from gramercy.images.opening import open_image
 from gramercy.journal.base import Facts, NewCall, State
+from gramercy.journal.memory import MemoryJournal
 from gramercy.mcp.catalogue import Catalog
 from gramercy.tools.context import Call, enter_call, leave_call
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.core import register_core_tools, register_session_tools
-from gramercy.workbench.audit import LONGEST_DETAIL, MOST_CALLS, AuditJournal
+from gramercy.workbench.audit import LONGEST_DETAIL, MOST_CALLS, Audit
 from gramercy.workbench.deferred import DeferredImage, offers_of
 
 DEFINE = {"sbcl": "(defun cube-of (x) (* x x x))", "python": "def cube_of(x): return x ** 3"}
@@ -52,7 +53,7 @@ def served(tmp_path):
         registry = Registry()
         register_core_tools(registry, Gallery(images), project=tmp_path)
         register_session_tools(registry, Gallery(images), language=languages[0])
-        executor = Executor(registry, journal=AuditJournal(), max_safety_level=max_safety)
+        executor = Executor(registry, max_safety_level=max_safety)
         return offers_of(images, executor, categories), executor, images
 
     yield make
@@ -355,7 +356,7 @@ def press(text: str) -> str:
 @pytest.fixture
 def audited():
     """Return an executor whose calls can be read, and its journal."""
-    journal = AuditJournal()
+    journal = MemoryJournal()
     approve = {"moon": "approved", "earth": "denied"}
     handler = lambda _tool, arguments: approve[arguments["target"]]  # noqa: E731 - as short as it is
     return Executor(Registry([launch, press]), handler, journal=journal), journal
@@ -364,11 +365,11 @@ def audited():
 def test_the_audit_tells_calls_states_and_approvals_on_a_line_each(audited):
     """MCP checklist 12: audit; guard: the life of a call."""
     executor, journal = audited
-    assert journal.text("ada") == "No tool has been called yet."
+    assert Audit(journal).text("ada") == "No tool has been called yet."
     for number, target in enumerate(["moon", "earth"]):
         called_by("ada", executor, f"c{number}", "launch", target=target)
     called_by("ada", executor, "c2", "press", text="wrong")
-    moon, earth, wrong = journal.text("ada").splitlines()
+    moon, earth, wrong = Audit(journal).text("ada").splitlines()
     assert "launch: requested → awaiting approval → approved → executing → done" in moon
     assert '"moon"' in moon
     assert "launch: requested → awaiting approval → denied" in earth
@@ -380,11 +381,11 @@ def test_the_audit_tells_calls_states_and_approvals_on_a_line_each(audited):
 @pytest.mark.contract("trust.approval.audited")
 def test_the_audit_names_the_sandbox_of_each_call():
     """Trust, 9: the sandbox in force is in each audit record."""
-    journal = AuditJournal(sandbox=lambda: "sandbox landlock")
+    journal = MemoryJournal()
     executor = Executor(Registry([launch, press]), lambda *_: "approved", journal=journal)
     called_by("ada", executor, "c0", "launch", target="moon")
     called_by("bob", executor, "c1", "press", text="x")
-    lines = journal.text("ada").splitlines()
+    lines = Audit(journal, sandbox=lambda: "sandbox landlock").text("ada").splitlines()
     assert ["; sandbox landlock" in line for line in lines] == [True, True]
 
 
@@ -394,8 +395,8 @@ def test_the_audit_has_what_the_person_said_who_approved(audited):
     executor, journal = audited
     executor = executor.with_approver(lambda *_: Approved("Ada", "once, for the demo"))
     called_by("ada", executor, "c0", "launch", target="moon")
-    assert "; approved with the words: once, for the demo" in journal.text("ada")
-    assert "demo" not in journal.text("bob")
+    assert "; approved with the words: once, for the demo" in Audit(journal).text("ada")
+    assert "demo" not in Audit(journal).text("bob")
 
 
 def test_the_audit_hides_secrets_and_cuts_long_arguments(audited):
@@ -403,7 +404,7 @@ def test_the_audit_hides_secrets_and_cuts_long_arguments(audited):
     executor, journal = audited
     called_by("ada", executor, "c0", "launch", target="moon", api_token='se"cret')
     called_by("ada", executor, "c1", "press", text="x" * 5_000)
-    first, second = journal.text("ada").splitlines()
+    first, second = Audit(journal).text("ada").splitlines()
     assert "cret" not in first
     assert '"api_token":"…"' in first.replace(" ", "")
     assert '"moon"' in first
@@ -415,18 +416,18 @@ def test_the_audit_shows_what_a_call_was_about_to_its_own_caller_only(audited):
     executor, journal = audited
     called_by("ada", executor, "c0", "press", text="diary")
     called_by("bob", executor, "c1", "press", text="ledger")
-    assert "diary" in journal.text("ada")
-    assert "ledger" not in journal.text("ada")
-    assert journal.text("ada").count("press: executing → done") == 2
+    assert "diary" in Audit(journal).text("ada")
+    assert "ledger" not in Audit(journal).text("ada")
+    assert Audit(journal).text("ada").count("press: executing → done") == 2
 
 
 def test_the_audit_is_bounded():
     """Never unbounded memory: the oldest calls are forgotten."""
-    journal = AuditJournal(limit=300)
+    journal = MemoryJournal(limit=300)
     for number in range(2_000):
         call = NewCall(f"c{number}", "press", "safe", {})
         journal.note(call, State.FAILED, Facts(detail=f"failure {number}"))
-    lines = journal.text("local").splitlines()
+    lines = Audit(journal).text("local").splitlines()
     assert len(lines) == MOST_CALLS
     assert "failure 1999" in lines[-1]
     assert len(journal.entries()) == 300
@@ -434,13 +435,13 @@ def test_the_audit_is_bounded():
 
 def test_hiding_secrets_takes_no_time_whatever_the_text():
     """Hostile arguments: a pattern must not be slow on any text."""
-    journal = AuditJournal()
+    journal = MemoryJournal()
     for number in range(MOST_CALLS):
         call = NewCall(f"c{number}", "press", "safe", {})
         journal.note(call, State.FAILED, Facts(detail='"' + "token" * 400))
 
     def read_it():
-        return journal.text("local")
+        return Audit(journal).text("local")
 
     assert asyncio.run(asyncio.wait_for(asyncio.to_thread(read_it), 2)).count("\n") == MOST_CALLS - 1
 

@@ -38,6 +38,7 @@ from gramercy.execution.policy import Action
 from gramercy.execution.results import Approval, Refuser
 from gramercy.execution.seal import EXPIRED, Seal, digest_of_text, seal_call, stable_text
 from gramercy.journal.base import OPEN, Facts, Question, Ruling, State
+from gramercy.tools.context import current_call
 from gramercy.tools.effects import Effect, read_effect
 from gramercy.tools.values import copy_json
 
@@ -80,7 +81,7 @@ class _RefusalError(Exception):
 
 
 class _UndecidedError(Exception):
-    """The caller need not wait any longer for a decision that may still come."""
+    """The caller need not wait longer for a decision that may still come; says why its channel had none."""
 
 
 class ApprovalGate:
@@ -110,8 +111,8 @@ class ApprovalGate:
             return self.recorder.denied(
                 attempt, refusal.refuser, str(refusal), is_recorded=refusal.is_recorded
             )
-        except _UndecidedError:
-            return self.recorder.undecided(attempt, self._record(attempt))
+        except _UndecidedError as error:
+            return self.recorder.undecided(attempt, self._record(attempt), str(error))
         except MovedError as error:
             attempt.is_lost = self._record(attempt).state in _TAKEN
             if not attempt.is_lost:
@@ -120,7 +121,8 @@ class ApprovalGate:
         except BaseException as error:
             if ends_pipeline(error):
                 # A caller who may come back finds the question open, or answered.
-                if not (attempt.identity and self.settings.is_shared):
+                may_return = attempt.identity and self.settings.is_shared
+                if not may_return or current_call().is_called_off:
                     self.recorder.withdrawn(attempt)
                 raise
             # The journal too may raise anything: what cannot be recorded is not run.
@@ -296,7 +298,7 @@ class ApprovalGate:
         wait = self.settings.approval_wait
         left = None if wait is None else wait - (monotonic() - began)
         if not await self._is_moved(asked, step, left, caller):
-            raise _UndecidedError
+            raise _UndecidedError(decision.reason if isinstance(decision, Denied) else "")
         return None
 
     async def _first_answer(

@@ -342,14 +342,18 @@ class Recorder:
         question = record.facts.question if record is not None else None
         return question.seal if question is not None else ""
 
-    def undecided(self, attempt: Attempt, record: CallRecord) -> ToolResult:
-        """Make the result of a call that still waits for a decision: nothing was run."""
+    def undecided(self, attempt: Attempt, record: CallRecord, reason: str = "") -> ToolResult:
+        """Make the result of a call that still waits for a decision: nothing was run.
+
+        The reason is why the caller's own channel had none.
+        """
         self.here.discard(attempt.key)
         tool, key = attempt.tool, attempt.key
         until = strftime("%Y-%m-%d %H:%M", localtime(record.facts.expires_at))
         text = f"{tool.name} was not run yet: it waits for a person's approval as call {key}, until {until}"
+        why = f"Nobody has decided: {reason}\n" if reason else ""
         then = COMING_BACK if attempt.identity else RESUMING
-        content = f"{text}\n{(WAITING + then).format(key=key)}"
+        content = f"{text}\n{why}{(WAITING + then).format(key=key)}"
         metadata = {"safety_level": tool.level_word, "awaiting": True, "journal_key": key}
         return ToolResult(attempt.call_id, success=False, content=content, error=text, metadata=metadata)
 

@@ -235,8 +235,8 @@ class MemorySessions:
 _SESSION = "s.id, s.title, s.agent, s.model, s.project, s.principal, s.at, s.changed_at, s.messages"
 _MESSAGE = "m.session, m.number, m.at, m.role, m.text, m.data, m.call"
 _FOUND = (
-    f"SELECT {_SESSION}, {_MESSAGE} FROM message_words w JOIN messages m ON m.key = w.{{word_key}} "  # noqa: S608 - our own names
-    "JOIN sessions s ON s.id = m.session WHERE {word_match}{more} ORDER BY w.{word_key} DESC LIMIT ?"
+    f"SELECT {_SESSION}, {_MESSAGE} FROM {{found}} w JOIN messages m ON m.key = w.key "  # noqa: S608 - our own names
+    "JOIN sessions s ON s.id = m.session WHERE m.number > 0{more} ORDER BY w.key DESC LIMIT ?"
 )
 
 

@@ -15,10 +15,10 @@ from weakref import ref
 
 import msgspec
 
-from gramercy.errors import GramercyError, MovedError
+from gramercy.errors import GramercyError, JournalError, MovedError
 from gramercy.journal import owners
 from gramercy.journal.base import FINAL, MOVES, NOTHING, CallRecord, Facts, Ruling, State, check_move
-from gramercy.journal.chain import LATE, Told
+from gramercy.journal.chain import LATE, Told, kept_text
 from gramercy.journal.story import check_story
 from gramercy.journal.tables import CallRow, Tables, marks, new_row, over_row, writable
 
@@ -55,12 +55,15 @@ class SqlJournal(Tables):
         self.owner = owners.new_owner()
         # The fences of the calls that run here, by key.
         self._claims: dict[int, int] = {}
+        # Ends of calls that could not be recorded, by key; to be recorded as soon as that is possible.
+        self._owed: dict[int, tuple[State, Facts]] = {}
         self._leased_until = 0.0
         self._renewer: Signal | None = None
 
     def begin(self, call: NewCall, state: State = State.REQUESTED, facts: Facts = NOTHING) -> int:
         """Record a new call; return its key."""
         is_lasting = state in self.LASTING or (state is _EXECUTING and call.level == _DANGEROUS)
+        self._settle()
         # Together, so that the thread that renews the lease never sees a call that runs without its claim.
         with self._lock:
             key = self._write(lambda: self._begin(writable(call), state, facts), is_lasting=is_lasting)
@@ -74,7 +77,12 @@ class SqlJournal(Tables):
             self._take(key, facts, expected)
             return
         is_lasting = state in self.LASTING
-        refusal = self._write(lambda: self._move(key, state, facts, expected), is_lasting=is_lasting)
+        try:
+            refusal = self._write(lambda: self._move(key, state, facts, expected), is_lasting=is_lasting)
+        except JournalError as error:
+            if state in FINAL and key in self._claims and not isinstance(error, MovedError):
+                self._owed[key] = state, facts
+            raise
         if state in FINAL:
             self._claims.pop(key, None)
         if refusal is not None:
@@ -86,6 +94,7 @@ class SqlJournal(Tables):
 
     def note(self, call: NewCall, state: State, facts: Facts = NOTHING) -> None:
         """Record a whole call at once, after it is over."""
+        self._settle()
         self._write(lambda: self._note(writable(call), state, facts), is_lasting=state in self.LASTING)
 
     def deliver(self, key: int) -> None:
@@ -94,6 +103,7 @@ class SqlJournal(Tables):
 
     def recover(self, is_idempotent: Callable[[str], bool]) -> list[CallRecord]:
         """Look after calls whose process is gone, and those whose time to be decided is over."""
+        self._settle()
         if not self._read(lambda: self._stale(self._now())):
             return []
         keys = self._write(lambda: self._recover(is_idempotent), is_lasting=True)
@@ -152,6 +162,7 @@ class SqlJournal(Tables):
 
     def close(self) -> None:
         """Let go of the connection; calls that run are left to `recover`."""
+        self._settle()
         with self._lock:
             owners.leave(self.owner)
             if self._renewer is not None:
@@ -182,8 +193,13 @@ class SqlJournal(Tables):
         for each, told in moves:
             row = row.moved(each, told, now)
         key = self._add_call(row)
-        for step, (each, told) in enumerate(moves, 1):
-            self._tell((key, step), each, now, told, call=call if step == 1 else None)
+        calls = (call, None)
+        texts = [kept_text(told, calls[step]) for step, (_, told) in enumerate(moves)]
+        if state not in MOVES:
+            # It was refused at once, and is over.
+            texts = self.masking(call.tool, texts)
+        for step, (each, told) in enumerate(moves):
+            self._tell((key, step + 1), each, now, told, call=calls[step], kept=texts[step])
         return key
 
     def _note(self, call: NewCall, state: State, facts: Facts) -> None:
@@ -212,7 +228,9 @@ class SqlJournal(Tables):
     ) -> MovedError | None:
         """Make a move; return the refusal of an end that comes too late, which is recorded itself."""
         row = self._held(key, state)
-        fence = (facts.fence or self._claims.get(key, 0)) if state in FINAL else 0
+        # Who expects a state does not speak for the run that was claimed here: a person resolves a doubt.
+        own = 0 if expected else self._claims.get(key, 0)
+        fence = (facts.fence or own) if state in FINAL else 0
         if fence and fence != row.fence:
             return self._late(row, state, msgspec.structs.replace(facts, fence=fence))
         self._check(row, state, facts, expected)
@@ -220,6 +238,18 @@ class SqlJournal(Tables):
             raise MovedError(f"call {key} is run by another process", self._record(row))
         self._advance(row, state, facts)
         return None
+
+    def _settle(self) -> None:
+        """Record ends that could not be recorded before; what still cannot stays owed."""
+        for key, (state, facts) in list(self._owed.items()):
+            del self._owed[key]
+            try:
+                self.move(key, state, facts)
+            except MovedError:
+                # Another process has looked after the call, and that this end came is recorded.
+                continue
+            except JournalError:
+                return
 
     def _late(self, row: CallRow, state: State, facts: Facts) -> MovedError:
         """Record the end of a run that another has taken over or that is in doubt; that changes nothing."""
@@ -346,6 +376,7 @@ class SqlJournal(Tables):
                 self._renewer = None
                 return False
             self._leased_until = 0.0
+        self._settle()
         self._write(lambda: self._keep_lease(self._now()), is_lasting=False)
         return True
 

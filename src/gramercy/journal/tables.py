@@ -211,13 +211,14 @@ class Tables(ABC):
         call: NewCall | None = None,
         tool: str = "",
         is_awaited: bool = False,
+        kept: str | None = None,
     ) -> None:
-        """Add the event of a move at (key, step) and its contents.
+        """Add the event of a move at (key, step) and its contents, or what is `kept` of them.
 
         The tool is named when the call is over: then its secrets are masked. The whole answer is kept apart
         as long as a caller who may come back awaits it.
         """
-        kept = kept_text(facts, call)
+        kept = kept_text(facts, call) if kept is None else kept
         masked: dict[str, str] = {}
         if tool:
             whole = kept

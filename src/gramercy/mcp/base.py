@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 Answer: TypeAlias = "bytes | Awaitable[bytes | None] | None"
 
 
+def note_sent(answer: object) -> None:
+    """Tell an answer that it was written to its client; transports do so, for those that want to know."""
+    when_sent: Callable[[], None] | None = getattr(answer, "when_sent", None)
+    if when_sent is not None:
+        when_sent()
+
+
 class Channel(Protocol):
     """Where messages go that belong to one request, besides its answer: progress, log, elicitation.
 

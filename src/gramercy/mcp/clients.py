@@ -6,7 +6,6 @@ Progress, log lines and questions of a handler go to the client that called.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from itertools import count
 from math import isfinite
 from threading import get_ident
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from msgspec import UNSET
 
 from gramercy.errors import ExecutionError, ProtocolError, ToolError
-from gramercy.journal.texts import canonical_text
 from gramercy.mcp.jsonrpc import (
     CLIENT_KEY,
     LOG_LEVEL_KEY,
@@ -35,13 +33,13 @@ from gramercy.tools.context import Call
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from gramercy.execution.calls import ToolResult
     from gramercy.mcp.base import Channel, Peer
     from gramercy.mcp.conversation import Conversation, Question
+    from gramercy.mcp.signing import Signer
     from gramercy.tools.context import LogLevel
 
 _numbers = count(1)
-# Hexadecimal digits of an identity: 128 bits.
-IDENTITY_DIGITS = 32
 # Each holds a task of the event loop; clients have a handful.
 MOST_REQUESTS = 1_000
 
@@ -118,17 +116,19 @@ class Client:
 class Clients:
     """All clients that something must be remembered about; the others cost nothing.
 
-    `session` names the serving process, `project` what it serves. Where clients `come_back` after a restart,
-    their calls are known by an identity.
+    `session` names the serving process, `project` tells what it serves. With a `signer` whose key is
+    kept, clients can come back after a restart, and their calls have an identity.
     """
 
-    __slots__ = ("_known", "come_back", "project", "session")
+    __slots__ = ("_known", "project", "session", "signer")
 
-    def __init__(self, session: str = "", project: str = "", *, come_back: bool = False) -> None:
+    def __init__(
+        self, session: str = "", project: Callable[[], str] = str, signer: Signer | None = None
+    ) -> None:
         self._known: dict[Peer, Client] = {}
         self.session = session
         self.project = project
-        self.come_back = come_back
+        self.signer = signer
 
     def get(self, peer: Peer) -> Client | None:
         """Return what is remembered about a peer, if anything."""
@@ -186,12 +186,15 @@ METHODS = {"elicitation": "elicitation/create", "sampling": "sampling/createMess
 class ServedCall(Call):
     """One request as its handler sees it. `conversation` is there once the handler has to be waited for.
 
-    `cancelled` and `is_silent` are facts that only the conversation writes, as it moves.
+    `cancelled`, `is_called_off` (by the client itself) and `is_silent` are facts that only the conversation
+    writes, as it moves.
     """
 
     # Those of the class until they are set: nearly every call ends before any of them is.
     conversation: Conversation | None = None
-    cancelled = is_silent = False
+    cancelled = is_silent = is_called_off = False
+    # What the client may come back for, once it is there.
+    result: ToolResult | None = None
     fault: ProtocolError | None = None
     stops: list[Callable[[], object]] | None = None
     _identity: str | None = None
@@ -208,12 +211,12 @@ class ServedCall(Call):
     def identity(self) -> str:
         """By what a client that comes back is given this call: whose it is and what it wants, where."""
         if self._identity is None:
-            self._identity = ""
-            params = self.request.params
-            if self._clients.come_back and self.request.method == "tools/call":
+            signer, params = self._clients.signer, self.request.params
+            if signer is None or self.request.method != "tools/call":
+                self._identity = ""
+            else:
                 about = [self.principal, self.project, params.get("name"), params.get("arguments", {})]
-                digest = hashlib.sha256(canonical_text(about).encode("utf-8", "surrogatepass"))
-                self._identity = digest.hexdigest()[:IDENTITY_DIGITS]
+                self._identity = signer.identity(about)
         return self._identity
 
     @identity.setter
@@ -228,7 +231,7 @@ class ServedCall(Call):
     @property
     def project(self) -> str:
         """The directory that is served."""
-        return self._clients.project
+        return self._clients.project()
 
     @property
     def is_cancelled(self) -> bool:

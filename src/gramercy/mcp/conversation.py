@@ -30,6 +30,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any
 
@@ -42,11 +43,12 @@ from gramercy.mcp.parked import input_responses
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
+    from gramercy.execution.calls import ToolResult
     from gramercy.mcp.base import Answer
     from gramercy.mcp.clients import Clients, ServedCall
     from gramercy.mcp.jsonrpc import Request, Shaper
     from gramercy.mcp.parked import ParkedCalls, Stamps
-    from gramercy.mcp.tasks import Task, TaskMethods
+    from gramercy.mcp.tasks import Task, TaskMethods, TaskName
 
 # A handler that asks in a loop must not keep a person busy for ever.
 MOST_QUESTIONS = 100
@@ -81,6 +83,9 @@ WAITED_FOR = frozenset({State.RUNNING, State.ASKING})
 
 class Turn(asyncio.Future[bytes | None]):
     """The answer to one request, still to come. A transport that cancels it ends the conversation."""
+
+    # What the transport calls after it has written the answer.
+    when_sent: Callable[[], None] | None = None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, abandoned: Callable[[Turn], None]) -> None:
         super().__init__(loop=loop)
@@ -206,6 +211,7 @@ class Conversation:
 
     def _end(self, outcome: Any) -> None:
         if self.state is State.CANCELLED:
+            self._lose()
             return
         is_waited_for = self.state in WAITED_FOR
         self._move(State.DONE)
@@ -214,7 +220,19 @@ class Conversation:
         if self.server_task is not None:
             self.server_task.finish(outcome)
         elif is_waited_for:
-            self._give(self._shared.shaper.written(self.request, outcome))
+            self._give_outcome()
+
+    def _give_outcome(self) -> None:
+        """Answer with the outcome; once that is written, the journal need not keep it for the client."""
+        if self._turn is not None and self.call.result is not None:
+            self._turn.when_sent = partial(self._shared.delivered, self.call.result)
+        self._give(self._shared.shaper.written(self.request, self.outcome))
+
+    def _lose(self) -> None:
+        """Have the result kept for a client that comes back; this one does not get it."""
+        result, self.call.result = self.call.result, None
+        if result is not None:
+            self._shared.undelivered(result)
 
     def _take_turn(self) -> Turn:
         self._turn = Turn(self.loop, self._abandoned)
@@ -286,10 +304,10 @@ class Conversation:
         self.take_answers(answers)
         if self.state is State.PARKED:
             self._move(State.ASKING if self.questions else State.RUNNING)
+        elif self.state is State.CANCELLED:
+            self._give(None)
         else:  # it ended meanwhile
-            self._give(
-                None if self.state is State.CANCELLED else self._shared.shaper.written(request, self.outcome)
-            )
+            self._give_outcome()
         return turn
 
     def expire(self, reason: str) -> None:
@@ -298,6 +316,13 @@ class Conversation:
             self._move(State.EXPIRED)
             for question in list(self.questions.values()):
                 question.give_up(reason)
+        self._lose()
+
+    def begin_as(self, task: Task) -> None:
+        """Start the handler as a task, whose request an earlier process has answered."""
+        self.server_task = task
+        self._move(State.TASK)
+        self.task = self.loop.create_task(self._run())
 
     def detach(self) -> bool:
         """Answer the request with a task, if its client understands tasks; tell whether that was done."""
@@ -310,6 +335,11 @@ class Conversation:
         self._move(State.TASK)
         self._give(success(self.request.id, self._shared.tasks.created(task, self.request)))
         return True
+
+    def call_off(self) -> None:
+        """Stop because the client wants the call no more: it will not come back for it."""
+        self.call.is_called_off = True
+        self.cancel()
 
     def cancel(self) -> None:
         """Stop the handler and what it wants stopped with it; there will be no answer."""
@@ -336,7 +366,9 @@ class Conversation:
 class Conversations:
     """Begins and resumes conversations, and has what they share.
 
-    `changed` is called when a handler has ended, for it may have changed what the server offers.
+    `changed` is called when a handler has ended, for it may have changed what the server offers; `delivered`
+    with the result of a call that its client could come back for, when it was written, `undelivered` when
+    there is no client any more to write it to.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a conversation are its arguments
@@ -348,9 +380,13 @@ class Conversations:
         patience: float,
         task_after: float,
         changed: Callable[[], None],
+        delivered: Callable[[ToolResult], None],
+        undelivered: Callable[[ToolResult], None],
         parked: ParkedCalls,
     ) -> None:
         self.clients = clients
+        self.delivered = delivered
+        self.undelivered = undelivered
         self.tasks = tasks
         self.changed = changed
         self.parked = parked
@@ -383,6 +419,13 @@ class Conversations:
             timer = conversation.loop.call_later(self._task_after, conversation.detach)
             conversation.task.add_done_callback(lambda _: timer.cancel())
         return turn
+
+    def adopt(self, call: ServedCall, handler: Coroutine[Any, Any, Any], name: TaskName) -> Task:
+        """Go on with a task that an earlier process has begun."""
+        conversation = Conversation(self, call, handler)
+        task = self.tasks.take_up(conversation, name)
+        conversation.begin_as(task)
+        return task
 
     def send(self, conversation: Conversation, question: Question) -> None:
         """See to it that a question is answered or given up, sooner or later."""

@@ -16,7 +16,7 @@ from gramercy.errors import InvalidFrameError, ProtocolError, SilentFrameError
 from gramercy.mcp import jsonrpc
 from gramercy.mcp.approval import Approver
 from gramercy.mcp.clients import LEVELS, Clients, ServedCall
-from gramercy.mcp.conversation import AsTask, Conversations
+from gramercy.mcp.conversation import AsTask, Conversation, Conversations
 from gramercy.mcp.jsonrpc import (
     DISCOVER_TTL_MS,
     LATEST_LEGACY,
@@ -28,6 +28,7 @@ from gramercy.mcp.jsonrpc import (
     Shaper,
     agree,
     invalid_params,
+    log,
     read_frame,
     read_request,
     unexpected,
@@ -37,7 +38,7 @@ from gramercy.mcp.parked import ParkedCalls
 from gramercy.mcp.resources import CatalogMethods
 from gramercy.mcp.signing import Signer
 from gramercy.mcp.subscriptions import Subscriptions
-from gramercy.mcp.tasks import Task, TaskMethods, TaskStore
+from gramercy.mcp.tasks import Task, TaskMethods, TaskName, TaskStore
 from gramercy.mcp.tool_calls import ToolCalls
 from gramercy.tools.context import enter_call, leave_call
 from gramercy.tools.safety import Safety
@@ -45,6 +46,7 @@ from gramercy.tools.safety import Safety
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
 
+    from gramercy.execution.calls import ToolResult
     from gramercy.execution.executor import Executor
     from gramercy.mcp.base import Answer, Channel, Peer, Preface
     from gramercy.mcp.catalogue import Catalog
@@ -88,7 +90,7 @@ class Engine:
         nearby: Nearby | None = None,
         signing_key: bytes | None = None,
         session: str = "",
-        project: str = "",
+        project: Callable[[], str] = str,
     ) -> None:
         """Join the parts; `patience` is how many seconds a question to a person may stay open.
 
@@ -96,14 +98,16 @@ class Engine:
         `session` and `project` are told to the journal.
         """
         executor = executor.with_approver(Approver(executor.approval_handler, approvals, patience, nearby))
-        self._settings = executor.settings
+        self.executor, self._settings = executor, executor.settings
         self._library, self._policy = self._settings.registry.library(), self._settings.policy
         shaper = self._shaper = Shaper({"name": name, "version": version})
-        self._clients = Clients(session, project, come_back=signing_key is not None)
-        self._subscriptions = Subscriptions(self._clients, shaper, catalog)
         signer = Signer(signing_key)
-        self._tasks = TaskStore(self._task_changed, signer)
-        self._task_methods = TaskMethods(self._tasks, self._clients, shaper, patience)
+        self._clients = Clients(session, project, signer if signing_key is not None else None)
+        self._subscriptions = Subscriptions(self._clients, shaper, catalog)
+        self._tasks = TaskStore(self._task_changed, signer, executor.undelivered)
+        self._task_methods = TaskMethods(
+            self._tasks, self._clients, shaper, patience=patience, delivered=self._delivered
+        )
         view = View(Safety.parse(max_safety or Safety.DANGEROUS), categories, page_size)
         listing = self._listing = ToolListing(executor, shaper, view)
         self._tool_calls = ToolCalls(executor, listing, shaper, strict=strict)
@@ -128,8 +132,12 @@ class Engine:
             patience=patience,
             task_after=task_after,
             changed=self.notice_changes,
+            delivered=self._delivered,
+            undelivered=executor.undelivered,
             parked=ParkedCalls(patience, signer, is_durable=signing_key is not None),
         )
+        if signing_key is not None:
+            self._task_methods.adopt = self._adopt
 
     def begin_with(self, preface: Preface) -> None:
         """Have something settled before the first call of each client, and told with its reply."""
@@ -209,7 +217,9 @@ class Engine:
         elif message.method == "notifications/cancelled" and message.params is not UNSET:
             named = message.params.get("requestId")
             under_way = client.requests.get(named) if isinstance(named, str | int) else None
-            if under_way is not None:
+            if isinstance(under_way, Conversation):
+                under_way.call_off()
+            elif under_way is not None:
                 under_way.cancel()
 
     def _answer(self, request: Request, method: Method) -> Answer:
@@ -235,7 +245,27 @@ class Engine:
         finally:
             leave_call(token)
         self.notice_changes()
+        if call.result is not None:
+            asyncio.get_running_loop().call_soon(self._delivered, call.result)
         return self._shaper.written(request, reply)
+
+    def _delivered(self, result: ToolResult) -> None:
+        """Have the journal know that a client has its answer, so that its next such call is a new one."""
+        try:
+            self.executor.delivered(result)
+        except Exception:  # noqa: BLE001 - a journal may raise anything; the answer has gone out
+            log.exception("the journal cannot record that the answer of call %.100r was delivered", result.id)
+
+    def _adopt(self, request: Request, name: TaskName) -> Task | None:
+        """Go on with a task of an earlier process, if the journal knows its call."""
+        call = ServedCall(request, self._clients)
+        call.identity = name.identity
+        token = enter_call(call)
+        try:
+            handler = self._tool_calls.returned(name, request)
+            return None if handler is None else self._conversations.adopt(call, handler, name)
+        finally:
+            leave_call(token)
 
     def _task_changed(self, task: Task) -> None:
         describe = self._task_methods.detailed

@@ -13,13 +13,16 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_bytes, token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from gramercy.journal.texts import canonical_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KEY_BYTES = 32  # as many as the digest has: more would add nothing
 SIGNATURE_BYTES = 18  # 24 characters, and nobody guesses one of 2**144
+IDENTITY_BYTES = 16  # among the calls of one user no two meet
 FILE = "signing.key"
 
 
@@ -41,6 +44,11 @@ class Signer:
         text, _, signature = signed.rpartition(".")
         expected = self._signature(purpose, text, bound)
         return text if hmac.compare_digest(signature.encode(), expected.encode()) else None
+
+    def identity(self, about: Any) -> str:
+        """Identify what a call is about, the same after a restart; without the key it tells nothing."""
+        message = f"identity:{canonical_text(about)}".encode("utf-8", "surrogatepass")
+        return hmac.digest(self._key, message, "sha256")[:IDENTITY_BYTES].hex()
 
     def _signature(self, purpose: str, text: str, bound: str) -> str:
         # The lengths are told, so that no two triples are one message.

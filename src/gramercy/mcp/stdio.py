@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gramercy.mcp.base import Peer
+from gramercy.mcp.base import Peer, note_sent
 from gramercy.mcp.jsonrpc import busy, too_long
 from gramercy.mcp.pipes import LARGEST_FRAME, Inbox, Outbox, Splitter
 
@@ -180,6 +180,7 @@ class StdioConnection:
         answer = future.result()
         if answer is not None:
             self._outbox.write(answer + b"\n")
+            note_sent(future)
 
 
 def _complain(text: str) -> None:

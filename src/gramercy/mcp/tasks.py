@@ -30,11 +30,12 @@ from gramercy.mcp.jsonrpc import (
 )
 from gramercy.mcp.listing import page_of
 from gramercy.mcp.parked import input_responses
-from gramercy.mcp.signing import pack, unpack
+from gramercy.mcp.signing import IDENTITY_BYTES, pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from gramercy.execution.calls import ToolResult
     from gramercy.mcp.clients import Clients
     from gramercy.mcp.conversation import Conversation, Question
     from gramercy.mcp.signing import Signer
@@ -82,7 +83,6 @@ class TaskName(msgspec.Struct, frozen=True):
         return name if name.created_ms + name.ttl_ms > time() * 1000 else None
 
 
-IDENTITY_BYTES = 16
 _NUMBERS = ((0, 6), (6, 10))  # where in a name, after the identity, created_ms and ttl_ms stand
 
 
@@ -97,6 +97,7 @@ class Task:
         "id",
         "outcome",
         "principal",
+        "result",
         "sender",
         "timer",
         "ttl_ms",
@@ -112,6 +113,8 @@ class Task:
         self.created_at = _written(name.created_ms / 1000)
         self.updated_at = _now()
         self.outcome: Any = None
+        # That of the call, as long as the client may come back for it.
+        self.result: ToolResult | None = None
         # Who waits for the end, and who can be sent questions meanwhile: the legacy tasks/result.
         self.waiters: list[asyncio.Future[None]] = []
         self.sender: Callable[[Question], None] | None = None
@@ -168,6 +171,8 @@ class Task:
         if self.is_over:
             return
         self._status, self.outcome = status, outcome
+        if self.conversation is not None:
+            self.result = self.conversation.call.result
         self.conversation = self.sender = None
         for waiter in self.waiters:
             if not waiter.done():
@@ -180,6 +185,11 @@ class Task:
         if self.conversation is not None:
             self.conversation.cancel()
 
+    def call_off(self) -> None:
+        """Stop because the client wants that."""
+        if self.conversation is not None:
+            self.conversation.call_off()
+
     def _touch(self) -> None:
         self.updated_at = _now()
         self._changed(self)
@@ -188,8 +198,11 @@ class Task:
 class TaskStore:
     """All tasks, bounded in number and time."""
 
-    def __init__(self, changed: Callable[[Task], None], signer: Signer) -> None:
+    def __init__(
+        self, changed: Callable[[Task], None], signer: Signer, undelivered: Callable[[ToolResult], None]
+    ) -> None:
         self._changed = changed
+        self._undelivered = undelivered
         self._signer = signer
         self._tasks: dict[str, Task] = {}
         self._owned: Counter[str] = Counter()
@@ -236,6 +249,8 @@ class TaskStore:
             if not self._owned[task.principal]:
                 del self._owned[task.principal]
             task.cancel()
+            if task.result is not None:
+                self._undelivered(task.result)
 
     def close(self) -> None:
         """Stop everything."""
@@ -260,8 +275,17 @@ class TaskMethods:
 
     adopt: Callable[[Request, TaskName], Task | None] | None = None
 
-    def __init__(self, store: TaskStore, clients: Clients, shaper: Shaper, patience: float) -> None:
+    def __init__(
+        self,
+        store: TaskStore,
+        clients: Clients,
+        shaper: Shaper,
+        *,
+        patience: float,
+        delivered: Callable[[ToolResult], None],
+    ) -> None:
         self._store = store
+        self._delivered = delivered
         self._clients = clients
         self._shaper = shaper
         self._patience = patience
@@ -272,6 +296,10 @@ class TaskMethods:
         if not (request.declares_tasks or "task" in request.params):
             return None
         return self._store.create(conversation, self._ttl(request))
+
+    def take_up(self, conversation: Conversation, name: TaskName) -> Task:
+        """Keep a task of an earlier process."""
+        return self._store.keep(conversation, name)
 
     def created(self, task: Task, request: Request) -> dict[str, Any]:
         """Return the result that tells a client that its call has become a task."""
@@ -300,7 +328,17 @@ class TaskMethods:
     def get(self, request: Request) -> dict[str, Any]:
         """Tell how a task stands."""
         task = self._named(request)
-        return self.detailed(task) if request.modern else _legacy(task)
+        if not request.modern:
+            return _legacy(task)
+        self._fetched(task)
+        return self.detailed(task)
+
+    def _fetched(self, task: Task) -> None:
+        """Note that the outcome goes out now."""
+        if task.is_over and task.result is not None:
+            # After the answer, which is written in this turn of the loop or the next.
+            asyncio.get_running_loop().call_soon(self._delivered, task.result)
+            task.result = None
 
     def update(self, request: Request) -> dict[str, Any]:
         """Take answers to the questions of a task."""
@@ -312,7 +350,7 @@ class TaskMethods:
         task = self._named(request)
         if task.is_over and not request.modern:
             raise invalid_params(f"the task is already {task.status}")
-        task.cancel()
+        task.call_off()
         return {} if request.modern else _legacy(task)
 
     def list(self, request: Request) -> dict[str, Any]:
@@ -331,6 +369,7 @@ class TaskMethods:
             raise ProtocolError(Code.INTERNAL_ERROR, "The task was cancelled")
         if isinstance(task.outcome, ProtocolError):
             raise task.outcome
+        self._fetched(task)
         related = {RELATED_TASK_KEY: {"taskId": task.id}}
         return msgspec.structs.replace(task.outcome, meta=related)
 

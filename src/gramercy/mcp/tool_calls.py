@@ -14,6 +14,8 @@ from msgspec import UNSET, UnsetType, field
 from gramercy.errors import ProtocolError
 from gramercy.execution.calls import ToolResult
 from gramercy.gram.suggestion import suggest
+from gramercy.journal.base import FINAL, State
+from gramercy.mcp.clients import ServedCall
 from gramercy.mcp.conversation import AsTask
 from gramercy.mcp.jsonrpc import LATEST_LEGACY, TASKS, Code, invalid_params, missing_capability
 from gramercy.mcp.listing import AS_TASK, ONLY_AS_TASK, STRUCTURED_SINCE, task_support
@@ -33,14 +35,18 @@ if TYPE_CHECKING:
 
     from gramercy.execution.executor import Executor
     from gramercy.execution.policy import Policy
+    from gramercy.journal.base import CallRecord
     from gramercy.mcp.base import Peer, Preface
     from gramercy.mcp.jsonrpc import Request, Shaper
     from gramercy.mcp.listing import ToolListing
+    from gramercy.mcp.tasks import TaskName
     from gramercy.tools.library import ToolLibrary
     from gramercy.tools.safety import Safety
     from gramercy.tools.tool import Tool
 
 SUGGESTIONS = 3
+# By how much the clock of the process may have differed that began a task.
+CLOCK_SECONDS = 60.0
 
 
 class ToolCalls:
@@ -79,6 +85,34 @@ class ToolCalls:
             return self._later(given, request)
         outcome = self._executor.begin(given)
         return self._shaped(outcome, request) if type(outcome) is ToolResult else self._rest(outcome, request)
+
+    def returned(self, name: TaskName, request: Request) -> Coroutine[Any, Any, CallResult] | None:
+        """Return what goes on with a call that an earlier process has made a task; None without a trace."""
+        journal = self._executor.journal
+        record = journal.find(name.identity) or self._delivered(name, request)
+        if record is None:
+            return None
+        call = record.call
+        if record.delivered and record.state in FINAL:
+            return self._told_again(record, request)
+        given = {"id": call.call_id, "name": call.tool, "arguments": dict(call.arguments)}
+        return self._rest(self._executor.aexecute(given), request)
+
+    async def _told_again(self, record: CallRecord, request: Request) -> CallResult:
+        facts = record.facts
+        text = facts.content or facts.detail or "The answer of this call is no longer kept."
+        success = record.state is State.DONE
+        return self._shaped(
+            ToolResult(record.call.call_id, success, text, None if success else text), request
+        )
+
+    def _delivered(self, name: TaskName, request: Request) -> CallRecord | None:
+        """Find a call whose answer has gone out, for a client that fetches it again."""
+        since, principal = name.created_ms / 1000 - CLOCK_SECONDS, request.peer.principal
+        for record in self._executor.journal.records(principal=principal, since=since):
+            if record.call.identity == name.identity:
+                return record
+        return None
 
     def find(self, request: Request) -> Tool:
         """Return the tool that a request names, or raise what the seed wants: Unknown tool."""
@@ -153,6 +187,11 @@ class ToolCalls:
         return self._shaped(result, getattr(current_call(), "request", request))
 
     def _shaped(self, result: ToolResult, request: Request) -> CallResult:
+        # What is in doubt is not over: a client that comes back after it was resolved gets the answer.
+        if "journal_key" in result.metadata and "in_doubt" not in result.metadata:
+            call = current_call()
+            if isinstance(call, ServedCall):
+                call.result = result
         if not result.success:
             self._raise_protocol_errors(result)
         return call_result(result, request, self._shaper.meta)
@@ -236,7 +275,8 @@ def contents(text: str, blocks: tuple[Block, ...], version: str) -> list[Any]:
 
 def without_controls(text: str) -> str:
     """Take out what could steer a terminal; tabs, line ends and form feeds are text."""
-    return text if text.isprintable() or _CONTROLS.search(text) is None else _CONTROLS.sub("", text)
+    # As a plain text: what a tool returns may be a kind of text that the wire does not know.
+    return str(text) if text.isprintable() or _CONTROLS.search(text) is None else _CONTROLS.sub("", text)
 
 
 def as_content(block: Block, version: str) -> Any:

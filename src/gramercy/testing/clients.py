@@ -183,7 +183,14 @@ def _opened(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 # The parameter that the header Mcp-Name repeats, by method.
-NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 # Of one read; heads of responses are far shorter, and bodies come in pieces.
 STREAM_LIMIT = 1 << 20
 

@@ -28,6 +28,11 @@ class Call:
         return False
 
     @property
+    def is_called_off(self) -> bool:
+        """Whether the caller has said so itself, and did not just go away: it will not come back."""
+        return False
+
+    @property
     def principal(self) -> str:
         """The caller, as the transport has authenticated it."""
         return "local"

@@ -15,7 +15,7 @@ from gramercy.journal.texts import canonical_text, without_secrets
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gramercy.journal.base import CallRecord, Entry
+    from gramercy.journal.base import CallRecord, Entry, Journal
 
 # What a model reads in one go: about as many lines as fit, each cut to a line or two.
 MOST_CALLS = 100
@@ -23,26 +23,36 @@ LONGEST_DETAIL = 200
 WORDS = {"awaiting": "awaiting approval", "ready": "approved", "in_doubt": "in doubt"}
 
 
-class AuditJournal(MemoryJournal):
-    """A journal in memory that can be read by callers, and knows in which sandbox their code ran."""
+class Audit:
+    """A journal as callers may read it: the calls of one serving process, and in which sandbox they ran."""
 
-    def __init__(self, limit: int = 10_000, *, sandbox: Callable[[], str] | None = None) -> None:
-        super().__init__(limit)
+    def __init__(
+        self, journal: Journal, session: str = "", *, sandbox: Callable[[], str] | None = None
+    ) -> None:
+        self._journal = journal
+        self._session = session
         # Asked when somebody reads: to look for a sandbox takes longer than a server has for its start.
         self._sandbox = sandbox
 
     def text(self, principal: str) -> str:
         """Write the latest calls, oldest first, one on a line, as this principal may see them."""
-        moves: dict[int, list[Entry]] = {}
-        for entry in self.entries():
-            moves.setdefault(entry.key, []).append(entry)
-        latest = [record for record in self.records(most=MOST_CALLS) if record.key in moves][::-1]
+        records = self._journal.records(session=self._session, most=MOST_CALLS)
+        moves = self._moves(records)
+        latest = [record for record in records if record.key in moves][::-1]
         where = f"; {self._sandbox()}" if self._sandbox is not None and latest else ""
         lines = [
             _line(record, moves[record.key], where, is_own=record.call.principal == principal)
             for record in latest
         ]
         return "\n".join(lines) or "No tool has been called yet."
+
+    def _moves(self, records: Iterable[CallRecord]) -> dict[int, list[Entry]]:
+        found: dict[int, list[Entry]] = {}
+        if isinstance(self._journal, MemoryJournal):  # it has no index, so that one look is cheaper
+            for entry in self._journal.entries():
+                found.setdefault(entry.key, []).append(entry)
+            return found
+        return {record.key: self._journal.entries(record.key) for record in records}
 
 
 def _line(record: CallRecord, moves: list[Entry], where: str, *, is_own: bool) -> str:

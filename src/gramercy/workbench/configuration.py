@@ -276,6 +276,12 @@ def _over(nearer: Settings, farther: Settings) -> Settings:
         require_sandbox=nearer.require_sandbox or farther.require_sandbox,
         debug_quality=farther.debug_quality if nearer.debug_quality is None else nearer.debug_quality,
         image=nearer.image or farther.image,
+        journal=nearer.journal or farther.journal,
+        approval_wait=nearer.approval_wait or farther.approval_wait,
+        approval_expiry=nearer.approval_expiry or farther.approval_expiry,
+        mask=tuple(dict.fromkeys((*nearer.mask, *farther.mask))),
+        mask_patterns=tuple(dict.fromkeys((*nearer.mask_patterns, *farther.mask_patterns))),
+        retention=nearer.retention or farther.retention,
     )
 
 
@@ -333,6 +339,10 @@ def raised(
             lost = ", ".join(str(path) for path in paths if path not in kept)
             yield key, kept, f"{outside} ({lost})"
     yield from _raised_limits(settings, limits)
+    for key in ("journal", "approval_wait", "approval_expiry", "mask", "mask_patterns", "retention"):
+        if getattr(settings, key) not in (None, ()):
+            rest = () if key.startswith("mask") else None
+            yield key, rest, "a file of the project has no say in how calls are recorded and approved"
     if settings.publish:
         yield "publish", None, "a file of the project may open no ports"
     if settings.network is Network.OPEN:

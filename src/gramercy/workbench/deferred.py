@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gramercy.images.suites import SuiteRun, WantedTests
     from gramercy.images.views import ImageView
     from gramercy.mcp.catalogue import Catalog
+    from gramercy.workbench.audit import Audit
 
 
 class DeferredImage:
@@ -296,14 +297,19 @@ class DeferredImage:
             self._opened.close()
 
 
-def offers_of(images: Sequence[Image], executor: Executor, categories: Sequence[str] = ()) -> Catalog:
+def offers_of(
+    images: Sequence[Image],
+    executor: Executor,
+    categories: Sequence[str] = (),
+    audit: Callable[[], Audit] | None = None,
+) -> Catalog:
     """Return what a server of images offers beside tools."""
     from gramercy.mcp.catalogue import Catalog
 
     def fill(catalog: Catalog) -> None:
         from gramercy.workbench.offers import add_offers
 
-        add_offers(catalog, images, executor, categories)
+        add_offers(catalog, images, executor, categories, audit() if audit is not None else None)
 
     return Catalog(fill)
 

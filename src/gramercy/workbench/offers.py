@@ -25,7 +25,7 @@ from gramercy.tools.safety import Safety
 from gramercy.toolsets.evaluation import evaluation_tools
 from gramercy.toolsets.factory import Workshop
 from gramercy.toolsets.session import LANGUAGE_WORDS, session_tools
-from gramercy.workbench.audit import AuditJournal
+from gramercy.workbench.audit import Audit
 from gramercy.workbench.deferred import DeferredImage
 from gramercy.workbench.settings import SPOKEN
 from gramercy.workbench.sources import specification_text
@@ -57,10 +57,15 @@ LONGEST_TYPED = 200
 
 
 def add_offers(
-    catalog: Catalog, images: Sequence[Image], executor: Executor, categories: Sequence[str]
+    catalog: Catalog,
+    images: Sequence[Image],
+    executor: Executor,
+    categories: Sequence[str],
+    audit: Audit | None = None,
 ) -> None:
     """Fill a catalogue; calls that change an image tell the clients that have subscribed to it."""
-    shelf = Shelf({image.name: image for image in images}, executor, tuple(categories))
+    named = {image.name: image for image in images}
+    shelf = Shelf(named, executor, audit or Audit(executor.journal), tuple(categories))
     add_resources(catalog, shelf)
     add_prompts(catalog, shelf)
     # Not before: an observer costs every call something, and hardly any client subscribes.
@@ -150,6 +155,7 @@ class Shelf:
 
     images: dict[str, Image]
     executor: Executor
+    audit: Audit
     categories: tuple[str, ...] = ()
     symbols: Symbols = field(default_factory=Symbols)
 
@@ -243,15 +249,13 @@ def _described(image: Image, symbol: str) -> str:
 
 
 def _add_server(catalog: Catalog, shelf: Shelf) -> None:
-    journal = shelf.executor.journal
-    if isinstance(journal, AuditJournal):
-        catalog.resource(
-            AUDIT,
-            "audit",
-            lambda: without_controls(journal.text(current_call().principal)),
-            description="The latest calls of this server: when, which tool, how it ended, what was decided",
-            mime_type=TEXT,
-        )
+    catalog.resource(
+        AUDIT,
+        "audit",
+        lambda: without_controls(shelf.audit.text(current_call().principal)),
+        description="The latest calls of this server: when, which tool, how it ended, what was decided",
+        mime_type=TEXT,
+    )
     catalog.resource(
         TOOLS,
         "tools.gram",

@@ -25,7 +25,8 @@ from gramercy.tools.registry import Registry
 from gramercy.toolsets.project import project_tools
 from gramercy.workbench.deferred import DeferredImage, close_within, offers_of
 from gramercy.workbench.policies import Rulebook
-from gramercy.workbench.settings import SPOKEN, read_image_names
+from gramercy.workbench.recording import Ledger, Recording
+from gramercy.workbench.settings import MEMORY, SPOKEN, read_image_names
 from gramercy.workbench.site import Site
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from gramercy.images.base import Image
     from gramercy.images.environment import Environment
     from gramercy.images.live import LiveImage
-    from gramercy.journal.base import Journal
     from gramercy.mcp.catalogue import Catalog
     from gramercy.mcp.engine import Engine
     from gramercy.mcp.question_files import Nearby
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.factory import ImageSource
     from gramercy.toolsets.opened_images import OpenedImages
+    from gramercy.workbench.audit import Audit
     from gramercy.workbench.foreign import ForeignServers
 
 NAME = "gramercy"
@@ -105,6 +106,7 @@ class Service(msgspec.Struct, frozen=True):
     foreign_pins: str | None = None
     foreign_rules: tuple[str, ...] = ()
     foreign_env: tuple[str, ...] = ()
+    recording: Recording = Recording(MEMORY)
 
 
 class Server:
@@ -116,20 +118,30 @@ class Server:
     rules: Rulebook | None = None
 
     def __init__(
-        self, engine: Engine, site: Site, images: tuple[Image, ...], studio: OpenedImages | None = None
+        self,
+        engine: Engine,
+        site: Site,
+        images: tuple[Image, ...],
+        ledger: Ledger,
+        studio: OpenedImages | None = None,
     ) -> None:
         self.engine = engine
         self.site = site
         self.images = images
+        self.ledger = ledger
         self._studio = studio
+
+    def all_images(self) -> tuple[Image, ...]:
+        """Return the images that were named, and those that callers have opened."""
+        return (*self.images, *(self._studio.opened() if self._studio is not None else ()))
 
     def close(self, seconds: float) -> None:
         """End the images and wait for that, at most so long."""
-        opened = self._studio.opened() if self._studio is not None else ()
-        close_within(seconds, (*self.images, *opened, *([self.foreign] if self.foreign else ())))
+        close_within(seconds, (*self.all_images(), *([self.foreign] if self.foreign else ())))
         if self.rules is not None:
             self.rules.close()
         self.site.close()
+        self.ledger.close()
 
 
 def open_server(service: Service) -> Server:
@@ -148,10 +160,13 @@ def open_server(service: Service) -> Server:
         _add_sources(registry, service.sources)
     foreign = _add_foreign(registry, service) if service.foreign else None
     tools += registry.library().values()
+    ledger = Ledger(service.recording, service.project)
     sandbox = looking.line() if looking is not None else ""
-    server = Server(_engine(registry, images, service, (site, sandbox), rules), site, images, studio)
+    engine = _engine(registry, images, service, (site, sandbox, ledger), rules)
+    server = Server(engine, site, images, ledger, studio)
     server.sandbox = sandbox
     server.rules = rules
+    ledger.open_control(engine.executor, server.all_images, _project(service, site, images))
     server.foreign = foreign
     return server
 
@@ -365,11 +380,11 @@ def _engine(
     registry: Registry,
     images: tuple[Image, ...],
     service: Service,
-    place: tuple[Site, str],
+    place: tuple[Site, str, Ledger],
     rules: Rulebook,
 ) -> Engine:
-    site, sandbox = place
-    from gramercy.execution.executor import Executor
+    site, sandbox, ledger = place
+    from gramercy.execution.executor import WAIT_SECONDS, Executor
     from gramercy.mcp.engine import Engine
 
     executor = Executor(
@@ -377,8 +392,12 @@ def _engine(
         service.approver,
         policy=rules.policy,
         max_safety_level=service.max_safety,
-        journal=_journal(images, service),
+        journal=ledger.journal,
+        approval_wait=ledger.recording.wait or WAIT_SECONDS,
+        approval_expiry=ledger.recording.expiry,
     )
+    ledger.recover(executor)
+    ledger.tidy()
     rules.serve(executor)
     engine = Engine(
         executor,
@@ -389,11 +408,14 @@ def _engine(
             registry.names(),
             "\n".join(filter(None, [site.introduction, sandbox and f"{sandbox[:1].upper()}{sandbox[1:]}."])),
         ),
-        catalog=_fixtures(registry) if service.fixtures else _offers(images, executor, service),
+        catalog=_fixtures(registry) if service.fixtures else _offers(images, executor, service, ledger),
         strict=service.strict,
         max_safety=service.max_safety,
         categories=service.categories or None,
         nearby=_nearby(service, rules),
+        signing_key=ledger.signing_key(),
+        session=ledger.session,
+        project=_project(service, site, images),
     )
     if images:
         engine.served_elsewhere(elsewhere(service.toolsets))
@@ -401,6 +423,11 @@ def _engine(
     if images and site.trouble:
         engine.begin_with(site)
     return engine
+
+
+def _project(service: Service, site: Site, images: tuple[Image, ...]) -> Callable[[], str]:
+    """Return what tells the directory that is served."""
+    return site.told if images else partial(os.path.realpath, service.project)
 
 
 def _nearby(service: Service, rules: Rulebook) -> Nearby:
@@ -435,15 +462,6 @@ def elsewhere(toolsets: Iterable[str]) -> dict[str, str]:
     }
 
 
-def _journal(images: tuple[Image, ...], service: Service) -> Journal | None:
-    """Return a journal that callers may read, where they are offered it."""
-    if not images:
-        return None
-    from gramercy.workbench.audit import AuditJournal
-
-    return AuditJournal(sandbox=partial(_sandbox, service))
-
-
 def _sandbox(service: Service) -> str:
     """Say in which sandbox evaluated code runs."""
     from gramercy.images.sandbox import Confinement, find_confinement
@@ -452,8 +470,16 @@ def _sandbox(service: Service) -> str:
     return "no sandbox" if found is Confinement.NONE else f"sandbox {found.value}"
 
 
-def _offers(images: tuple[Image, ...], executor: Executor, service: Service) -> Catalog | None:
-    return offers_of(images, executor, service.categories) if images else None
+def _offers(
+    images: tuple[Image, ...], executor: Executor, service: Service, ledger: Ledger
+) -> Catalog | None:
+    def audit() -> Audit:
+        from gramercy.workbench.audit import Audit
+
+        session = ledger.session if ledger.is_lasting else ""
+        return Audit(executor.journal, session, sandbox=partial(_sandbox, service))
+
+    return offers_of(images, executor, service.categories, audit) if images else None
 
 
 def _fixtures(registry: Registry) -> Catalog:

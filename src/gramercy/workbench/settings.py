@@ -26,13 +26,20 @@ LEAST_MEMORY_MB = 64
 SPOKEN = {"sbcl": "Common Lisp (SBCL)", "python": "Python"}
 # Names of images are part of addresses and are repeated in every listing.
 LONGEST_NAME = 40
+# A hundred years, in days: more is a slip.
+LONGEST_RETENTION = 36_525
 # Keys whose option is in the singular, since it is given once for each value.
 SPELLINGS = {
     "paths": "path",
     "registries": "registry",
     "debug_quality": "debug-quality",
     "require_sandbox": "require-sandbox",
+    "approval_wait": "approval-wait",
+    "approval_expiry": "approval-expiry",
 }
+# The journal in memory, which ends with its process.
+MEMORY = "memory"
+DATABASES = ("postgresql://", "postgres://")
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -51,6 +58,12 @@ class Settings(msgspec.Struct, frozen=True):
     require_sandbox: Sandbox | None = None
     debug_quality: int | None = None
     image: tuple[str, ...] = ()
+    journal: str | None = None
+    approval_wait: float | None = None
+    approval_expiry: float | None = None
+    mask: tuple[str, ...] = ()
+    mask_patterns: tuple[str, ...] = ()
+    retention: float | None = None
 
 
 def read_settings(table: Mapping[str, Any], base: Path, allowed: str = "") -> tuple[Settings, list[str]]:
@@ -216,6 +229,17 @@ def _debug(value: object, _base: Path) -> int:
     return value
 
 
+def read_place(value: object, base: Path) -> str:
+    """Read where a journal is: a file, the address of a database, or `memory`."""
+    word = _text(value)
+    if word == MEMORY or word.startswith(DATABASES):
+        return word
+    path = Path(base, Path(word).expanduser()).absolute()
+    if path.is_dir():
+        raise InvalidSettingError("it is a directory: name a file in it")
+    return str(path)
+
+
 def _images(value: object, _base: Path) -> tuple[str, ...]:
     words = tuple(map(_text, value if isinstance(value, list) else [value]))
     try:
@@ -223,6 +247,30 @@ def _images(value: object, _base: Path) -> tuple[str, ...]:
     except ImageError as error:
         raise InvalidSettingError(str(error)) from None
     return words
+
+
+def _masks(value: object, _base: Path) -> tuple[str, ...]:
+    words = tuple(map(_text, _list(value)))
+    for word in words:
+        if not all(word.rpartition(".")[::2]):
+            raise InvalidSettingError(f"{word!r:.60} is not TOOL.ARGUMENT, in which * stands for anything")
+    return words
+
+
+def _patterns(value: object, _base: Path) -> tuple[str, ...]:
+    words = tuple(map(_text, _list(value)))
+    for word in words:
+        try:
+            re.compile(word)
+        except re.error as error:
+            raise InvalidSettingError(f"{word!r:.60} is no regular expression: {error}") from None
+    return words
+
+
+def _days(value: object, _base: Path) -> float:
+    if type(value) not in (int, float) or not 0 < value < LONGEST_RETENTION:  # type: ignore[operator]  # a number
+        raise InvalidSettingError("must be a number of days above 0")
+    return float(value)  # type: ignore[arg-type]  # as above
 
 
 class Key(NamedTuple):
@@ -348,8 +396,59 @@ KEYS: dict[str, Key] = {
         "debug_quality = 1",
         "anything",
     ),
+    "journal": Key(
+        read_place,
+        "file, `postgresql://…` or `memory`",
+        "`$XDG_STATE_HOME/gramercy/journal.db`",
+        "Where calls and approvals are recorded. What is in memory ends with the process.",
+        'journal = "/srv/gramercy/journal.db"',
+        "nothing",
+    ),
+    "approval_wait": Key(
+        _seconds,
+        "number of seconds",
+        "50",
+        "How long a call waits for a person who decides elsewhere before its caller is told to come back.",
+        "approval_wait = 20",
+        "nothing",
+    ),
+    "approval_expiry": Key(
+        _seconds,
+        "number of seconds",
+        "86400, a day",
+        "How long a call can be approved; after that it is denied.",
+        "approval_expiry = 3600",
+        "nothing",
+    ),
+    "mask": Key(
+        _masks,
+        "list of `TOOL.ARGUMENT`",
+        "none beside what sounds like a secret",
+        "Arguments that the journal masks when a call is over; `*` stands for anything.",
+        'mask = ["deploy.key", "*.pin"]',
+        "nothing",
+        ",",
+    ),
+    "mask_patterns": Key(
+        _patterns,
+        "list of regular expressions",
+        "none beside the forms of common tokens",
+        "Texts that the journal masks wherever they stand.",
+        'mask_patterns = ["ACME-[0-9]{8}"]',
+        "nothing",
+        # No character is never part of a pattern; a line break is the least likely.
+        "\n",
+    ),
+    "retention": Key(
+        _days,
+        "number of days",
+        "none: contents are kept",
+        "How long the contents of a call are kept after it is over; a server deletes them when it starts.",
+        "retention = 90",
+        "nothing",
+    ),
 }
-NUMBERS = ("memory", "timeout", "debug_quality")
+NUMBERS = ("memory", "timeout", "debug_quality", "approval_wait", "approval_expiry", "retention")
 
 
 def variable(key: str) -> str:

@@ -107,6 +107,10 @@ class Site:
         assert self._path is not None  # noqa: S101 - decided just now
         return self._path
 
+    def told(self) -> str:
+        """Return the directory as the journal has it; empty where nothing is decided yet."""
+        return "" if self._path is None else str(self._path)
+
     async def _folder_of_client(self, call: Call) -> tuple[Path | None, str]:
         if not call.can("roots"):
             return None, "The client names no folder (it declares no roots)."

@@ -6,9 +6,11 @@ What a file prints while it is loaded goes to standard error, and an image ends 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import importlib.util
 import linecache
+import os
 import site
 import sys
 import traceback
@@ -180,7 +182,9 @@ def _run_file(path: Path) -> ModuleType:
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "does not exist"
         raise SourceError(f"{path} {what}: expected a Python file that defines tools")
-    name = f"gramercy_source_{abs(hash(path.resolve()))}_{path.stem}"
+    # The same in every process: an approval is sealed to the name of the function, too.
+    place = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:16]
+    name = f"gramercy_source_{place}_{path.stem}"
     if path.suffix != ".py":
         raise SourceError(f"{path} is not a Python file: its name should end in .py")
     spec = importlib.util.spec_from_file_location(name, path, loader=_Checked(name, str(path)))

@@ -366,6 +366,7 @@ async def _send_whole(exchange: Exchange, stream: Stream, session: HttpSession |
         await end_stream(exchange.send)
     else:
         await send_json(exchange.send, _status(stream.answer, session), stream.answer)
+        stream.sent()
 
 
 def _status(answer: bytes, session: HttpSession | None) -> int:

@@ -12,6 +12,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from gramercy.mcp.base import note_sent
 from gramercy.mcp.http.exchange import end_stream, send_piece, start_stream
 
 if TYPE_CHECKING:
@@ -101,6 +102,10 @@ class Stream:
             self.finish(done.result() if error is None else lost(error))
 
         task.add_done_callback(settle)
+
+    def sent(self) -> None:
+        """Note that the answer has been written to the client."""
+        note_sent(self._task)
 
     def finish(self, answer: bytes | None) -> None:
         """End the stream with an answer, or without one."""
@@ -261,6 +266,7 @@ class Delivery:
             if events:
                 await send_piece(send, events)
             elif stream.is_finished:
+                stream.sent()
                 break
             elif stream.is_released:
                 await send_piece(send, encode_retry(RETRY_MS))

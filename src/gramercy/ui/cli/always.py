@@ -45,14 +45,14 @@ class Always:
         self._project = project
         self._journal = past
         self._key = key
-        self._trouble = why_not(verdict, project) if project else NO_PROJECT
+        self.trouble = why_not(verdict, project) if project else NO_PROJECT
         self.offers = offered_rules(tool.name, arguments)
 
     def named(self, word: str) -> Offer:
         """Return the offer that a word of the command line means; UsageError tells which there are."""
         found = {offer.name.split()[-1]: offer for offer in self.offers}
-        if self._trouble:
-            raise click.UsageError(f"a rule would not help: {self._trouble}")
+        if self.trouble:
+            raise click.UsageError(f"a rule would not help: {self.trouble}")
         if word not in found:
             raise click.UsageError(
                 f"such a rule cannot be written for this call; there are {', '.join(found)}"
@@ -61,8 +61,8 @@ class Always:
 
     def choose(self, screen: Screen) -> str | None:
         """Let the person choose a rule and write it; return what is told about it, None if none was."""
-        if self._trouble:
-            tell(f"a rule would not help: {self._trouble}")
+        if self.trouble:
+            tell(f"a rule would not help: {self.trouble}")
             return None
         tell(f"Allow from now on, in {self._project}:")
         for number, offer in enumerate(self.offers, 1):

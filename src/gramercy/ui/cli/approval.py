@@ -72,19 +72,20 @@ def ask_at_terminal(tool: Tool, arguments: dict[str, Any], request: ApprovalRequ
 
 
 def always_for(request: ApprovalRequest) -> Chooser | None:
-    """Return what offers to write a rule that allows such calls; None where no project is known for it."""
+    """Return what offers to write a rule that allows such calls; None where none would help."""
     if not request.project:
         return None
     from gramercy.ui.cli.always import Always
 
-    return Always(
+    rules = Always(
         request.tool,
         request.arguments,
         request.project,
         past=request.journal,
         verdict=request.verdict,
         key=request.key,
-    ).choose
+    )
+    return None if rules.trouble else rules.choose
 
 
 def read_answer(

@@ -12,6 +12,7 @@ import click
 from gramercy.images.environment import PublishedPort
 from gramercy.ui.cli.options import (
     add_environment_options,
+    approval_options,
     json_option,
     place_options,
     timeout_option,
@@ -41,6 +42,7 @@ def group() -> None:
 @json_option("Print values, origins, refusals and remarks as JSON.")
 @place_options
 @add_environment_options
+@approval_options
 @timeout_option
 def show_settings(*, origin: bool, as_json: bool, project: str, sandbox: bool, **options: Any) -> None:
     """Show what holds for the images of a project, as TOML.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +14,7 @@ from gramercy.toolsets.rendering import preview_text
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.options import (
     environment_options,
+    journal_option,
     json_option,
     language_option,
     place_options,
@@ -22,6 +25,7 @@ from gramercy.ui.cli.options import (
 from gramercy.ui.cli.pictures import pictures_option, show_pictures
 from gramercy.ui.cli.terminal import json_text, show, start, tell, visible
 from gramercy.ui.cli.transcript import Transcript, other_language
+from gramercy.workbench.recording import recorded, typed_call
 from gramercy.workbench.site import usable_project
 from gramercy.workbench.sources import image_registry, live_image
 
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
     from gramercy.images.base import Reply
     from gramercy.images.environment import Environment
     from gramercy.images.live import LiveImage
+    from gramercy.journal.base import Journal
+    from gramercy.workbench.recording import Recording
 
 # A frame to an image holds 64 MiB, and JSON can take several bytes for one: load larger files.
 LARGEST_CODE = 16 * 1024 * 1024
@@ -40,6 +46,7 @@ LARGEST_CODE = 16 * 1024 * 1024
 @place_options
 @environment_options
 @timeout_option
+@journal_option
 @pictures_option
 @click.option("--package", help="Package (Lisp) or module (Python) to evaluate in.")
 @click.option("--preview", is_flag=True, help="Only show what would happen.")
@@ -58,6 +65,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     save: str | None,
     sandbox: bool,
     environment: Environment,
+    recording: Recording,
     preview: bool,
     debug: bool,
     as_json: bool,
@@ -70,17 +78,19 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
     text = _standard_input() if code == "-" else code
     with (
         usable_project(project, sandbox=sandbox, tell=tell) as place,
+        closing(recording.open(place, tell)) as journal,
         live_image(
             language, project=place, sandbox=sandbox, timeout=timeout, environment=environment
         ) as image,
     ):
         start(image, restore)
         if preview:
-            reply = image.preview(text, package=package)
+            work = partial(image.preview, text, package=package)
         elif as_json:
-            reply = image.evaluate(text, package=package)
+            work = partial(image.evaluate, text, package=package)
         else:
-            reply = _shown(image, text, package, hints=not debug)
+            work = partial(_shown, image, text, package, hints=not debug)
+        reply = recorded(journal, typed_call("preview" if preview else "eval", text, place), work)
         if as_json:
             click.echo(json_text(msgspec.to_builtins(reply)))
         elif preview:
@@ -89,7 +99,7 @@ def evaluate(  # noqa: PLR0913 - one parameter per option
         if hint := other_language(text, image.language, reply):
             tell(hint)
         if debug and not reply.ok:
-            _debug(image, place)
+            _debug(image, place, journal)
         if save is not None:
             _save(image, save, reply)
     return 0 if reply.ok else FAILED
@@ -105,12 +115,12 @@ def _shown(image: LiveImage, code: str, package: str | None, *, hints: bool) -> 
     return reply
 
 
-def _debug(image: LiveImage, project: str) -> None:
+def _debug(image: LiveImage, project: str, journal: Journal) -> None:
     # What the prompt needs would make every evaluation start later.
     from gramercy.ui.cli.session import at_terminal
 
     tell("the image is as the error left it: :help lists the commands, Ctrl-D leaves")
-    at_terminal(image, image_registry(image, image.language, project), project)
+    at_terminal(image, image_registry(image, image.language, project), project, journal)
 
 
 def _save(image: LiveImage, path: str, reply: Reply) -> None:

@@ -7,12 +7,11 @@ from functools import wraps
 from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from gramercy.execution.approval import standing
 from gramercy.execution.shown import folded, revealed, written
 from gramercy.journal.base import State
 from gramercy.journal.texts import canonical_text, without_secrets
+from gramercy.ui.cli.options import journal_place, place_of_journal_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -225,12 +224,7 @@ def journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*, journal: str | None, **options: Any) -> Any:
         from gramercy.journal.opening import open_journal
 
-        with closing(open_journal(journal)) as opened:
+        with closing(open_journal(journal_place(journal))) as opened:
             return command(journal=opened, **options)
 
-    return click.option(
-        "--journal",
-        envvar="GRAMERCY_JOURNAL",
-        metavar="FILE|postgresql://…",
-        help="Where calls are recorded; by default in your state directory.",
-    )(wrapped)
+    return place_of_journal_option(wrapped)

@@ -21,6 +21,7 @@ from gramercy.ui.cli.main import CONFIGURATION
 from gramercy.ui.cli.options import (
     LEVELS,
     add_environment_options,
+    approval_options,
     given_words,
     json_option,
     timeout_option,
@@ -252,6 +253,7 @@ def _remote_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_server_options
 @_remote_options
 @add_environment_options
+@approval_options
 @timeout_option
 @json_option("Print what was found or done as JSON.")
 def install(*, client: str, write: bool, remove: bool, as_json: bool, **options: Any) -> None:

@@ -117,11 +117,15 @@ def environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def wrapped(**options: Any) -> Any:
         from gramercy.workbench.configuration import read_configuration
+        from gramercy.workbench.recording import recording_of
 
+        told_names = frozenset(options)
         told = told_settings(options)
         configuration = read_configuration(options["project"], told)
         for remark in configuration.remarks:
             click.echo(visible(f"warning: {remark}"), err=True)
+        if "journal" in told_names:
+            options["recording"] = recording_of(configuration.settings)
         if "language" in options:
             options["language"] = options["language"] or configuration.language
         if options.get("images") == () and not any(map(options.get, ("sources", "fixtures", "foreign"))):
@@ -161,6 +165,9 @@ def told_settings(options: dict[str, Any]) -> Settings:
         files=Files.parse(told["files"]) if told["files"] else None,
         debug_quality=told["debug_quality"],
         require_sandbox=Sandbox(told["require_sandbox"]) if told["require_sandbox"] else None,
+        journal=_journal(told["journal"]),
+        approval_wait=told["approval_wait"],
+        approval_expiry=told["approval_expiry"],
     )
 
 
@@ -170,6 +177,17 @@ def _python(word: str | None) -> str | None:
         return word
     # The name is kept: a link to an interpreter tells which environment is meant.
     return str(Path(word).expanduser().absolute())
+
+
+def _journal(word: str | None) -> str | None:
+    from gramercy.workbench.settings import read_place
+
+    if word is None:
+        return None
+    try:
+        return read_place(word, Path.cwd())
+    except InvalidSettingError as error:
+        raise click.BadParameter(str(error), param_hint="--journal") from None
 
 
 def _read(reader: Callable[[str], T], words: tuple[str, ...], option: str) -> list[T]:
@@ -196,6 +214,8 @@ def given_words(options: dict[str, Any]) -> list[str]:
 def _lasting(name: str, value: Any) -> str:
     if name == "python":
         return _python(value) or ""
+    if name == "journal":
+        return _journal(value) or ""
     if name in ("paths", "registries", "init"):
         return str(Path(value).resolve())
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -204,6 +224,7 @@ def _lasting(name: str, value: Any) -> str:
 OPTION_NAMES = (
     *("python", "paths", "registries", "init", "memory"),
     *("timeout", "env", "publish", "network", "files", "debug_quality", "require_sandbox"),
+    *("journal", "approval_wait", "approval_expiry"),
 )
 _ENVIRONMENT_OPTIONS = (
     click.option(
@@ -266,6 +287,33 @@ _ENVIRONMENT_OPTIONS = (
         help="The interpreter or virtual environment of a Python image; by default that of the project.",
     ),
 )
+
+
+def journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that says where calls are recorded; beside those of images it becomes `recording`."""
+    return click.option(
+        "--journal",
+        metavar="FILE|postgresql://…|memory",
+        help="Where calls and approvals are recorded; by default in your state directory.",
+    )(command)
+
+
+def approval_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how long a person may take."""
+    wait = click.option(
+        "--approval-wait",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="How long a call waits for a person elsewhere before its caller is told to come back; by "
+        "default 50.",
+    )
+    expiry = click.option(
+        "--approval-expiry",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="How long a call can be approved; by default a day.",
+    )
+    return journal_option(wait(expiry(command)))
 
 
 def timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -387,10 +435,21 @@ def kept_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*, journal: str | None, **options: Any) -> Any:
         from gramercy.journal.audit import open_kept
 
-        with closing(open_kept(journal)) as opened:
+        with closing(open_kept(journal_place(journal))) as opened:
             return command(journal=opened, **options)
 
     return place_of_journal_option(wrapped)
+
+
+def journal_place(told: str | None) -> str | None:
+    """Return where the journal is: as told, or as the user's configuration says; None for the usual place.
+
+    So that a person at another terminal looks where servers record without saying it each time.
+    """
+    from gramercy.workbench.configuration import read_configuration
+    from gramercy.workbench.settings import Settings
+
+    return read_configuration(".", Settings(journal=_journal(told))).settings.journal
 
 
 def place_of_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -399,5 +458,16 @@ def place_of_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--journal",
         envvar="GRAMERCY_JOURNAL",
         metavar="FILE|postgresql://…",
+        callback=_place_of_journal,
         help="Where calls are recorded; by default in your state directory.",
     )(command)
+
+
+def _place_of_journal(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return the place that was told, else the one that the user's own settings name."""
+    del ctx, param
+    if value is not None:
+        return _journal(value)
+    from gramercy.workbench.configuration import read_configuration
+
+    return read_configuration(Path.cwd()).settings.journal

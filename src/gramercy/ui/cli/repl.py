@@ -6,6 +6,7 @@ What is typed, and what it does, is in `session`.
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ from gramercy.images.sandbox import told_confinement
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.options import (
     environment_options,
+    journal_option,
     language_option,
     place_options,
     restore_option,
@@ -27,6 +29,7 @@ from gramercy.workbench.sources import image_registry, live_image
 
 if TYPE_CHECKING:
     from gramercy.images.environment import Environment
+    from gramercy.workbench.recording import Recording
 
 
 @click.command()
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 @place_options
 @environment_options
 @timeout_option
+@journal_option
 @pictures_option
 @restore_option
 def repl(  # noqa: PLR0913 - one parameter per option
@@ -44,11 +48,13 @@ def repl(  # noqa: PLR0913 - one parameter per option
     *,
     sandbox: bool,
     environment: Environment,
+    recording: Recording,
 ) -> int:
     """Work in a live image: evaluate, preview, undo."""
     is_interactive = sys.stdin.isatty()
     with (
         usable_project(project, sandbox=sandbox, tell=tell) as place,
+        closing(recording.open(place, tell)) as journal,
         live_image(
             language, project=place, sandbox=sandbox, timeout=timeout, environment=environment
         ) as image,
@@ -56,8 +62,8 @@ def repl(  # noqa: PLR0913 - one parameter per option
         start(image, restore)
         registry = image_registry(image, image.language, place)
         if not is_interactive:
-            return FAILED if from_pipe(image, registry, place) else 0
+            return FAILED if from_pipe(image, registry, place, journal) else 0
         confined = told_confinement(image.program().confinement)
         click.echo(f"{image.language} image, {confined}; :help lists the commands, Ctrl-D leaves", err=True)
-        at_terminal(image, registry, place)
+        at_terminal(image, registry, place, journal)
     return 0

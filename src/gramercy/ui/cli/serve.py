@@ -19,7 +19,14 @@ import click
 import msgspec
 
 from gramercy.errors import ServingError
-from gramercy.ui.cli.options import LEVELS, environment_options, place_options, policy_option, timeout_option
+from gramercy.ui.cli.options import (
+    LEVELS,
+    approval_options,
+    environment_options,
+    place_options,
+    policy_option,
+    timeout_option,
+)
 from gramercy.ui.cli.terminal import tell, visible
 from gramercy.workbench.serving import DEFAULT_TOOLSETS, TOOLSETS, Service, open_server
 from gramercy.workbench.settings import LAST_PORT
@@ -174,6 +181,7 @@ def foreign_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @http_options
 @_what_options
 @policy_option
+@approval_options
 @foreign_options
 @partial(place_options, exists=False)
 @environment_options
@@ -255,6 +263,8 @@ def _check_chosen(service: Service) -> None:
 def _tell_about_place(server: Server) -> None:
     if server.sandbox:
         click.echo(visible(f"gramercy: {server.sandbox}"), err=True)
+    for line in server.ledger.told:
+        click.echo(visible(f"gramercy: {line}"), err=True)
     if server.images and server.site.trouble:
         click.echo(visible(f"gramercy: {server.site.introduction}"), err=True)
 

@@ -20,12 +20,14 @@ from gramercy.ui.cli.pictures import show_pictures
 from gramercy.ui.cli.reading import Completer, Entries, offer_names, piped_line, remembered, typed_line
 from gramercy.ui.cli.terminal import show, stoppable, summary_line, tell, visible
 from gramercy.ui.cli.transcript import Transcript, other_language
+from gramercy.workbench.recording import recorded, typed_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gramercy.images.base import MomentQuestion, Reply
     from gramercy.images.live import LiveImage
+    from gramercy.journal.base import Journal
     from gramercy.tools.registry import Registry
 
 T = TypeVar("T")
@@ -84,9 +86,9 @@ def help_text() -> str:
     return "\n".join([INTRODUCTION, *(f"  {each.usage:<19} {each.does}" for each in COMMANDS)])
 
 
-def at_terminal(image: LiveImage, registry: Registry, project: str) -> None:
+def at_terminal(image: LiveImage, registry: Registry, project: str, journal: Journal) -> None:
     """Talk with a person until they leave; Ctrl-C only gives up what is being typed."""
-    session = Session(image, registry, project, interactive=True)
+    session = Session(image, registry, project, journal, interactive=True)
     entries = Entries(image.language, typed_line, interactive=True)
     completer = Completer(image, Path(project), tuple(NAMES))
     completer.begun = lambda: entries.begun
@@ -103,9 +105,9 @@ def at_terminal(image: LiveImage, registry: Registry, project: str) -> None:
             return
 
 
-def from_pipe(image: LiveImage, registry: Registry, project: str) -> bool:
+def from_pipe(image: LiveImage, registry: Registry, project: str, journal: Journal) -> bool:
     """Take the entries of standard input to their end; tell whether one of them failed."""
-    session = Session(image, registry, project, interactive=False)
+    session = Session(image, registry, project, journal, interactive=False)
     _converse(session, Entries(image.language, piped_line, interactive=False))
     return session.has_failed
 
@@ -131,12 +133,15 @@ def _editor() -> Iterator[None]:
 class Session:
     """One image, its tools, and what went wrong so far."""
 
-    def __init__(self, image: LiveImage, registry: Registry, project: str, *, interactive: bool) -> None:
+    def __init__(
+        self, image: LiveImage, registry: Registry, project: str, journal: Journal, *, interactive: bool
+    ) -> None:
         self._image = image
         self._project = Path(project)
         self._language = image.language
         self._registry = registry
-        self._executor = Executor(registry)
+        self._journal = journal
+        self._executor = Executor(registry, journal=journal)
         self._interactive = interactive
         # Not known where a state was taken up that an evaluation has told nothing about yet.
         self._package: str | None = None
@@ -217,7 +222,10 @@ class Session:
         self._last = code
         transcript = Transcript(self._language, "=> ")
         watch = transcript.watch if self._interactive else None
-        reply = self._run(lambda: self._image.evaluate(code, watch=watch))
+        call = typed_call("repl", code, self._project)
+        reply = self._run(
+            lambda: recorded(self._journal, call, lambda: self._image.evaluate(code, watch=watch))
+        )
         self._package = reply.package or self._package
         self._close(transcript, reply)
         if self._interactive and reply.error is not None and reply.error.moment and not self._knows_frames:

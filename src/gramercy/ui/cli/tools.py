@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,14 @@ import msgspec
 from gramercy.execution.approval import Approved
 from gramercy.execution.calls import ToolCall, ToolResult
 from gramercy.execution.executor import Executor
+from gramercy.tools.context import enter_call, leave_call
 from gramercy.tools.tool import tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.main import DENIED, FAILED
 from gramercy.ui.cli.options import (
     LEVELS,
     MOMENT,
+    approval_options,
     json_option,
     kept_journal_option,
     origin_options,
@@ -28,6 +31,7 @@ from gramercy.ui.cli.options import (
 from gramercy.ui.cli.pictures import show_blocks
 from gramercy.ui.cli.terminal import json_text, show, summary_line, tell, visible
 from gramercy.workbench.policies import read_policies
+from gramercy.workbench.recording import TypedCall
 from gramercy.workbench.sources import assembled, place_of
 
 if TYPE_CHECKING:
@@ -37,8 +41,11 @@ if TYPE_CHECKING:
     from gramercy.journal.sql import SqlJournal
     from gramercy.journal.statistics import ToolFigures
     from gramercy.tools.tool import Tool
+    from gramercy.workbench.recording import Recording
     from gramercy.workbench.sources import Origin
 
+# As short as can be: whoever gives the command again is told what was decided.
+AT_ONCE = 0.001
 _FIGURES = ("tool", "calls", "ok", "failed", "denied", "in doubt", "open", "success", "p50 ms", "p95 ms")
 _WAITS = ("size", "approvals", "wait p50", "wait p95")
 # What a person still counts in seconds, and in minutes.
@@ -122,6 +129,7 @@ def _description(tool: Tool) -> str:
 @click.option("--approve", is_flag=True, help="Approve this very call, as the person who types it.")
 @click.option("--max-safety", type=LEVELS, help="Refuse tools above this level.")
 @policy_option
+@approval_options
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0, min_open=True),
@@ -139,17 +147,30 @@ def call_tool(  # noqa: PLR0913 - one parameter per option
     policy: str | None,
     deadline: float | None,
     as_json: bool,
+    recording: Recording,
 ) -> int:
     """Call a tool through the guard, with one JSON object, - for standard input, or key=value pairs."""
     handler = (lambda _tool, _arguments: Approved(by=BY)) if approve else ask_at_terminal
     seconds = deadline or origin.timeout
-    with assembled(origin, timeout=seconds) as registry:
+    with (
+        closing(recording.open(origin.project, tell)) as journal,
+        assembled(origin, timeout=seconds) as registry,
+    ):
         tool = registry.resolve(name)
         limits: dict[str, Any] = {"max_safety_level": max_safety, "deadline": origin.patience(seconds)}
+        # A command that runs unattended says at once that it waits for a person, unless it is told to wait.
+        limits |= {"approval_wait": recording.wait or AT_ONCE, "approval_expiry": recording.expiry}
         rules = layered(origin.project, policy)
         places: list[str] = []
-        executor = Executor(registry, handler, [partial(_note_place, places)], policy=rules, **limits)
-        result = executor.execute(ToolCall("cli", tool.name, read_words(tool, arguments)))
+        hooks = [partial(_note_place, places)]
+        executor = Executor(registry, handler, hooks, policy=rules, journal=journal, **limits)
+        given = read_words(tool, arguments)
+        token = enter_call(TypedCall(tool.name, given, origin.project))
+        try:
+            result = executor.execute(ToolCall("cli", tool.name, given))
+        finally:
+            leave_call(token)
+        executor.delivered(result)
     code = _report(result, as_json=as_json)
     if not as_json and code == FAILED and places:
         tell("".join(places).removeprefix("\n"))
@@ -201,7 +222,9 @@ def _note_place(places: list[str], phase: str, *_: Any) -> None:
 
 
 def _report(result: ToolResult, *, as_json: bool) -> int:
-    is_denied = bool(result.metadata.get("denied"))
+    # A call that waits for a person was refused for now: what it prints says how to approve it.
+    is_open = "awaiting" in result.metadata
+    is_denied = is_open or bool(result.metadata.get("denied"))
     if as_json:
         fields = {
             "id": result.id,
@@ -215,7 +238,7 @@ def _report(result: ToolResult, *, as_json: bool) -> int:
         click.echo(result.content if not sys.stdout.isatty() else visible(result.content))
     else:
         # What a refusal says beyond its error is for a model.
-        click.echo(visible((is_denied and result.error) or result.content), err=True)
+        click.echo(visible((is_denied and not is_open and result.error) or result.content), err=True)
     if not as_json:
         show_blocks(result.metadata.get("blocks", ()))
     if result.success:

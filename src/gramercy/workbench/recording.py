@@ -1,0 +1,238 @@
+"""Where the calls of a command or a server are recorded, and how long approvals are waited for."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+from secrets import token_hex
+from threading import Thread
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import msgspec
+
+from gramercy.errors import InvalidSettingError, JournalError
+from gramercy.journal.base import Facts, NewCall, State
+from gramercy.tools.context import Call
+from gramercy.workbench.settings import DATABASES, MEMORY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gramercy.execution.executor import Executor
+    from gramercy.images.base import Image
+    from gramercy.journal.base import Journal
+    from gramercy.workbench.control import Control
+    from gramercy.workbench.settings import Settings
+
+# A person who is asked today may answer tomorrow.
+EXPIRY_SECONDS = 86_400.0
+DAY_SECONDS = 86_400.0
+# Of the calls that are in doubt, on one line.
+MOST_TOLD = 10
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """What was set about the journal: without a `place` it is the user's own; `wait` has several defaults."""
+
+    place: str | None = None
+    wait: float | None = None
+    expiry: float = EXPIRY_SECONDS
+    mask: tuple[str, ...] = ()
+    mask_patterns: tuple[str, ...] = ()
+    retention: float | None = None
+
+    def open(self, project: str | Path, tell: Callable[[str], object]) -> Journal:
+        """Open the journal; where nobody has chosen one and the usual one cannot be had, say so and go on."""
+        from gramercy.journal.opening import open_journal
+
+        if self.place is not None:
+            _check_outside(self.place, project)
+            return self._set(open_journal(self.place))
+        try:
+            return self._set(open_journal())
+        except (JournalError, OSError, RuntimeError) as error:
+            tell(
+                "WARNING, calls are recorded in memory only, and cannot be approved from elsewhere: "
+                f"{error} (--journal names another place)"
+            )
+            return open_journal(MEMORY)
+
+    def _set(self, journal: Journal) -> Journal:
+        """Let the journal know what else is a secret; one in memory keeps none for long."""
+        if (self.mask or self.mask_patterns) and journal.run_directory is not None:
+            from gramercy.journal.masking import Masking
+
+            journal.masking = Masking(self.mask, self.mask_patterns)  # type: ignore[attr-defined]  # of a database
+        return journal
+
+
+class Ledger:
+    """The journal of a serving process: opened, looked after at the start, and closed with it.
+
+    `told` is what the person should know who has started it.
+    """
+
+    def __init__(self, recording: Recording, project: str) -> None:
+        self.told: list[str] = []
+        self.session = f"serve-{os.getpid()}-{token_hex(3)}"
+        self.recording = recording
+        self.journal = recording.open(project, self.told.append)
+        # What other processes can open outlives this one.
+        self.is_lasting = self.journal.run_directory is not None
+        self._control: Control | None = None
+
+    def signing_key(self) -> bytes | None:
+        """Return the key of what clients bring back; None where there is nothing to come back to."""
+        if not self.is_lasting:
+            return None
+        from gramercy.mcp.signing import kept_key
+
+        return kept_key(os.environ)
+
+    def recover(self, executor: Executor) -> None:
+        """Look after calls of processes that are gone, and tell of those that only a person can resolve."""
+        if not self.is_lasting:
+            return
+        try:
+            found = executor.recover()
+        except JournalError as error:
+            self.told.append(f"WARNING, calls of earlier processes were not looked after: {error}")
+            return
+        doubtful = [str(record.key) for record in found if record.state is State.IN_DOUBT]
+        if doubtful:
+            listed = ", ".join(doubtful[:MOST_TOLD]) + (", …" if len(doubtful) > MOST_TOLD else "")
+            self.told.append(
+                f"in doubt, since their process ended while they ran: {listed} "
+                "(gramercy approvals show KEY, then resolve)"
+            )
+
+    def tidy(self) -> Thread | None:
+        """Delete contents that are older than they are to be kept, beside the work of the server."""
+        days = self.recording.retention
+        if days is None or not self.is_lasting:
+            return None
+        thread = Thread(target=self._tidy, args=(days,), name="gramercy-retention", daemon=True)
+        thread.start()
+        return thread
+
+    def _tidy(self, days: float) -> None:
+        # No command needs these.
+        import logging
+
+        from gramercy.journal.audit import open_kept, prune
+
+        try:
+            # One of its own, so that no call waits for it.
+            with closing(open_kept(self.recording.place)) as journal:
+                prune(journal, time() - days * DAY_SECONDS, f"retention of {days:g} days")
+        except JournalError:
+            logging.getLogger("gramercy.journal").exception("old contents were not deleted")
+
+    def open_control(
+        self, executor: Executor, images: Callable[[], Iterable[Image]], project: Callable[[], str]
+    ) -> None:
+        """Let a person at another terminal act through this process."""
+        directory = self.journal.run_directory
+        if directory is None:
+            return
+        from gramercy.workbench.control import Control, Desk
+
+        try:
+            self._control = Control(directory, Desk(executor, images, project, self.session).operations())
+        except OSError as error:
+            self.told.append(f"WARNING, nobody can act through this server from another terminal: {error}")
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        if self._control is not None:
+            self._control.close()
+        self.journal.close()
+
+
+def recording_of(settings: Settings) -> Recording:
+    """Return what the settings say about the journal."""
+    return Recording(
+        settings.journal,
+        settings.approval_wait,
+        settings.approval_expiry or EXPIRY_SECONDS,
+        settings.mask,
+        settings.mask_patterns,
+        settings.retention,
+    )
+
+
+def _check_outside(place: str, project: str | Path) -> None:
+    """Refuse a journal that code could write which is evaluated in the project."""
+    if place == MEMORY or place.startswith(DATABASES):
+        return
+    if Path(place).resolve().is_relative_to(Path(project).resolve()):
+        raise InvalidSettingError(
+            f"the journal {place} is in the project {project}, where evaluated code could change it: name a "
+            "place outside"
+        )
+
+
+def typed_call(tool: str, code: str, project: str | Path) -> NewCall:
+    """Return the call that a person makes who types code at this terminal."""
+    about = {"code": code}
+    return NewCall("cli", tool, "cautious", about, client=f"gramercy {tool}", project=str(project))
+
+
+class TypedCall(Call):
+    """A call that is made with a command, and come back to by giving the command again."""
+
+    __slots__ = ("_about", "_project")
+
+    def __init__(self, tool: str, arguments: object, project: str | Path) -> None:
+        self._project = str(Path(project).resolve())
+        self._about = ["gramercy tools call", self._project, tool, arguments]
+
+    @property
+    def client(self) -> str:
+        """The command."""
+        return "gramercy tools call"
+
+    @property
+    def project(self) -> str:
+        """The directory that it is about."""
+        return self._project
+
+    @property
+    def identity(self) -> str:
+        """The same for the same command in the same project."""
+        from gramercy.mcp.signing import Signer, kept_key
+
+        key = kept_key(os.environ)
+        return "" if key is None else Signer(key).identity(self._about)
+
+
+class Outcome(Protocol):
+    """What an evaluation gives: whether it went well."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there was no error."""
+
+
+T = TypeVar("T", bound=Outcome)
+
+
+def recorded(journal: Journal, call: NewCall, work: Callable[[], T]) -> T:
+    """Evaluate what a person has typed, and record it as the call that it is."""
+    key = journal.begin(call, State.EXECUTING)
+    begun = perf_counter()
+
+    def end(state: State, detail: str = "") -> None:
+        elapsed_ms = (perf_counter() - begun) * 1000.0
+        journal.move(key, state, Facts(detail=detail, fence=1, elapsed_ms=elapsed_ms))
+
+    try:
+        outcome = work()
+    except BaseException as error:
+        # Ctrl-C, or an image that is gone. Whoever typed it has seen that, and need not resolve it.
+        end(State.FAILED, f"{type(error).__name__}: {error}".removesuffix(": "))
+        raise
+    end(State.DONE if outcome.ok else State.FAILED)
+    return outcome
