@@ -55,6 +55,12 @@ env = { MODE = "test" }  # from --env
 # files: "write"  (default)
 # require_sandbox: none: the best that works here, and the start says which  (default)
 # debug_quality: 2  (default)
+# journal: $XDG_STATE_HOME/gramercy/journal.db  (default)
+# approval_wait: 50  (default)
+# approval_expiry: 86400, a day  (default)
+# mask: none beside what sounds like a secret  (default)
+# mask_patterns: none beside the forms of common tokens  (default)
+# retention: none: contents are kept  (default)
 # refused in …garden/gramercy.toml: network = "open", since a file of the project may not open the network
 ```
 
@@ -65,12 +71,17 @@ not shown.
 """
 
 
+# What is set once and for all is no option of a command.
+FILE_ONLY = frozenset({"mask", "mask_patterns", "retention"})
+
+
 def configuration_page() -> str:
     """Describe every key of gramercy.toml."""
     rows, sections = [], []
     for key, about in KEYS.items():
         option = "--image`, `--language" if key == "image" else f"--{SPELLINGS.get(key, key)}"
-        cells = [f"[`{key}`](#{key})", about.type, about.default, f"`{option}`", about.project]
+        shown = "none" if key in FILE_ONLY else f"`{option}`"
+        cells = [f"[`{key}`](#{key})", about.type, about.default, shown, about.project]
         rows.append(f"| {' | '.join(cells)} |\n")
         told = f"{about.does} In the environment: `{variable(key)}`."
         sections.append(f"## {key}\n\n{told}\n\n```toml\n{about.example}\n```\n\n")

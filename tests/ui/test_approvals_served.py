@@ -121,3 +121,22 @@ def test_an_approval_by_code_reaches_a_client_of_another_process(server, journal
     assert done.stdout == f"call {record.key} is approved and has run\n"
     assert "notes.txt" in text_of(server.message())
     assert (project / "notes.txt").read_text() == EDITED
+
+
+@pytest.mark.contract("journal.desk.withdrawn")
+def test_a_question_at_the_callers_own_terminal_is_withdrawn_when_another_approves(
+    terminal, journal, until, gramercy, tmp_path
+):
+    (tmp_path / "tools.py").write_text(
+        "from gramercy import tool\n\n"
+        '@tool(safety_level="dangerous")\n'
+        'def launch(target: str) -> str:\n    """Do it."""\n    return f"launched at {target}"\n'
+    )
+    screen = terminal("tools", "call", "launch", "target=moon", "--from", "tools.py")
+    screen.expect("[a/d/e]: ")
+    record = waiting(journal, until)
+    done = gramercy("approvals", "approve", str(record.key), "--seal", code_of(seal_of(record)))
+    assert done.returncode == 0
+    screen.expect("it was decided elsewhere")
+    screen.expect("launched at moon")
+    assert screen.end() == 0
