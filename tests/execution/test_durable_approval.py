@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gramercy import Approved, Denied, Executor, Modified, Policy, Registry, define_tool
-from gramercy.errors import MovedError
+from gramercy.errors import ExecutionError, JournalError, MovedError
 from gramercy.execution.approval import decide, resolve
 from gramercy.execution.results import Refuser
 from gramercy.journal.base import Facts, NewCall, State
@@ -156,6 +156,7 @@ def test_a_question_that_nobody_answers_stays_open_and_the_call_says_so(run, sho
         f"pay was not run yet: it waits for a person's approval as call {record.key},"
     )
     assert f"`gramercy approvals approve {record.key}`" in result.content
+    assert f"Executor.resume({record.key}) runs it" in result.content
     assert (result.metadata["awaiting"], result.metadata["journal_key"]) == (True, record.key)
     assert shop.paid == []
     decide(executor.journal, record.key, record.facts.question.seal, Approved())
@@ -244,7 +245,9 @@ def test_a_caller_who_comes_back_waits_for_the_same_question(run, shop):
         before = pending(first.journal)
         shop.end(first)
         second = shop.process(wait=0.02)
-        assert "waits for a person's approval" in run(second, CALL).error
+        again = run(second, CALL)
+        assert "waits for a person's approval" in again.error
+        assert again.content.endswith("it is the same call, and runs at most once.")
         after = pending(second.journal)
         assert (after.key, after.step, after.facts.question) == (
             before.key,
@@ -597,3 +600,35 @@ def test_a_tool_that_reports_tells_the_journal_where_it_ran(shop):
     assert record.facts.elapsed_ms > 0
     assert record.facts.size > 0
     assert isinstance(record.facts, Facts)
+
+
+def test_a_journal_that_cannot_be_read_for_a_while_does_not_end_the_waiting(run, shop, monkeypatch):
+    """Issue: PostgreSQL restarted in the middle, a locked database: nothing lost."""
+    executor = shop.process()
+    read, failures = executor.journal.record, iter([False, True, True])
+
+    def record(key):
+        if next(failures, False):
+            raise JournalError("the database restarts")
+        return read(key)
+
+    monkeypatch.setattr(executor.journal, "record", record)
+    with deciding(shop, Approved()):
+        assert run(executor, CALL).content == "paid 1"
+
+
+def test_who_decides_too_late_is_told_so(shop):
+    """Issue: expiry; the desk may have looked before."""
+    executor = shop.process(wait=0.0, expiry=0.2)
+    executor.execute(CALL)
+    record = pending(executor.journal)
+    until(lambda: time() > record.facts.expires_at)
+    with pytest.raises(MovedError, match="after its time was over"):
+        decide(executor.journal, record.key, record.facts.question.seal, Approved())
+
+
+@pytest.mark.parametrize("limits", [{"approval_wait": -1}, {"approval_wait": "soon"}, {"approval_expiry": 0}])
+def test_limits_of_an_approval_are_checked(limits):
+    """Style: errors say what to try next."""
+    with pytest.raises(ExecutionError, match="expected seconds"):
+        Executor(Registry(), **limits)

@@ -398,7 +398,7 @@ def test_a_call_that_was_killed_while_it_ran_is_in_doubt_and_never_run_again(pla
         client = await place.meet(second, era)
         doubtful = await client.call("linger", path=str(place.done))
         record = place.record(State.IN_DOUBT)
-        assert f"in doubt, since their process ended while they ran: {record.key}" in second.errors()
+        until(lambda: f"in doubt, since their process ended while they ran: {record.key}" in second.errors())
         resolve(place.journal, record.key, happened=True, by="ann")
         return record.key, doubtful, await client.call("linger", path=str(place.done))
 

@@ -214,7 +214,10 @@ def decide(journal: Journal, key: int, seal: str, decision: Decision) -> CallRec
         journal.move(key, state, Facts(detail=detail, ruling=ruling), expected=(State.AWAITING,))
     except MovedError as error:
         record = journal.record(key) or error.record or record
-        raise MovedError(standing(record), record) from None
+        question = record.facts.question
+        is_same = record.state is State.AWAITING and question is not None and question.seal == seal
+        # A question that is the same and cannot be answered: its time is over.
+        raise MovedError(str(error) if is_same else standing(record), record) from None
     return journal.record(key) or record
 
 

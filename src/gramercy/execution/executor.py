@@ -110,6 +110,11 @@ class Settings(msgspec.Struct):
                 raise ExecutionError(
                     f"{name} is {value!r:.50}: expected a positive number of seconds or None"
                 )
+        if self.approval_wait != 0 and self.approval_wait is not None and not is_duration(self.approval_wait):
+            told = f"approval_wait is {self.approval_wait!r:.50}"
+            raise ExecutionError(f"{told}: expected seconds, or None to wait until the expiry")
+        if not is_duration(self.approval_expiry):
+            raise ExecutionError(f"approval_expiry is {self.approval_expiry!r:.50}: expected seconds")
         if not is_duration(self.max_output) or not isinstance(self.max_output, int):
             raise ExecutionError(f"max_output is {self.max_output!r:.50}: expected a number of characters")
 

@@ -14,7 +14,13 @@ from secrets import token_hex
 from time import localtime, monotonic, perf_counter, strftime, time
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import DeadlineExceededError, ExecutionError, GramercyError, MovedError
+from gramercy.errors import (
+    DeadlineExceededError,
+    ExecutionError,
+    GramercyError,
+    JournalError,
+    MovedError,
+)
 from gramercy.execution.approval import (
     EFFECT_SECONDS,
     ApprovalRequest,
@@ -317,13 +323,17 @@ class ApprovalGate:
         until = None if seconds is None else monotonic() + seconds
         with journal.bell() as bell:
             while True:
-                record = journal.record(asked.key)
-                if record is None or record.step != step:
-                    return True
-                if time() > asked.expires_at:
-                    self._expire(asked)
-                    continue
-                pause = min(POLL_SECONDS, asked.expires_at - time() + 0.001)
+                # What cannot be read now may be read later: a database that restarts, a disk that was full.
+                with suppress(JournalError):
+                    record = journal.record(asked.key)
+                    if record is None or record.step != step:
+                        return True
+                    if asked.expires_at and time() > asked.expires_at:
+                        self._expire(asked)
+                        continue
+                pause = POLL_SECONDS
+                if asked.expires_at:
+                    pause = min(pause, max(0.001, asked.expires_at - time() + 0.001))
                 if until is not None:
                     pause = min(pause, until - monotonic())
                 if pause <= 0:

@@ -72,10 +72,9 @@ ADVICE: dict[str, str] = {
 }
 
 
-WAITING = (
-    "A person can decide in another terminal: `gramercy approvals approve {key}`, or `deny`. "
-    "Then call it again with the same arguments: it is the same call, and runs at most once."
-)
+WAITING = "A person can decide in another terminal: `gramercy approvals approve {key}`, or `deny`. "
+COMING_BACK = "Then call it again with the same arguments: it is the same call, and runs at most once."
+RESUMING = "Then Executor.resume({key}) runs it, at most once; to call it again would ask again."
 # The class of a failure that a tool has reported itself; others have the name of what was raised.
 REPORTED = "reported"
 
@@ -353,7 +352,8 @@ class Recorder:
         until = strftime("%Y-%m-%d %H:%M", localtime(record.facts.expires_at))
         text = f"{tool.name} was not run yet: it waits for a person's approval as call {key}, until {until}"
         why = f"Nobody has decided: {reason}\n" if reason else ""
-        content = f"{text}\n{why}{WAITING.format(key=key)}"
+        then = COMING_BACK if attempt.identity else RESUMING
+        content = f"{text}\n{why}{(WAITING + then).format(key=key)}"
         metadata = {"safety_level": tool.level_word, "awaiting": True, "journal_key": key}
         return ToolResult(attempt.call_id, success=False, content=content, error=text, metadata=metadata)
 

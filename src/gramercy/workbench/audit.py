@@ -63,7 +63,8 @@ def _line(record: CallRecord, moves: list[Entry], where: str, *, is_own: bool) -
         # What ran is what was approved last, which a person may have changed.
         given = record.facts.arguments or record.call.arguments
         ending = record.facts.detail if record.state in {State.DENIED, State.FAILED, State.IN_DOUBT} else ""
-        said = [move.facts.ruling.reason for move in moves if move.facts.ruling is not None]
+        rulings = [move.facts.ruling for move in moves if move.facts.ruling is not None]
+        said = [ruling.reason for ruling in rulings if ruling.approved]
         parts += _shown(
             [canonical_text(given), *(f"approved with the words: {text}" for text in said if text), ending]
         )

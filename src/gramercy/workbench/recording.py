@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from threading import Thread
+from threading import Lock, Thread
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -16,19 +17,20 @@ from msgspec.structs import replace
 from gramercy.errors import InvalidSettingError, JournalError
 from gramercy.journal.base import NOTHING, Facts, NewCall, State
 from gramercy.tools.context import Call
+from gramercy.tools.safety import Safety
 from gramercy.workbench.settings import DATABASES, MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from gramercy.execution.executor import Executor
-    from gramercy.images.base import Image
     from gramercy.journal.base import Journal
-    from gramercy.workbench.control import Control
+    from gramercy.workbench.control import Control, Desk
     from gramercy.workbench.settings import Settings
 
 # A person who is asked today may answer tomorrow.
 EXPIRY_SECONDS = 86_400.0
+DANGEROUS = Safety.DANGEROUS.value
 DAY_SECONDS = 86_400.0
 # Of the calls that are in doubt, on one line.
 MOST_TOLD = 10
@@ -82,6 +84,8 @@ class Ledger:
         self.journal = recording.open(project, self.told.append)
         # What other processes can open outlives this one.
         self.is_lasting = self.journal.run_directory is not None
+        self._lock = Lock()
+        self._is_closed = False
         self._control: Control | None = None
 
     def signing_key(self) -> bytes | None:
@@ -92,19 +96,33 @@ class Ledger:
 
         return kept_key(os.environ)
 
-    def recover(self, executor: Executor) -> None:
-        """Look after calls of processes that are gone, and tell of those that only a person can resolve."""
-        if not self.is_lasting:
-            return
+    def look_after(self, executor: Executor, desk: Callable[[], Desk], tell: Callable[[str], object]) -> None:
+        """Look after calls of processes that are gone, and let a person act through this one.
+
+        On a thread: it waits for the disk, and no client should wait for that. A call whose process is gone
+        is looked after in any case when its client comes back.
+        """
+        if self.is_lasting:
+            work = partial(self._look_after, executor, desk, tell)
+            Thread(target=work, name="gramercy-journal", daemon=True).start()
+
+    def _look_after(
+        self, executor: Executor, desk: Callable[[], Desk], tell: Callable[[str], object]
+    ) -> None:
+        self._open_control(desk, tell)
         try:
-            found = executor.recover()
+            executor.recover()
+            # All of them, until a person has resolved them.
+            found = self.journal.records([State.IN_DOUBT])
         except JournalError as error:
-            self.told.append(f"WARNING, calls of earlier processes were not looked after: {error}")
+            if not self._is_closed:
+                tell(f"WARNING, calls of earlier processes were not looked after: {error}")
             return
-        doubtful = [str(record.key) for record in found if record.state is State.IN_DOUBT]
+        # An evaluation that was cut off is seen in its image; what is dangerous somebody has approved.
+        doubtful = [str(record.key) for record in found if record.call.level == DANGEROUS]
         if doubtful:
             listed = ", ".join(doubtful[:MOST_TOLD]) + (", …" if len(doubtful) > MOST_TOLD else "")
-            self.told.append(
+            tell(
                 f"in doubt, since their process ended while they ran: {listed} "
                 "(gramercy approvals show KEY, then resolve)"
             )
@@ -131,24 +149,24 @@ class Ledger:
         except JournalError:
             logging.getLogger("gramercy.journal").exception("old contents were not deleted")
 
-    def open_control(
-        self, executor: Executor, images: Callable[[], Iterable[Image]], project: Callable[[], str]
-    ) -> None:
+    def _open_control(self, desk: Callable[[], Desk], tell: Callable[[str], object]) -> None:
         """Let a person at another terminal act through this process."""
-        directory = self.journal.run_directory
-        if directory is None:
-            return
-        from gramercy.workbench.control import Control, Desk
+        from gramercy.workbench.control import Control
 
+        directory = self.journal.run_directory
         try:
-            self._control = Control(directory, Desk(executor, images, project, self.session).operations())
+            with self._lock:
+                if directory is not None and not self._is_closed:
+                    self._control = Control(directory, desk().operations())
         except OSError as error:
-            self.told.append(f"WARNING, nobody can act through this server from another terminal: {error}")
+            tell(f"WARNING, nobody can act through this server from another terminal: {error}")
 
     def close(self) -> None:
         """Let go of the journal."""
-        if self._control is not None:
-            self._control.close()
+        with self._lock:
+            self._is_closed = True
+            if self._control is not None:
+                self._control.close()
         self.journal.close()
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from gramercy.toolsets.factory import ImageSource
     from gramercy.toolsets.opened_images import OpenedImages
     from gramercy.workbench.audit import Audit
+    from gramercy.workbench.control import Desk
     from gramercy.workbench.foreign import ForeignServers
 
 NAME = "gramercy"
@@ -166,7 +167,8 @@ def open_server(service: Service) -> Server:
     server = Server(engine, site, images, ledger, studio)
     server.sandbox = sandbox
     server.rules = rules
-    ledger.open_control(engine.executor, server.all_images, _project(service, site, images))
+    project = _project(service, site, images)
+    ledger.look_after(engine.executor, partial(_desk, server, project), _on_standard_error)
     server.foreign = foreign
     return server
 
@@ -396,7 +398,6 @@ def _engine(
         approval_wait=ledger.recording.wait or WAIT_SECONDS,
         approval_expiry=ledger.recording.expiry,
     )
-    ledger.recover(executor)
     ledger.tidy()
     rules.serve(executor)
     engine = Engine(
@@ -428,6 +429,12 @@ def _engine(
 def _project(service: Service, site: Site, images: tuple[Image, ...]) -> Callable[[], str]:
     """Return what tells the directory that is served."""
     return site.told if images else partial(os.path.realpath, service.project)
+
+
+def _desk(server: Server, project: Callable[[], str]) -> Desk:
+    from gramercy.workbench.control import Desk
+
+    return Desk(server.engine.executor, server.all_images, project, server.ledger.session)
 
 
 def _nearby(service: Service, rules: Rulebook) -> Nearby:
