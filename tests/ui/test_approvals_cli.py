@@ -248,6 +248,17 @@ def test_a_person_says_what_became_of_a_call_in_doubt(inside, journal, word, sta
     assert "I looked" in record.facts.detail
 
 
+@pytest.mark.contract("journal.desk.resolve")
+def test_a_call_whose_process_is_gone_is_in_doubt_before_a_server_has_looked(inside, journal):
+    other = open_journal(journal.path)
+    key = other.begin(NewCall("1", "pay", "dangerous", {}), State.EXECUTING)
+    assert "pay" not in inside("approvals", "list").stdout
+    other.close()
+    assert "in doubt" in inside("approvals", "list").stdout
+    done = inside("approvals", "resolve", str(key), "failed", "--reason", "not on the statement")
+    assert (done.returncode, journal.record(key).state) == (0, State.FAILED)
+
+
 def test_what_is_not_in_doubt_is_not_resolved(inside, journal):
     key = ask(journal)
     done = inside("approvals", "resolve", str(key), "done", "--reason", "because")

@@ -25,6 +25,7 @@ def user(tmp_path, monkeypatch):
     for key in KEYS:
         monkeypatch.delenv(f"GRAMERCY_{key.upper()}", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     file = tmp_path / "config" / "gramercy" / "gramercy.toml"
     file.parent.mkdir(parents=True)
     (tmp_path / "project").mkdir()

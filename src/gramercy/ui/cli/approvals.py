@@ -26,6 +26,7 @@ from gramercy.ui.cli.inbox import (
     heading,
     is_code,
     is_expired,
+    is_interrupted,
     journal_option,
     line,
     moment,
@@ -199,7 +200,9 @@ def edit(  # noqa: PLR0913 - one parameter per option
 @json_option("Print how the call stands then.")
 def resolve_call(journal: Journal, key: int, outcome: str, *, reason: str, as_json: bool) -> None:
     """Say what became of a call that is in doubt: its process ended while it ran, so look before you say."""
-    found_record(journal, key)
+    if is_interrupted(found_record(journal, key)):
+        # Nobody has looked after it yet; which tools are idempotent is not known here, and you decide.
+        journal.recover(lambda _: False)
     record = resolve(journal, key, happened=outcome == "done", by=person(), reason=reason)
     if as_json:
         report(record, as_json=True)

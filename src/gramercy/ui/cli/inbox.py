@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gramercy.execution.approval import standing
 from gramercy.execution.shown import folded, revealed, written
 from gramercy.journal.base import State
+from gramercy.journal.owners import is_alive
 from gramercy.journal.texts import canonical_text, without_secrets
 from gramercy.ui.cli.options import journal_place, place_of_journal_option
 
@@ -38,8 +39,14 @@ UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def waiting_calls(journal: Journal, project: str = "") -> list[CallRecord]:
-    """Return the calls that wait for a person, oldest first."""
-    return journal.records(WAITING, project=project, most=MOST_LISTED)[::-1]
+    """Return the calls that wait for a person, oldest first; those too whose process is gone."""
+    found = journal.records((*WAITING, State.EXECUTING), project=project, most=MOST_LISTED)
+    return [record for record in found[::-1] if record.state in WAITING or is_interrupted(record)]
+
+
+def is_interrupted(record: CallRecord) -> bool:
+    """Tell whether the process that ran a call is gone, and nobody has looked after it since."""
+    return record.state is State.EXECUTING and is_alive(record.facts.owner) is False
 
 
 def arguments_of(record: CallRecord) -> dict[str, Any]:
@@ -122,6 +129,8 @@ def is_expired(record: CallRecord) -> bool:
 def _word(record: CallRecord) -> str:
     if is_expired(record):
         return "expired"
+    if is_interrupted(record):
+        return WORDS[State.IN_DOUBT]
     return WORDS.get(record.state, record.state.value)
 
 
