@@ -6,6 +6,7 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack, closing, contextmanager
 from time import perf_counter
@@ -161,6 +162,25 @@ def ways_back(project: Path, effort: Effort) -> Returns:
         rollback = [_back(image, lambda: image.rollback(start)) for _ in range(effort.process_rounds)]
         undo = [_back(image, image.undo) for _ in range(effort.process_rounds)]
     return Returns(statistics.median(rollback), statistics.median(undo))
+
+
+def looks_at_states(project: Path, effort: Effort) -> tuple[float, float, float]:
+    """Return the median seconds of a look during an evaluation, a question to a kept state, a comparison."""
+    with closing(open_image("sbcl", project=project)) as image:
+        image.evaluate(DEFINE)
+        first = image.checkpoint("start").id
+        image.evaluate(CHANGE)
+        asked = [_wall(lambda: image.ask("definitions", at=first)) for _ in range(effort.process_rounds)]
+        compared = [_wall(lambda: image.compare(first)) for _ in range(effort.process_rounds)]
+        busy = threading.Thread(target=image.evaluate, args=("(loop)",))
+        busy.start()
+        while image.look().running is None:
+            time.sleep(PAUSE)
+        looked = [_wall(image.look) for _ in range(effort.process_rounds)]
+        while busy.is_alive():
+            image.interrupt()
+            busy.join(PAUSE)
+    return statistics.median(looked), statistics.median(asked), statistics.median(compared)
 
 
 def _back(image: LiveImage, way: Callable[[], object]) -> float:

@@ -17,6 +17,7 @@ from bench.image_timing import (
     cold_start,
     fork_seconds,
     image_start,
+    looks_at_states,
     paced_calls,
     round_trips,
     ways_back,
@@ -162,6 +163,12 @@ def _add_ways_back(table: _Table, project: Path, effort: Effort) -> None:
     table.add("rollback", back.rollback * 1e3, "ms")
     table.add("undo", back.undo * 1e3, "ms")
     table.targets.append(at_most("rollback", back.rollback * 1e3, 50, " ms"))
+    looked, asked, compared = looks_at_states(project, effort)
+    table.add("a look while an evaluation runs", looked * 1e6, "µs")
+    table.add(
+        "a question to a kept state", asked * 1e3, "ms", f"two states compared {show(compared * 1e3)} ms"
+    )
+    table.targets.append(at_most("a look while an evaluation runs", looked * 1e3, 5, " ms"))
 
 
 def _add_memory(table: _Table, project: Path, effort: Effort) -> None:

@@ -348,7 +348,7 @@ class PostgresJournal(SqlJournal):
         self._run(f"WITH {', '.join(parts)} SELECT 1 / ({found})", values)
 
     def _execute(self, statement: str, values: Sequence[Any]) -> PGresult:
-        """Send a statement, prepared if it comes often. A cursor would take three times as long."""
+        """Send a statement, prepared if it comes often; a cursor would cost the client more than that."""
         connection = self._connection
         if connection is None:
             raise _LostError(f"the journal {self.where} is not connected")

@@ -12,9 +12,10 @@ from time import perf_counter, time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from gramercy.errors import InvalidSettingError, JournalError
-from gramercy.journal.base import Facts, NewCall, State
+from gramercy.journal.base import NOTHING, Facts, NewCall, State
 from gramercy.tools.context import Call
 from gramercy.tools.safety import Safety
 from gramercy.workbench.settings import DATABASES, MEMORY
@@ -242,9 +243,9 @@ def recorded(journal: Journal, call: NewCall, work: Callable[[], T]) -> T:
     key = journal.begin(call, State.EXECUTING)
     begun = perf_counter()
 
-    def end(state: State, detail: str = "") -> None:
+    def end(state: State, detail: str = "", where: Facts = NOTHING) -> None:
         elapsed_ms = (perf_counter() - begun) * 1000.0
-        journal.move(key, state, Facts(detail=detail, fence=1, elapsed_ms=elapsed_ms))
+        journal.move(key, state, replace(where, detail=detail, fence=1, elapsed_ms=elapsed_ms))
 
     try:
         outcome = work()
@@ -252,5 +253,22 @@ def recorded(journal: Journal, call: NewCall, work: Callable[[], T]) -> T:
         # Ctrl-C, or an image that is gone. Whoever typed it has seen that, and need not resolve it.
         end(State.FAILED, f"{type(error).__name__}: {error}".removesuffix(": "))
         raise
-    end(State.DONE if outcome.ok else State.FAILED)
+    end(State.DONE if outcome.ok else State.FAILED, where=_where(outcome))
     return outcome
+
+
+def _where(outcome: object) -> Facts:
+    """Return where an evaluation ran, and which files it changed."""
+    from gramercy.images.base import Reply
+    from gramercy.toolsets.factory import listed_files
+
+    if not isinstance(outcome, Reply):
+        return NOTHING
+    span = outcome.span
+    return Facts(
+        epoch=span.epoch,
+        sandbox=span.sandbox,
+        before=span.before,
+        after=span.after,
+        files=listed_files(outcome.files),
+    )
