@@ -31,14 +31,20 @@ WORDS = {
 ANSWERS = {
     "approve": (YES, None),
     "deny": (desk.NO, "User denied tool execution: not today"),
-    "decline": ({"action": "decline"}, "{tool} was not run: the client declined after"),
-    "cancel": ({"action": "cancel"}, "{tool} was not run: the client dismissed the question after"),
+    "decline": (
+        {"action": "decline"},
+        "{tool} was not run yet: … Nobody has decided: the client declined after",
+    ),
+    "cancel": (
+        {"action": "cancel"},
+        "{tool} was not run yet: … Nobody has decided: the client dismissed the question after",
+    ),
     "empty": ({"action": "accept"}, None),
     "odd": (
         {"action": "accept", "content": {"decision": "yes"}},
-        "{tool} was not run: the answer does not fit",
+        "{tool} was not run yet: … Nobody has decided: the answer does not fit",
     ),
-    "nonsense": ({"yes": True}, "{tool} was not run: the client answered"),
+    "nonsense": ({"yes": True}, "{tool} was not run yet: … Nobody has decided: the client answered"),
 }
 
 
@@ -51,7 +57,10 @@ def test_a_file_is_changed_only_after_a_clear_yes(meet, run, era, file, case):
     client = meet(era, lambda _: reply)
     result = calling(run, client, tool, file)
     assert result["isError"] is (refusal is not None)
-    assert text_of(result).startswith(refusal or WORDS[tool])
+    # Where nobody has decided, the question stays open for a person at another terminal.
+    begin, _, rest = (refusal or WORDS[tool]).partition(" … ")
+    assert text_of(result).startswith(begin)
+    assert rest in text_of(result)
     assert file.read_text() == (BEFORE if refusal else AFTER)
     (question,) = client.questions
     assert tool in question["message"]
@@ -93,7 +102,8 @@ def test_claude_code_gets_a_bare_form_and_after_a_no_a_second_one(meet, run, era
     assert file.read_text() == BEFORE.replace("line 15\n", "")
     assert "accepted hunk 2 of 3 and rejected hunks 1 and 3 (only that)" in text_of(result)
     first, second = client.questions
-    assert (first["requestedSchema"]["properties"], len(second["requestedSchema"]["properties"])) == ({}, 4)
+    # Three hunks, a reason, and a rule that would allow such calls from now on.
+    assert (first["requestedSchema"]["properties"], len(second["requestedSchema"]["properties"])) == ({}, 5)
 
 
 @pytest.mark.parametrize("case", list(product(TOOLS, UNABLE)), ids="-".join)
