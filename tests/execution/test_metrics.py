@@ -7,7 +7,9 @@ import threading
 import pytest
 
 from gramercy import Denied, Executor, Registry, ToolOutput, define_tool
-from gramercy.execution.results import SAMPLES, Metrics, Refuser, metrics_table, percentile
+from gramercy.execution.metrics import SAMPLES, Metrics, metrics_table
+from gramercy.execution.results import Refuser
+from gramercy.journal.statistics import percentile
 
 
 def test_figures_are_those_of_the_calls(run):

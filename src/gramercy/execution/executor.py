@@ -38,8 +38,9 @@ from gramercy.execution.callers import (
 from gramercy.execution.calls import ToolCall, ToolResult, error_text, read_arguments
 from gramercy.execution.gate import ApprovalGate
 from gramercy.execution.hooks import check_hooks, transformed
+from gramercy.execution.metrics import Metrics, ToolMetrics, metrics_table
 from gramercy.execution.policy import Action, Policy, Verdict
-from gramercy.execution.results import Attempt, Metrics, Recorder, Refuser, ToolMetrics, metrics_table
+from gramercy.execution.results import Attempt, Recorder, Refuser
 from gramercy.execution.returning import Returning
 from gramercy.journal.base import OPEN, State
 from gramercy.journal.memory import MemoryJournal

@@ -103,12 +103,12 @@ class _Tally:
             in_doubt=doubtful,
             open=calls - done - failed - denied - doubtful,
             success_rate=done / (done + failed) if done + failed else 0.0,
-            p50_ms=_percentile(times, 0.50),
-            p95_ms=_percentile(times, 0.95),
+            p50_ms=percentile(times, 0.50),
+            p95_ms=percentile(times, 0.95),
             mean_size=self.size / done if done else 0.0,
             approvals=len(waits),
-            wait_p50=_percentile(waits, 0.50),
-            wait_p95=_percentile(waits, 0.95),
+            wait_p50=percentile(waits, 0.50),
+            wait_p95=percentile(waits, 0.95),
             failures=dict(self.failures.most_common()),
             refusals=dict(self.refusals.most_common()),
         )
@@ -150,6 +150,6 @@ def _calls(journal: Tables, since: float) -> Iterator[tuple[str, float, list[tup
 _LAST_STEP = 1 << 30
 
 
-def _percentile(ordered: Sequence[float], share: float) -> float:
+def percentile(ordered: Sequence[float], share: float) -> float:
     """Return the nearest-rank percentile of values in ascending order; 0 when there are none."""
     return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else 0.0

@@ -1,0 +1,145 @@
+"""What an executor counts of each tool: calls, failures, refusals, times, sizes, and how long people took."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gramercy.execution.results import Refuser
+
+# Percentiles are taken over the latest calls, so that memory is bounded and the figures show the present.
+SAMPLES = 1024
+
+
+class ToolMetrics(msgspec.Struct, frozen=True):
+    """The figures of one tool; times in milliseconds, sizes in characters."""
+
+    tool: str
+    calls: int
+    succeeded: int
+    failed: int
+    denied: int
+    success_rate: float
+    p50_ms: float
+    p95_ms: float
+    mean_result_size: float
+    mean_approval_wait_ms: float
+    denied_by: dict[str, int] = {}
+
+
+class _Tally:
+    __slots__ = ("approval_ms", "approvals", "calls", "denied", "size", "succeeded", "times")
+
+    def __init__(self) -> None:
+        self.calls = self.succeeded = self.size = self.approvals = 0
+        self.denied: Counter[str] = Counter()
+        self.approval_ms = 0.0
+        self.times: deque[float] = deque(maxlen=SAMPLES)
+
+
+class Metrics:
+    """The tallies of one executor."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._tallies: dict[str, _Tally] = {}
+        # Calls that are not yet in the tallies. Appending is atomic, so recording a call needs no lock.
+        self.recent: deque[tuple[str, float, int | None]] = deque()
+
+    def record(self, tool: str, elapsed_ms: float, size: int | None) -> None:
+        """Count a call that ran, with the size of its result, or None when it failed."""
+        recent = self.recent
+        recent.append((tool, elapsed_ms, size))
+        if len(recent) > SAMPLES:
+            self.fold()
+
+    def fold(self) -> None:
+        """Move recent calls into the tallies, so that they do not pile up."""
+        with self._lock:
+            self._fold()
+
+    def record_refusal(self, tool: str, refuser: Refuser | None = None) -> None:
+        """Count a call that never ran: denied by someone, or refused for its arguments."""
+        with self._lock:
+            tally = self._tally(tool)
+            tally.calls += 1
+            if refuser is not None:
+                tally.denied[refuser.value] += 1
+
+    def record_approval(self, tool: str, wait_ms: float) -> None:
+        """Note how long a person took."""
+        with self._lock:
+            tally = self._tally(tool)
+            tally.approvals += 1
+            tally.approval_ms += wait_ms
+
+    def _fold(self) -> None:
+        """Move recent calls into the tallies; the caller holds the lock. Every call pays for it."""
+        recent, tallies = self.recent, self._tallies
+        while recent:
+            tool, elapsed_ms, size = recent.popleft()
+            tally = tallies.get(tool) or self._tally(tool)
+            tally.calls += 1
+            tally.times.append(elapsed_ms)
+            if size is not None:
+                tally.succeeded += 1
+                tally.size += size
+
+    def _tally(self, tool: str) -> _Tally:
+        found = self._tallies.get(tool)
+        if found is None:
+            found = self._tallies[tool] = _Tally()
+        return found
+
+    def snapshot(self) -> dict[str, ToolMetrics]:
+        """Return the figures of every tool that was called, by name."""
+        with self._lock:
+            self._fold()
+            return {name: _figures(name, tally) for name, tally in sorted(self._tallies.items())}
+
+
+def _figures(name: str, tally: _Tally) -> ToolMetrics:
+    # Imported here: it reads journals, which an executor does not need for its calls.
+    from gramercy.journal.statistics import percentile
+
+    times, denied = sorted(tally.times), tally.denied.total()
+    return ToolMetrics(
+        tool=name,
+        calls=tally.calls,
+        succeeded=tally.succeeded,
+        failed=tally.calls - tally.succeeded - denied,
+        denied=denied,
+        success_rate=tally.succeeded / tally.calls if tally.calls else 0.0,
+        p50_ms=percentile(times, 0.50),
+        p95_ms=percentile(times, 0.95),
+        mean_result_size=tally.size / tally.succeeded if tally.succeeded else 0.0,
+        mean_approval_wait_ms=tally.approval_ms / tally.approvals if tally.approvals else 0.0,
+        denied_by=dict(tally.denied),
+    )
+
+
+_COLUMNS = ("tool", "calls", "ok", "failed", "denied", "success", "p50 ms", "p95 ms", "size", "wait ms")
+
+
+def metrics_table(metrics: Mapping[str, ToolMetrics]) -> str:
+    """Lay the figures out as a plain text table."""
+    rows = [_COLUMNS, *(_row(figures) for figures in metrics.values())]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    return "\n".join(_line(row, widths) for row in rows)
+
+
+def _row(m: ToolMetrics) -> tuple[str, ...]:
+    counts = (str(m.calls), str(m.succeeded), str(m.failed), str(m.denied), f"{m.success_rate:.0%}")
+    times = (f"{m.p50_ms:.3f}", f"{m.p95_ms:.3f}")
+    return (m.tool, *counts, *times, f"{m.mean_result_size:.0f}", f"{m.mean_approval_wait_ms:.1f}")
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+    return "  ".join([row[0].ljust(widths[0]), *cells[1:]]).rstrip()
