@@ -18,7 +18,6 @@ from gramercy.errors import (
     DeadlineExceededError,
     ExecutionError,
     GramercyError,
-    JournalError,
     MovedError,
 )
 from gramercy.execution.approval import (
@@ -37,6 +36,7 @@ from gramercy.execution.calls import clean, error_text
 from gramercy.execution.policy import Action
 from gramercy.execution.results import Approval, Refuser
 from gramercy.execution.seal import EXPIRED, Seal, digest_of_text, seal_call, stable_text
+from gramercy.execution.waiting import wait_for
 from gramercy.journal.base import OPEN, Facts, Question, Ruling, State
 from gramercy.tools.context import current_call
 from gramercy.tools.effects import Effect, read_effect
@@ -60,8 +60,6 @@ MOST_QUESTIONS = 3
 MOST_EDITS = 10
 # More than any call can carry; what is shown of it is up to the channel, which shows all or none.
 LONGEST_EFFECT = 16_000_000
-# How long a lost doorbell can delay an answer.
-POLL_SECONDS = 1.0
 # In these a channel says that nobody has decided: the question stays open for others.
 UNDECIDED = frozenset({Refuser.NOBODY, Refuser.CLIENT, Refuser.TIMEOUT})
 # Another process runs or has run the call.
@@ -319,29 +317,16 @@ class ApprovalGate:
         self, asked: ApprovalRequest, step: int, seconds: float | None, caller: Caller
     ) -> bool:
         """Wait until a call is no longer where it was; False when it still is after that time."""
-        journal: Any = self.settings.journal
-        until = None if seconds is None else monotonic() + seconds
-        with journal.bell() as bell:
-            while True:
-                # What cannot be read now may be read later: a database that restarts, a disk that was full.
-                with suppress(JournalError):
-                    record = journal.record(asked.key)
-                    if record is None or record.step != step:
-                        return True
-                    if asked.expires_at and time() > asked.expires_at:
-                        self._expire(asked)
-                        continue
-                pause = POLL_SECONDS
-                if asked.expires_at:
-                    pause = min(pause, max(0.001, asked.expires_at - time() + 0.001))
-                if until is not None:
-                    pause = min(pause, until - monotonic())
-                if pause <= 0:
-                    return False
-                if caller is BLOCKING:
-                    bell.wait(pause)
-                else:
-                    await bell.wait_async(pause)
+
+        def has_moved(record: CallRecord | None) -> bool:
+            if record is not None and record.step == step and 0 < asked.expires_at < time():
+                self._expire(asked)
+                return True
+            return record is None or record.step != step
+
+        return await wait_for(
+            self.settings.journal, asked.key, has_moved, caller, seconds=seconds, look_at=asked.expires_at
+        )
 
     def _expire(self, asked: ApprovalRequest) -> None:
         """Deny a call whose time to be decided is over, unless somebody has decided just now."""

@@ -7,14 +7,15 @@ call that still has its caller in a process that lives is not up for another.
 from __future__ import annotations
 
 from contextlib import suppress
-from time import localtime, monotonic, strftime
+from time import localtime, strftime
 from typing import TYPE_CHECKING, Any
 
-from gramercy.errors import ExecutionError, MovedError
+from gramercy.errors import MovedError
 from gramercy.execution.approval import resolve
-from gramercy.execution.callers import BLOCKING, Limit, ends_pipeline
+from gramercy.execution.callers import Limit, ends_pipeline
 from gramercy.execution.calls import ToolResult
 from gramercy.execution.results import ADVICE, Refuser
+from gramercy.execution.waiting import wait_for
 from gramercy.journal import owners
 from gramercy.journal.base import FINAL, OPEN, State
 from gramercy.tools.safety import Safety
@@ -44,7 +45,6 @@ RESOLVING = (
 RUNNING = "it has not been run here: another process runs it as call {key} since {when}"
 # As long as a call waits for a decision.
 JOIN_SECONDS = 50.0
-POLL_SECONDS = 1.0
 
 
 class Returning:
@@ -78,22 +78,22 @@ class Returning:
 
     async def joined(self, attempt: Attempt, caller: Caller) -> ToolResult:
         """Wait for the end of a call that another process runs, and give the answer it has there."""
-        journal: Any = self._settings.journal
-        until = monotonic() + (self._settings.approval_wait or JOIN_SECONDS)
-        with journal.bell() as bell:
-            while (record := journal.record(attempt.key)) is not None and record.state not in FINAL:
-                pause = min(POLL_SECONDS, until - monotonic())
-                if pause <= 0:
-                    return self._unfinished(record, attempt.call_id)
-                if caller is BLOCKING:
-                    bell.wait(pause)
-                else:
-                    await bell.wait_async(pause)
-                if not owners.is_alive(record.facts.owner):
-                    self.recover()
+        journal = self._settings.journal
+        ended: list[CallRecord | None] = []
+
+        def is_over(record: CallRecord | None) -> bool:
+            if record is not None and record.state not in FINAL and not owners.is_alive(record.facts.owner):
+                self.recover()
+            ended[:] = [record]
+            return record is None or record.state in FINAL
+
+        seconds = self._settings.approval_wait or JOIN_SECONDS
+        is_ended = await wait_for(journal, attempt.key, is_over, caller, seconds=seconds)
+        record = ended[0] if ended else None
         if record is None:
-            raise ExecutionError(f"the journal has lost call {attempt.key}")
-        return self.answer(record, attempt.call_id)
+            text = f"the journal cannot tell what became of call {attempt.key}"
+            return ToolResult(attempt.call_id, False, text, text, {"journal_key": attempt.key})  # noqa: FBT003
+        return self.answer(record, attempt.call_id) if is_ended else self._unfinished(record, attempt.call_id)
 
     def _unfinished(self, record: CallRecord, call_id: str) -> ToolResult:
         """Make the result of a call that another process has not ended yet."""
