@@ -294,6 +294,9 @@ class ApprovalGate:
         if decision is not None and not _is_open(decision):
             return decision
         wait = self.settings.approval_wait
+        if isinstance(decision, Denied) and decision.refuser != Refuser.NOBODY:
+            # A client that declines by itself, or a person who was asked and stayed silent: it goes on.
+            wait = 0.0
         left = None if wait is None else wait - (monotonic() - began)
         if not await self._is_moved(asked, step, left, caller):
             raise _UndecidedError(decision.reason if isinstance(decision, Denied) else "")
