@@ -9,7 +9,18 @@ from gramercy.ui.cli.main import cli
 from gramercy.ui.cli.terminal import json_text
 
 # A prompt, a server and a show print no facts; to accept is to look and answer, or to say --yes.
-WITHOUT = {"repl", "serve", "tour", "trust", "foreign accept"}
+# What deletes says so in a sentence, and an export is lines of JSON.
+WITHOUT = {
+    "repl",
+    "serve",
+    "tour",
+    "trust",
+    "foreign accept",
+    "audit export",
+    "audit prune",
+    "audit redact",
+    "sessions remove",
+}
 NOTES = (
     "from gramercy import tool\n\n\n@tool\ndef read_note(title: str) -> str:\n"
     '    """Return a note.\n\n    Args:\n        title: Which one.\n    """\n    return title\n'

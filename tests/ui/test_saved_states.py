@@ -108,7 +108,7 @@ def test_the_prompt_names_the_package_of_the_state(terminal, language, tmp_path)
 def test_ctrl_c_stops_a_restore_and_the_prompt_goes_on(terminal, tmp_path, until):
     """Of Python the steps are run again: one of them may take much longer this time."""
     step = 'exec(\'import os\\nwhile os.path.exists("slow"): open("begun", "w").close()\')\n'
-    screen = terminal("repl", "--language", "python", XDG_STATE_HOME=str(tmp_path / "state"))
+    screen = terminal("repl", "--language", "python", XDG_STATE_HOME=str(tmp_path / "kept"))
     for typed in [step, ":save state\n"]:
         screen.expect(PROMPT["python"])
         screen.send(typed)

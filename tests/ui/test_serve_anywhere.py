@@ -241,6 +241,7 @@ def test_a_client_without_an_answer_is_not_waited_for_for_ever(visit):
     visitor = visit("2025-11-25", folders=roots())
     number = visitor.raw.begin("tools/call", name="evaluate-python", arguments={"code": WHERE})
     assert visitor.raw.message()["method"] == "roots/list"
+    assert visitor.raw.message()["method"] == "notifications/cancelled"
     answer = visitor.raw.message()
     assert answer["id"] == number
     assert "no answer came within 10 s" in answer["result"]["content"][1]["text"]
