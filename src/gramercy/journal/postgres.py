@@ -85,6 +85,10 @@ _AGAIN = frozenset({"40001", "40P01"})
 T = TypeVar("T")
 
 
+class _GoneError(psycopg.OperationalError):
+    """The connection has ended in the middle of a statement."""
+
+
 class _LostError(JournalError):
     """Nothing of a transaction was committed, and it may be made again."""
 
@@ -381,7 +385,7 @@ class PostgresJournal(SqlJournal):
         return name
 
     def _told(self, connection: psycopg.Connection[Any], error: psycopg.Error) -> JournalError:
-        if connection.closed:
+        if connection.closed or isinstance(error, _GoneError):
             self._disconnect()
             return _LostError(f"the journal {self.where} was lost: {_line(error)}")
         if error.sqlstate == _NONE_CHANGED:
@@ -459,7 +463,11 @@ def _dumped(value: Any) -> bytes | None:
 
 def _checked(result: PGresult) -> PGresult:
     if result.status not in _FINE:
-        raise psycopg.errors.error_from_result(result)
+        error = psycopg.errors.error_from_result(result)
+        if error.sqlstate is None:
+            # No word of the server: the way to it is gone, which the connection may notice later only.
+            raise _GoneError(str(error))
+        raise error
     return result
 
 
