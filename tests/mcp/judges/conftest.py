@@ -14,7 +14,9 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 HOME = ROOT / ".venv-judges"
-SERVE = [sys.executable, "-m", "gramercy", "serve", "--conformance-fixtures"]
+# Clients pass no environment on, and nobody decides elsewhere.
+WAIT = ["--approval-wait", "0.2"]
+SERVE = [sys.executable, "-m", "gramercy", "serve", "--conformance-fixtures", *WAIT]
 INSTALLING, STARTING, JUDGING = 600, 20, 120
 
 

@@ -97,8 +97,8 @@ def test_a_dangerous_tool_runs_only_when_the_person_at_the_client_agrees(said):
     """MCP server, checklist 4: accept, deny, decline, cancel, and nobody to be asked."""
     assert said["approved"] == [False, "the moon is gone"]
     assert said["denied"][1].splitlines()[0] == "User denied tool execution: it is full"
-    assert "was not run: the client declined after" in said["declined"][1]
-    assert "was not run: the client dismissed the question after" in said["dismissed"][1]
+    assert "Nobody has decided: the client declined after" in said["declined"][1]
+    assert "Nobody has decided: the client dismissed the question after" in said["dismissed"][1]
     assert [said[one][0] for one in ("denied", "declined", "dismissed")] == [True, True, True]
     failed, reason = said["unasked"]
     assert failed
