@@ -190,12 +190,23 @@ def test_a_question_is_whole_in_the_journal(shop):
 
 
 @pytest.mark.contract("journal.guard.open")
-@pytest.mark.parametrize("refuser", [Refuser.NOBODY, Refuser.CLIENT, Refuser.TIMEOUT])
-def test_a_channel_without_a_person_leaves_the_question_open(run, shop, refuser):
+def test_a_channel_without_a_person_leaves_the_question_open(run, shop):
     """Guard design, channels: the caller's own, then the console or CLI in another process."""
-    executor = shop.process(lambda *_: Denied("nobody there", refuser))
+    executor = shop.process(lambda *_: Denied("nobody there", Refuser.NOBODY))
     with deciding(shop, Approved()):
         assert run(executor, CALL).content == "paid 1"
+
+
+@pytest.mark.contract("journal.guard.open")
+@pytest.mark.parametrize("refuser", [Refuser.CLIENT, Refuser.TIMEOUT])
+def test_who_was_asked_and_gave_no_answer_is_not_waited_for_again(run, shop, refuser):
+    """A client that declines by itself gets its answer at once; the question stays open for others."""
+    executor = shop.process(lambda *_: Denied("not now", refuser))
+    result = run(executor, CALL)
+    assert result.metadata["awaiting"]
+    assert "Nobody has decided: not now" in result.content
+    (record,) = executor.journal.records([State.AWAITING])
+    assert record.key == result.metadata["journal_key"]
 
 
 @pytest.mark.contract("journal.guard.race")
