@@ -189,7 +189,39 @@ def test_of_many_who_find_the_damage_one_sets_the_file_aside(journal, path):
     assert len(opened[0].records()) == 8
     for each in opened:
         each.close()
-    assert len(list(path.parent.glob("*damaged*"))) == 1
+    aside = [each for each in path.parent.glob("*damaged*") if not each.name.endswith(("-wal", "-shm"))]
+    assert len(aside) == 1
+
+
+WRITES_AND_ENDS = """
+import sys
+from gramercy.journal.sqlite import SqliteJournal
+from gramercy.journal.base import State
+from tests.journal.stores import READ
+journal = SqliteJournal(sys.argv[1])
+journal.note(READ, State.DONE)
+print(len(journal.records()))
+journal.close()
+"""
+
+
+def test_what_is_open_twice_here_loses_nothing_when_another_process_ends(journal, path):
+    again = open_at(path)
+
+    def seen_there():
+        done = subprocess.run(
+            [sys.executable, "-c", WRITES_AND_ENDS, path], check=True, capture_output=True, timeout=60
+        )
+        return int(done.stdout)
+
+    journal.note(READ, State.DONE)
+    assert seen_there() == 2
+    journal.note(READ, State.DONE)
+    again.note(READ, State.DONE)
+    assert seen_there() == 5
+    again.close()
+    journal.close()
+    assert seen_there() == 6
 
 
 @pytest.mark.contract("journal.store.not-ours")

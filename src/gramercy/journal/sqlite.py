@@ -55,6 +55,9 @@ _REASONS = {
     sqlite3.SQLITE_NOTADB: "it is not a database",
 }
 _open_here: WeakSet[SqliteJournal] = WeakSet()
+# Of the threads of this process one opens a journal at a time: that which makes the file closes it again, and
+# nobody may be connected to it by then.
+_opening = Lock()
 # Connections that a fork has copied. To close them would do things to files that are the parent's.
 _inherited: list[object] = []
 
@@ -113,8 +116,10 @@ class SqliteJournal(SqlJournal):
     def _open(self) -> None:
         """Open the file, or set it aside and open a new one if it is damaged."""
         for _ in range(3):
-            inode = self._prepare_file()
-            damage = self._damage_found()
+            # Nobody may be connecting to a file that is renamed: SQLite finds the log by its name.
+            with _opening, self._locked(fcntl.LOCK_SH):
+                inode = self._prepare_file()
+                damage = self._damage_found()
             if damage is None:
                 return
             self._put_aside(inode, damage)
@@ -123,18 +128,17 @@ class SqliteJournal(SqlJournal):
     def _prepare_file(self) -> int:
         """Make the file, readable for its owner only, if it is not there; return its inode."""
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                found = os.fstat(descriptor)
-                if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:
-                    # As after it came back from a backup.
-                    os.fchmod(descriptor, 0o600)
-                return found.st_ino
-            finally:
-                os.close(descriptor)
+            # One that is there is not opened: closing it would end the locks of all connections of this
+            # process, and another process would remove the log in which they write.
+            with suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            found = self.path.stat()
+            if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:
+                # As after it came back from a backup.
+                self.path.chmod(0o600)
         except OSError as error:
             raise JournalError(f"the journal {self.path} cannot be written: {error.strerror}") from error
+        return found.st_ino
 
     def _damage_found(self) -> sqlite3.Error | None:
         """Connect; return what is wrong with a file that cannot be read as a database."""
@@ -175,8 +179,9 @@ class SqliteJournal(SqlJournal):
 
     def _check_kind(self) -> None:
         """Refuse the database of another program, and look closely where damage was met before."""
-        ((kind,),) = self._connection.execute("PRAGMA application_id")
+        # In this order, for one that is being made gets both in one transaction.
         ((tables,),) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master")
+        ((kind,),) = self._connection.execute("PRAGMA application_id")
         if kind != APPLICATION and (kind or tables):
             raise JournalError(f"{self.path} is a database of another program: name another file")
         suspect = self._suspect
@@ -232,7 +237,7 @@ class SqliteJournal(SqlJournal):
 
     def _put_aside(self, inode: int, error: sqlite3.Error) -> None:
         """Rename a damaged file with its log, unless another process has done it meanwhile."""
-        with self._alone():
+        with self._locked(fcntl.LOCK_EX):
             if not self.path.exists() or self.path.stat().st_ino != inode:
                 return
             if not self._is_likely_ours():
@@ -258,12 +263,16 @@ class SqliteJournal(SqlJournal):
         return begins == MAGIC or not any(begins) or any(map(os.path.lexists, beside))
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep other processes from setting the file aside at the same time."""
+    def _locked(self, kind: int) -> Iterator[None]:
+        """Keep the file where it is while it is opened, or others away while it is set aside."""
         path = self.path.with_name(f"{self.path.name}.lock")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise JournalError(f"the journal {self.path} cannot be written: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, kind)
             yield
         finally:
             os.close(descriptor)
@@ -383,6 +392,8 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def _after_fork() -> None:
+    global _opening  # noqa: PLW0603 - another thread of the parent may hold it
+    _opening = Lock()
     for journal in list(_open_here):
         journal._be_born()  # noqa: SLF001 - one of our own
 
