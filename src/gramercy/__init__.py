@@ -9,6 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gramercy.agents.agent import Agent as Agent
+    from gramercy.agents.base import Limits as Limits
+    from gramercy.agents.base import Response as Response
     from gramercy.errors import GramercyError as GramercyError
     from gramercy.errors import InvalidArgumentsError as InvalidArgumentsError
     from gramercy.execution.approval import Approved as Approved
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "agents.agent": ("Agent",),
+    "agents.base": ("Limits", "Response"),
     "errors": ("GramercyError", "InvalidArgumentsError"),
     "execution.approval": ("Approved", "Denied", "Modified"),
     "execution.calls": ("ToolCall", "ToolResult"),

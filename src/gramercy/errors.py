@@ -42,6 +42,12 @@ GramercyError
 ├── ClientSettingsError         the settings of an MCP client cannot be read or changed
 ├── UnreadableFileError         a file that a command names cannot be read or written
 ├── HandshakeError              a server did not do what its client needs
+├── ProviderError               a model cannot be asked, or does not answer
+│   ├── ModelUnavailableError   no such provider or model, no key, or a package is missing
+│   └── CutStreamError          the answer ended in the middle: none of its calls was run
+├── AgentError                  an agent cannot be run as asked
+│   ├── InvalidMessageError     a message is empty, too long or not text
+│   └── LimitReachedError       it has used up its turns, calls, time or tokens
 └── ImageError                  a live image cannot be used
     ├── ImageStartError         its processes do not come up
     ├── ImageGoneError          a process of it has ended or does not answer
@@ -388,6 +394,38 @@ class UnreadableFileError(GramercyError):
 
 class HandshakeError(GramercyError):
     """A server did not do what its client needs."""
+
+
+class ProviderError(GramercyError):
+    """A model cannot be asked, or does not answer; `status` is that of HTTP, if there was one."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ModelUnavailableError(ProviderError):
+    """There is no such provider or model, no key, or a package is missing; the text says what to do."""
+
+
+class CutStreamError(ProviderError):
+    """The answer of a model ended without its end mark: what came can be shown, its calls are not run."""
+
+
+class AgentError(GramercyError):
+    """An agent cannot be run as asked. `response` is what was done before, if it had begun."""
+
+    def __init__(self, message: str, response: Any = None) -> None:
+        super().__init__(message)
+        self.response = response
+
+
+class InvalidMessageError(AgentError):
+    """A message is empty, too long, or not text."""
+
+
+class LimitReachedError(AgentError):
+    """A run has used up its turns, its calls, its time or its tokens; `response` is what was done so far."""
 
 
 class ImageError(GramercyError):

@@ -17,7 +17,7 @@ HEAVY = ("click", "jsonschema_rs", "asyncio", "opentelemetry", "msgspec")
 # the executor passes them.
 # The review of a call of another process is what `gramercy approvals` does at a terminal.
 # Conversations are kept for agents, of which there are none yet.
-MOST_SINGLE_IMPORTERS = 55
+MOST_SINGLE_IMPORTERS = 85
 QUESTIONS = 10
 
 

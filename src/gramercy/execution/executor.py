@@ -201,6 +201,23 @@ class Executor:
         derived._gate = ApprovalGate(self.settings, self._recorder, approval_handler)  # noqa: SLF001 - one of our own
         return derived
 
+    def with_tools(self, registry: Registry, *, deadline: float | None = None) -> Executor:
+        """Return an executor of other tools that shares journal, hooks, metrics and approver with this one.
+
+        It begins with the same policy; one that is assigned later counts for one of the two. A `deadline` is
+        for tools that have none of their own.
+        """
+        derived = copy(self)
+        settings = copy(self.settings)
+        settings.registry = registry
+        settings.deadline = self.settings.deadline if deadline is None else deadline
+        derived.settings = settings
+        derived._returning = Returning(settings)  # noqa: SLF001 - one of our own
+        derived._returning.here = self._returning.here  # noqa: SLF001
+        derived._recorder = Recorder(settings, self._metrics, self._returning.here)  # noqa: SLF001
+        derived._gate = ApprovalGate(settings, derived._recorder, self._gate.handler)  # noqa: SLF001
+        return derived
+
     def resume(self, key: int) -> ToolResult:
         """Go on with a call of the journal: run one that is ready, after all checks, or wait for a decision.
 

@@ -197,3 +197,16 @@ def bound(specification: ToolSpecification, tool: Tool) -> Tool:
     if level is tool.safety_level and categories == tool.categories:
         return tool
     return replace(tool, safety_level=level, categories=categories)
+
+
+def specified(tool: Tool) -> ToolSpecification:
+    """Return the specification that an implementation fits; what gram cannot say raises a GramercyError."""
+    from gramercy.gram.signatures.signature import json_schema_to_signature
+    from gramercy.gram.specification import create_tool_specification
+
+    schema = {key: value for key, value in tool.schema.items() if key != "additionalProperties"}
+    level = None if tool.safety_level is Safety.SAFE else tool.level_word
+    signature = json_schema_to_signature(schema)
+    return create_tool_specification(
+        tool.name, tool.description, signature, safety=level, categories=tool.categories
+    )

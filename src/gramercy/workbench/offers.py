@@ -21,6 +21,7 @@ from gramercy.mcp.jsonrpc import Code
 from gramercy.mcp.tool_calls import without_controls
 from gramercy.tools.content import ToolOutput
 from gramercy.tools.context import current_call
+from gramercy.tools.library import specified
 from gramercy.tools.safety import Safety
 from gramercy.toolsets.evaluation import evaluation_tools
 from gramercy.toolsets.factory import Workshop
@@ -28,7 +29,6 @@ from gramercy.toolsets.session import LANGUAGE_WORDS, session_tools
 from gramercy.workbench.audit import Audit
 from gramercy.workbench.deferred import DeferredImage
 from gramercy.workbench.settings import SPOKEN
-from gramercy.workbench.sources import specification_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -267,7 +267,7 @@ def _add_server(catalog: Catalog, shelf: Shelf) -> None:
 
 def _specification(tool: Tool) -> str:
     try:
-        return specification_text(tool)
+        return specified(tool).to_gram()
     except GramercyError as error:
         # One tool that gram cannot say must not hide the others.
         return f"// {tool.name}: {' '.join(str(error).split())[:200]}"

@@ -297,20 +297,3 @@ def _added(before: dict[str, Tool]) -> Iterator[Tool]:
     for name, tool in default_registry().library().items():
         if before.get(name) is not tool:
             yield tool
-
-
-def specification_text(tool: Tool) -> str:
-    """Return the text of the specification; what gram cannot say raises a GramercyError."""
-    from gramercy.gram.signatures.signature import json_schema_to_signature
-    from gramercy.gram.specification import create_tool_specification
-    from gramercy.tools.safety import Safety
-
-    schema = {key: value for key, value in tool.schema.items() if key != "additionalProperties"}
-    level = None if tool.safety_level is Safety.SAFE else tool.level_word
-    return create_tool_specification(
-        tool.name,
-        tool.description,
-        json_schema_to_signature(schema),
-        safety=level,
-        categories=tool.categories,
-    ).to_gram()

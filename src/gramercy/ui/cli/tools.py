@@ -92,9 +92,9 @@ def show_tool(origin: Origin, name: str, style: Any, *, as_gram: bool, as_json: 
     elif style is not None:
         click.echo(json.dumps(tool.to_schema(style), indent=2, ensure_ascii=False))
     elif as_gram:
-        from gramercy.workbench.sources import specification_text
+        from gramercy.tools.library import specified
 
-        click.echo(specification_text(tool))
+        click.echo(specified(tool).to_gram())
     else:
         click.echo(visible(_description(tool)))
 

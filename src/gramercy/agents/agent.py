@@ -1,0 +1,175 @@
+"""An agent as its users have it: read from gram or made in Python, bound to a library, run."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from gramercy.agents.base import Finished, Response
+from gramercy.agents.loop import Loop
+from gramercy.errors import AgentError, InvalidToolError, SpecificationError
+from gramercy.gram.agents import AgentSpecification, ModelName, read_agents
+from gramercy.gram.specification import ToolSpecification
+from gramercy.gram.suggestion import suggest
+from gramercy.tools.definition import tool as as_tool
+from gramercy.tools.library import ToolLibrary, specified
+from gramercy.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+    from gramercy.agents.base import AgentEvent, Limits, Talk
+    from gramercy.execution.approval import ApprovalHandler
+    from gramercy.execution.executor import Executor
+    from gramercy.providers.base import Message, Provider
+
+
+class Agent:
+    """An instruction, a model, and tools by their specifications; implementations come with a library.
+
+    Tools that are given as functions or Tool objects bring their implementation with them.
+    """
+
+    library: ToolLibrary
+    specification: AgentSpecification
+
+    def __init__(  # noqa: PLR0913 - the parts of an agent are its arguments
+        self,
+        name: str,
+        instruction: str,
+        model: str | ModelName,
+        tools: Iterable[ToolSpecification | Tool | Callable[..., Any]] = (),
+        agents: Iterable[Agent | AgentSpecification] = (),
+        *,
+        description: str = "",
+    ) -> None:
+        given = [_tool_of(each) for each in tools]
+        nested = list(agents)
+        own = [each for each in given if isinstance(each, Tool)]
+        own += [tool for each in nested if isinstance(each, Agent) for tool in each.library.values()]
+        self.library = ToolLibrary.of(own)
+        self.specification = AgentSpecification(
+            name,
+            instruction,
+            ModelName.parse(model),
+            description,
+            tuple(specified(each) if isinstance(each, Tool) else each for each in given),
+            tuple(each.specification if isinstance(each, Agent) else each for each in nested),
+        )
+
+    @classmethod
+    def from_specification(cls, specification: AgentSpecification) -> Self:
+        """Return the agent that is specified."""
+        made = cls.__new__(cls)
+        made.library, made.specification = ToolLibrary(), specification
+        return made
+
+    @classmethod
+    def from_gram(cls, text: str, name: str | None = None) -> Self:
+        """Read an agent from gram: the one of that name, else the first that no other one uses."""
+        return cls.from_specification(_chosen(read_agents(text), name))
+
+    @classmethod
+    def load(cls, path: str | Path, name: str | None = None) -> Self:
+        """Read an agent from a file."""
+        return cls.from_gram(Path(path).read_text(encoding="utf-8"), name)
+
+    @property
+    def name(self) -> str:
+        """The name of the agent."""
+        return self.specification.name
+
+    @property
+    def model(self) -> ModelName:
+        """The model that answers."""
+        return self.specification.model
+
+    def to_gram(self) -> str:
+        """Write the agent with everything it uses."""
+        return self.specification.to_gram()
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name} of {self.model} with {len(self.specification.elements)} tools>"
+
+    async def stream(  # noqa: PLR0913 - what a run may be given
+        self,
+        message: str,
+        library: ToolLibrary | Mapping[str, Tool] | Iterable[Tool] | None = None,
+        *,
+        provider: Provider | None = None,
+        providers: Callable[[ModelName], Provider] | None = None,
+        conversation: Sequence[Message] | Response | None = None,
+        executor: Executor | None = None,
+        approval_handler: ApprovalHandler | None = None,
+        limits: Limits | None = None,
+        talk: Talk | None = None,
+    ) -> AsyncIterator[AgentEvent]:
+        """Run the agent on a message and tell what happens as it happens; the last event is Finished.
+
+        `provider` answers for every model, `providers` finds one for the name of a model; without both the
+        provider is found by the name. `executor` brings policy, journal and hooks; its tools are not used.
+        """
+        loop = Loop(
+            self.specification,
+            _joined(self.library, library),
+            provider=provider,
+            providers=providers,
+            executor=executor,
+            approval_handler=approval_handler,
+            limits=limits,
+            talk=talk,
+        )
+        async for event in loop.run(message, conversation):
+            yield event
+
+    async def arun(self, message: str, library: Any = None, **options: Any) -> Response:
+        """Run the agent on a message; takes what `stream` takes."""
+        async for event in self.stream(message, library, **options):
+            if isinstance(event, Finished):
+                return event.response
+        raise AgentError("the run ended without a response")
+
+    def run(self, message: str, library: Any = None, **options: Any) -> Response:
+        """Run the agent on a message from code that has no event loop; takes what `stream` takes."""
+        return asyncio.run(self.arun(message, library, **options))
+
+
+def _tool_of(given: Any) -> ToolSpecification | Tool:
+    if isinstance(given, ToolSpecification | Tool):
+        return given
+    if callable(given):
+        made = as_tool(given)
+        if isinstance(made, Tool):
+            return made
+    raise InvalidToolError(
+        f"an agent's tool is a specification, a Tool or a function, not {type(given).__name__}"
+    )
+
+
+def _joined(own: ToolLibrary, given: Any) -> ToolLibrary:
+    """Return the implementations that count: those that are given come before the agent's own."""
+    if given is None:
+        return own
+    library = (
+        given
+        if isinstance(given, ToolLibrary)
+        else ToolLibrary.of(given.values() if hasattr(given, "values") else given)
+    )
+    return ToolLibrary.of({**own, **library}.values()) if own else library
+
+
+def _chosen(found: tuple[AgentSpecification, ...], name: str | None) -> AgentSpecification:
+    if not found:
+        raise SpecificationError(
+            'there is no agent in this text: write [name:Agent {instruction: "…", model: "…"} | …]'
+        )
+    if name is None:
+        used = {each.name for agent in found for each in agent.agents}
+        return next((agent for agent in found if agent.name not in used), found[0])
+    for agent in found:
+        if agent.name == name:
+            return agent
+    close = suggest(name, [agent.name for agent in found])
+    hint = f"did you mean {close[0]!r}?" if close else "there are " + ", ".join(agent.name for agent in found)
+    raise SpecificationError(f"there is no agent named {name!r:.100}: {hint}")

@@ -1,0 +1,1 @@
+"""Models: who answers a conversation. Each provider is imported when it is used."""
