@@ -42,6 +42,8 @@ RunOutcome: TypeAlias = Literal["answered", "limit", "failed", "cancelled"]
 TRACE_LABEL: Final = "Trace"
 TURN_LABEL: Final = "Turn"
 CALL_LABEL: Final = "Call"
+# Written also when they are empty; a run that costs nothing is not one of which the cost is not known.
+ALWAYS: Final = frozenset({"agent", "message", "id", "tool", "arguments", "cost"})
 T = TypeVar("T")
 
 
@@ -231,7 +233,7 @@ def _present(values: Mapping[str, Any]) -> dict[str, Value]:
     return {
         key: clean(value) if isinstance(value, str) else value
         for key, value in values.items()
-        if value is not None and value not in ("", 0)
+        if value is not None and (key in ALWAYS or value not in ("", 0))
     }
 
 

@@ -23,6 +23,7 @@ from gramercy.errors import (
     ProviderError,
 )
 from gramercy.execution.calls import error_text
+from gramercy.execution.executor import Executor
 from gramercy.execution.policy import Action, Policy, Rule
 from gramercy.providers.base import (
     CallPart,
@@ -35,6 +36,7 @@ from gramercy.providers.base import (
 from gramercy.tools.content import ToolOutput
 from gramercy.tools.definition import create_tool
 from gramercy.tools.library import ToolLibrary
+from gramercy.tools.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -257,9 +259,11 @@ class ReplayProvider:
     def __init__(self, trace: Trace, name: str = "replay") -> None:
         self.name = name
         self._names = AgentNames(trace.agent)
+        self._error = trace.error
         self._turns: dict[str, deque[TracedTurn]] = defaultdict(deque)
         for turn in trace.turns:
-            if turn.stop:
+            # One without a stop in the middle are calls of an earlier run, which this one has finished.
+            if turn.stop or turn is trace.turns[-1]:
                 self._turns[turn.agent].append(turn)
 
     async def chat(self, request: Request) -> AsyncIterator[Part]:
@@ -273,7 +277,9 @@ class ReplayProvider:
         for call in turn.calls:
             yield CallPart(ModelCall(call.id, call.tool, call.arguments))
         yield UsagePart(turn.usage)
-        yield StopPart(turn.stop)  # type: ignore[arg-type]  # a turn without is not taken
+        if not turn.stop:
+            raise ProviderError(self._error or "the recorded answer was cut off")
+        yield StopPart(turn.stop)
 
     async def aclose(self) -> None:
         """Do nothing."""
@@ -307,5 +313,6 @@ def _recorded_tool(specification: ToolSpecification, results: dict[str, deque[Tr
     return create_tool(specification.name, specification.description, specification.schema, give, inline=True)
 
 
-# Tools that only give what was recorded need nobody's approval.
-ALLOW_RECORDED = Policy([Rule(Action.ALLOW)])
+def replay_executor() -> Executor:
+    """Return an executor that asks nobody: tools that only give what was recorded need no approval."""
+    return Executor(Registry(), policy=Policy([Rule(Action.ALLOW)]))
