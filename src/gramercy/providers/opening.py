@@ -13,4 +13,8 @@ if TYPE_CHECKING:
 
 def open_provider(model: ModelName) -> Provider:
     """Return the provider of a model, or raise ModelUnavailableError with the ways to get one."""
+    if model.provider.casefold() == "scripted":
+        from gramercy.providers.scripted import ScriptedProvider
+
+        return ScriptedProvider.load(model.id)
     raise ModelUnavailableError(f"there is no provider named {model.provider!r:.100}")
