@@ -9,6 +9,7 @@ from gramercy.agents.talks import SessionTalk, fork_session, go_back
 from gramercy.errors import JournalError
 from gramercy.journal.opening import open_journal
 from gramercy.journal.sessions import MemorySessions, sessions_of
+from gramercy.journal.sqlite import SqliteJournal
 from gramercy.providers.base import Message, ModelCall, Usage
 from gramercy.providers.scripted import ScriptedProvider
 from gramercy.testing.image import MemoryImage
@@ -187,6 +188,7 @@ def test_images_go_back_with_the_talk(sessions):
     image.evaluate("x = 2")
     talk.add(Message("assistant", "done"))
     taken = talk.take_back()
+    assert taken is not None
     told = go_back([image], taken.states)
     assert image.namespace["x"] == 1
     assert told == ["python: back at c2"]
@@ -240,7 +242,7 @@ def test_the_talk_of_a_nested_agent_belongs_to_the_call_that_asked_it(sessions):
 
 
 def test_a_damaged_conversation_is_named_and_the_others_are_read(tmp_path):
-    journal = open_journal(str(tmp_path / "journal.db"))
+    journal = SqliteJournal(tmp_path / "journal.db")
     sessions = sessions_of(journal)
     good, bad = talked(sessions, "hi"), talked(sessions, "hi", "ho", name="bad")
     AGENT.run("more", provider=ScriptedProvider("ho"), talk=bad, conversation=bad.conversation)
