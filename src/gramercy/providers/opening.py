@@ -17,4 +17,8 @@ def open_provider(model: ModelName) -> Provider:
         from gramercy.providers.scripted import ScriptedProvider
 
         return ScriptedProvider.load(model.id)
+    if model.provider.lower() == "local":
+        from gramercy.providers.local import LocalProvider
+
+        return LocalProvider()
     raise ModelUnavailableError(f"there is no provider named {model.provider!r:.100}")
