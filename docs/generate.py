@@ -74,7 +74,7 @@ def api_page() -> str:
         "Every name here is imported from the package itself: `from gramercy import tool`. Other names can",
         "be imported from their modules, but may move from one version to the next.\n",
     ]
-    for room in ("tools", "execution", "journal", "images", "toolsets", "gram", "errors"):
+    for room in ("agents", "tools", "execution", "journal", "images", "toolsets", "gram", "errors"):
         module = import_module(f"gramercy.{room}")
         parts += [f"## {room}\n", f"{(module.__doc__ or '').splitlines()[0]}\n"]
         names = [name for name in gramercy.__all__ if _room(name) == room]

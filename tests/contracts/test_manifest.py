@@ -27,8 +27,11 @@ SOURCES = (
     "day: ",
     "trust: ",
     "journal: ",
+    "agents: ",
 )
-ID = re.compile(r"(00[0-4]|decision\.\d\d|clients|answers|day|trust|journal)(\.[a-z0-9]+(-[a-z0-9]+)*)+")
+ID = re.compile(
+    r"(00[0-4]|decision\.\d\d|clients|answers|day|trust|journal|agents)(\.[a-z0-9]+(-[a-z0-9]+)*)+"
+)
 
 Requirements = list[dict[str, str]]
 

@@ -121,10 +121,20 @@ class Sessions(Protocol):
     ) -> str:
         """Record a new conversation; return its id."""
 
-    def add(
-        self, session: str, role: str, text: str, *, data: Mapping[str, Any] | None = None, call: int = 0
+    def add(  # noqa: PLR0913 - what belongs to a message
+        self,
+        session: str,
+        role: str,
+        text: str,
+        *,
+        data: Mapping[str, Any] | None = None,
+        call: int = 0,
+        after: int | None = None,
     ) -> int:
-        """Record the next message of a conversation; return its number, from 1 on."""
+        """Record the next message of a conversation; return its number, from 1 on.
+
+        With `after` only as the one that follows this number: JournalError if another program has gone on.
+        """
 
     def session(self, name: str) -> SessionRecord | None:
         """Return a conversation."""
@@ -176,13 +186,20 @@ class MemorySessions:
             self._sessions[new.id], self._messages[new.id] = new, []
             return new.id
 
-    def add(
-        self, session: str, role: str, text: str, *, data: Mapping[str, Any] | None = None, call: int = 0
+    def add(  # noqa: PLR0913 - as the protocol has it
+        self,
+        session: str,
+        role: str,
+        text: str,
+        *,
+        data: Mapping[str, Any] | None = None,
+        call: int = 0,
+        after: int | None = None,
     ) -> int:
         """Record the next message of a conversation; return its number."""
         with self._lock:
             found, now = _known(self._sessions.get(session), session), time()
-            number = found.messages + 1
+            number = _next(found.id, found.messages, after)
             self._messages[session].append(
                 Message(session, number, now, role, _writable(text), dict(data or {}), call)
             )
@@ -283,8 +300,15 @@ class SqlSessions:
 
         return self._write(begin)
 
-    def add(
-        self, session: str, role: str, text: str, *, data: Mapping[str, Any] | None = None, call: int = 0
+    def add(  # noqa: PLR0913 - as the protocol has it
+        self,
+        session: str,
+        role: str,
+        text: str,
+        *,
+        data: Mapping[str, Any] | None = None,
+        call: int = 0,
+        after: int | None = None,
     ) -> int:
         """Record the next message of a conversation; return its number."""
         text, about = _writable(text), _writable(msgspec.json.encode(dict(data or {})).decode())
@@ -299,7 +323,7 @@ class SqlSessions:
             rows = self._run(f"SELECT messages FROM sessions WHERE id = ?{locking}", (session,))  # noqa: S608 - our own words
             if not rows:
                 raise JournalError(f"there is no session {session}")
-            number, now = int(rows[0][0]) + 1, self._journal._now()  # noqa: SLF001 - of one room
+            number, now = _next(session, int(rows[0][0]), after), self._journal._now()  # noqa: SLF001 - of one room
             statement = (
                 "INSERT INTO messages (session, number, at, role, text, data, call, token) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -386,8 +410,23 @@ def _message(row: Sequence[Any]) -> Message:
     return Message(session, number, at, role, text, msgspec.json.decode(data), call)
 
 
+def new_id() -> str:
+    """Return the id of a new conversation: when it was begun, and something that no other one has."""
+    return f"{strftime('%Y%m%d-%H%M%S')}-{token_hex(3)}"
+
+
+def _next(session: str, messages: int, after: int | None) -> int:
+    """Return the number of the next message, if it is the one that its writer thinks of."""
+    if after is not None and after != messages:
+        raise JournalError(
+            f"session {session} has {messages} messages and not {after}: another program has gone on with "
+            "it. Resume it again, or fork it"
+        )
+    return messages + 1
+
+
 def _new(name: str, title: str, about: tuple[str, str, str, str], now: float) -> SessionRecord:
-    name = name or f"{strftime('%Y%m%d-%H%M%S')}-{token_hex(3)}"
+    name = name or new_id()
     if not re.fullmatch(r"[\w.:@/+-]{1,200}", name):
         raise JournalError(
             f"{name!r:.60} cannot name a session: letters, digits and . : @ / + - _, at most 200"
