@@ -30,6 +30,8 @@ GROUP = "gramercy"
 CHOICE = "GRAMERCY_PLUGINS"
 # Real ones have some lines, and those of all packages are read.
 LARGEST_METADATA = 1 << 20
+# Three lines of a terminal: what to look for, not a whole report.
+LONGEST_FAULT = 240
 _OURS = __file__.rpartition("/workbench/")[0]
 
 
@@ -99,7 +101,7 @@ class Plugin:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - the code of others may raise anything, SystemExit too
-            said = str(error).partition("\n")[0]
+            said = " ".join(str(error).split())[:LONGEST_FAULT]
             self.faults.append(f"{what}: {type(error).__name__}: {said}{_line_of(error, self.entry)}")
             return None
 
@@ -178,8 +180,10 @@ def load_plugins() -> Plugins:
 
 def _make_known(plugins: Plugins) -> None:
     from gramercy.images.opening import KINDS
+    from gramercy.providers.opening import ADDED
 
     KINDS.update(plugins.images())
+    ADDED.update(plugins.providers())
 
 
 def find_plugins(places: Iterable[str] | None = None) -> list[Entry]:
@@ -255,8 +259,8 @@ def _hooks_of(entry: Entry) -> dict[str, Callable[[], Any]]:
         specify(getattr(Hooks, name))
     manager.add_hookspecs(Hooks)
     module, _, attribute = entry.module.partition(":")
-    plugin: Any = importlib.import_module(module)
-    for part in attribute.split(".") if attribute else ():
+    plugin: Any = importlib.import_module(module.strip())
+    for part in attribute.strip().split(".") if attribute else ():
         plugin = getattr(plugin, part)
     manager.register(plugin, entry.name)
     manager.check_pending()
@@ -281,9 +285,11 @@ def _tools(given: Any) -> dict[str, Tool]:
     from gramercy.tools.tool import Tool
 
     values = given.values() if isinstance(given, Mapping) else given
-    made = [each if isinstance(each, Tool) else as_tool(each) for each in values]
-    if wrong := [each for each in made if not isinstance(each, Tool)]:
-        raise InvalidToolError(f"expected tools and functions, not {type(wrong[0]).__name__}")
+    made: list[Tool] = []
+    for each in values:
+        if not isinstance(each, Tool) and not callable(each):
+            raise InvalidToolError(f"expected tools and functions, not {type(each).__name__}")
+        made.append(each if isinstance(each, Tool) else as_tool(each))
     return dict(ToolLibrary.of(made))
 
 

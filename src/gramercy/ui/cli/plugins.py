@@ -43,7 +43,7 @@ def looked_at() -> list[Plugin]:
 
 
 def plugin_findings() -> Iterator[Finding]:
-    """Give a line of the doctor for each plug-in; a broken one is left out of everything, so it only warns."""
+    """Give a line of the doctor for each plug-in; a broken one is left out, so it is a warning."""
     for plugin in looked_at():
         name = f"plug-in {plugin.name}"
         if not plugin.faults:
