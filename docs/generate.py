@@ -116,6 +116,7 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `tools stats` | list: `tool`, `day`, `calls`, `done`, `failed`, `p50_ms`, `wait_p50`, `failures`, … |
 | `tools why` | object: `tool`, `action` (`allow`, `ask` or `deny`), `explanation` |
 | `tools call` | object: `id`, `success`, `content`, `error`, `metadata` |
+| `run` | object: `agent`, `model`, `session`, `content`, `responses` with `calls`, `usage`, … |
 | any of them that cannot be done | object: `error` with `type`, `message` and `exit_code` |
 """
 
@@ -127,10 +128,11 @@ def cli_page() -> str:
         "Data goes to standard output, everything else to standard error.\n",
         "| exit code | meaning |\n|---|---|",
         "| 0 | done |",
-        "| 1 | a tool failed; for `gramercy gram`: something was found, `audit verify`: not intact |",
+        "| 1 | a tool or agent failed; for `gramercy gram`: something found, `audit verify`: not intact |",
         "| 2 | wrong usage, an unknown tool; for `gramercy gram` also: an unreadable file |",
-        "| 3 | a file with tools or rules cannot be loaded, or an image or client cannot be used |",
+        "| 3 | a file with tools, rules or agents, an image, a client or a model cannot be used |",
         "| 4 | the call was refused: by a person, by a rule, or because nobody could be asked |",
+        "| 5 | a run has used up its budget |",
         "| 130 | interrupted |\n",
         JSON_SHAPES,
         "`GRAMERCY_TOOLS` stands in for `--from` in `gramercy tools`. With `GRAMERCY_DEBUG=1` an unexpected",

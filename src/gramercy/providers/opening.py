@@ -18,7 +18,11 @@ ADDED: dict[str, Callable[[], Provider]] = {}
 
 def open_provider(model: ModelName) -> Provider:
     """Return the provider of a model, or raise ModelUnavailableError with the ways to get one."""
-    added = ADDED.get(model.provider.lower())
+    if model.provider.casefold() == "scripted":
+        from gramercy.providers.scripted import ScriptedProvider
+
+        return ScriptedProvider.load(model.id)
+    added = ADDED.get(model.provider.casefold())
     if added is not None:
         return added()
     raise ModelUnavailableError(f"there is no provider named {model.provider!r:.100}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from gramercy.errors import ProviderError
+from gramercy.errors import ModelUnavailableError, ProviderError
 from gramercy.providers.base import (
     CallPart,
     ModelCall,
@@ -35,6 +36,15 @@ class ScriptedProvider:
         self.requests: list[Request] = []
         self._answers = answers
         self._usage = usage
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a script from a file: one answer a line, as JSON (a text, a call, or a list of them)."""
+        try:
+            lines = Path(path).read_text(encoding="utf-8").splitlines()
+            return cls(*(msgspec.json.decode(line) for line in lines if line.strip()))
+        except (OSError, ValueError) as error:
+            raise ModelUnavailableError(f"the script {path} cannot be read: {error}") from None
 
     async def chat(self, request: Request) -> AsyncIterator[Part]:
         """Stream the next answer."""

@@ -309,7 +309,7 @@ def _providers(given: Any) -> dict[str, Callable[[], Provider]]:
     for name, opened in dict(given).items():
         if not callable(opened):
             raise TypeError(f"{name!r:.60} is no function that opens a provider")
-    return {name.lower(): opened for name, opened in given.items()}
+    return {name.casefold(): opened for name, opened in given.items()}
 
 
 def _commands(given: Any) -> dict[str, click.Command]:

@@ -13,7 +13,9 @@ from gramercy import __version__
 from gramercy.errors import (
     GramercyError,
     ImageError,
+    InvalidMessageError,
     InvalidPolicyError,
+    ModelUnavailableError,
     SourceError,
     UnknownToolError,
     WorkspaceError,
@@ -63,6 +65,10 @@ COMMANDS = {
         "Show the rules that hold here and where they stand, ask what they say to a call, try others.",
     ),
     "repl": ("gramercy.ui.cli.repl:repl", "Work in a live image: evaluate, preview, undo."),
+    "run": (
+        "gramercy.ui.cli.run:run",
+        "Run an agent of a gram file on messages, one after the other; - is standard input.",
+    ),
     "serve": (
         "gramercy.ui.cli.serve:serve",
         "Serve the tools of files and live images to MCP clients.",
@@ -83,7 +89,7 @@ COMMANDS = {
 }
 
 # The exit codes of all commands, as documented in docs/reference/cli.md; 130 is that of a shell after SIGINT.
-FAILED, USAGE, CONFIGURATION, DENIED, INTERRUPTED = 1, 2, 3, 4, 130
+FAILED, USAGE, CONFIGURATION, DENIED, BUDGET, INTERRUPTED = 1, 2, 3, 4, 5, 130
 
 
 class LazyGroup(click.Group):
@@ -148,9 +154,9 @@ def _run() -> int:  # noqa: PLR0911 - one return for each way to end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except GramercyError as error:
-        if not _told_as_json(error, str(error), _code_of(error)):
+        if not _told_as_json(error, str(error), code_of(error)):
             click.echo(f"gramercy: {error}", err=True)
-        return _code_of(error)
+        return code_of(error)
     except Exception as error:
         if os.environ.get("GRAMERCY_DEBUG"):
             raise
@@ -181,9 +187,10 @@ def may_color() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def _code_of(error: GramercyError) -> int:
-    if isinstance(error, UnknownToolError):
+def code_of(error: GramercyError) -> int:
+    """Return the exit code of a command that an error has ended."""
+    if isinstance(error, UnknownToolError | InvalidMessageError):
         return USAGE
     # What goes wrong inside a call is a failed result; these come from what the call would need.
-    needed = SourceError | ImageError | WorkspaceError | InvalidPolicyError
+    needed = SourceError | ImageError | WorkspaceError | InvalidPolicyError | ModelUnavailableError
     return CONFIGURATION if isinstance(error, needed) else FAILED

@@ -349,6 +349,42 @@ def policy_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def foreign_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of other servers; the command gets them under the names of the service."""
+    for option in reversed(
+        (
+            click.option(
+                "--foreign",
+                multiple=True,
+                metavar="NAME=COMMAND|URL",
+                help="Also the accepted tools of another MCP server, as NAME__TOOL; may be given "
+                "several times. They are dangerous unless a rule says otherwise.",
+            ),
+            click.option(
+                "--foreign-pins",
+                type=click.Path(dir_okay=False),
+                metavar="FILE",
+                help="Where their accepted definitions are kept (see gramercy foreign).",
+            ),
+            click.option(
+                "--foreign-rule",
+                "foreign_rules",
+                multiple=True,
+                metavar="NAME__TOOL=LEVEL",
+                help="The level of one of their tools; may be given several times.",
+            ),
+            click.option(
+                "--foreign-env",
+                multiple=True,
+                metavar="VARIABLE",
+                help="A variable of the environment that they may see; may be given several times.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
 def restore_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option that names a saved state to begin with."""
     return click.option(

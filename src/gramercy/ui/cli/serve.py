@@ -23,6 +23,7 @@ from gramercy.ui.cli.options import (
     LEVELS,
     approval_options,
     environment_options,
+    foreign_options,
     place_options,
     policy_option,
     timeout_option,
@@ -138,42 +139,6 @@ def read_address(_context: click.Context, _option: click.Parameter, value: str |
     if not (port.isascii() and port.isdigit() and int(port) <= LAST_PORT):
         raise click.BadParameter(f"{value!r:.80} is not HOST:PORT: expected something like 127.0.0.1:8000")
     return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def foreign_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of other servers; the command gets them under the names of the service."""
-    for option in reversed(
-        (
-            click.option(
-                "--foreign",
-                multiple=True,
-                metavar="NAME=COMMAND|URL",
-                help="Also the accepted tools of another MCP server, as NAME__TOOL; may be given "
-                "several times. They are dangerous unless a rule says otherwise.",
-            ),
-            click.option(
-                "--foreign-pins",
-                type=click.Path(dir_okay=False),
-                metavar="FILE",
-                help="Where their accepted definitions are kept (see gramercy foreign).",
-            ),
-            click.option(
-                "--foreign-rule",
-                "foreign_rules",
-                multiple=True,
-                metavar="NAME__TOOL=LEVEL",
-                help="The level of one of their tools; may be given several times.",
-            ),
-            click.option(
-                "--foreign-env",
-                multiple=True,
-                metavar="VARIABLE",
-                help="A variable of the environment that they may see; may be given several times.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
 
 
 @click.command()

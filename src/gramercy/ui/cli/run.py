@@ -1,0 +1,115 @@
+"""`gramercy run`: an agent of a gram file answers messages; each of several is a turn of one conversation."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gramercy.agents.base import Finished, Response
+from gramercy.errors import AgentError, GramercyError
+from gramercy.ui.cli.agents import agent_options, ask_person
+from gramercy.ui.cli.answers import Answers, response_data
+from gramercy.ui.cli.main import DENIED, code_of
+from gramercy.ui.cli.options import json_option
+from gramercy.ui.cli.terminal import json_text, tell
+from gramercy.workbench.agents import Plan, Workplace, open_workplace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# What a person pastes; a model's window ends far before.
+LONGEST_MESSAGE = 4_000_000
+
+
+@click.command()
+@click.argument("file", metavar="AGENT.gram", type=click.Path(exists=True, dir_okay=False))
+@click.argument("messages", nargs=-1, required=True, metavar="MESSAGE...")
+@agent_options
+@json_option("Print the answers with calls, usage and conversation as JSON.")
+def run(plan: Plan, messages: Sequence[str], *, as_json: bool) -> int:
+    """Run an agent of a gram file on messages, one after the other; - is standard input.
+
+    The answer goes to standard output, what the agent calls to standard error.
+    """
+    given = [_read(message) for message in messages]
+    with open_workplace(plan, ask_person, tell) as place:
+        work = Run(place, Answers(quiet=as_json))
+        try:
+            asyncio.run(work.all(given))
+        except GramercyError as error:
+            if not as_json:
+                raise
+            work.error = error
+    if as_json:
+        click.echo(json_text(work.data()))
+    return work.code()
+
+
+def _read(message: str) -> str:
+    """Take a message as it was typed, or from standard input."""
+    if message != "-":
+        return message
+    try:
+        text = sys.stdin.read(LONGEST_MESSAGE + 1)
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"standard input is not UTF-8: {error.reason}") from None
+    if len(text) > LONGEST_MESSAGE:
+        raise click.UsageError(f"standard input is longer than {LONGEST_MESSAGE:,} characters")
+    return text
+
+
+class Run:
+    """One conversation of a command: messages in, responses out, and what ended it."""
+
+    def __init__(self, place: Workplace, answers: Answers) -> None:
+        self._place = place
+        self._answers = answers
+        self.responses: list[Response] = []
+        self.error: GramercyError | None = None
+
+    async def all(self, messages: Sequence[str]) -> None:
+        """Answer the messages in their order."""
+        try:
+            for message in messages:
+                await self._one(message)
+        finally:
+            await self._place.aclose()
+
+    async def _one(self, message: str) -> None:
+        before = self.responses[-1] if self.responses else None
+        try:
+            async for event in self._place.stream(message, before):
+                self._answers.take(event)
+                if isinstance(event, Finished):
+                    self.responses.append(event.response)
+        except AgentError as error:
+            if isinstance(error.response, Response):
+                self.responses.append(error.response)
+            raise
+        finally:
+            self._answers.end_line()
+
+    def code(self) -> int:
+        """Return the exit code: a call that was refused is told to scripts, even if an answer came."""
+        if self.error is not None:
+            return code_of(self.error)
+        made = [call.result.metadata for response in self.responses for call in response.calls]
+        return DENIED if any("awaiting" in each or each.get("denied") for each in made) else 0
+
+    def data(self) -> dict[str, Any]:
+        """Return the stable shape of --json."""
+        last = self.responses[-1] if self.responses else None
+        found: dict[str, Any] = {
+            "agent": self._place.agent.name,
+            "model": str(self._place.model),
+            "session": last.session if last else "",
+            "content": last.content if last else "",
+            "responses": [response_data(each) for each in self.responses],
+        }
+        if self.error is not None:
+            kind, code = type(self.error).__name__, code_of(self.error)
+            found["error"] = {"type": kind, "message": str(self.error), "exit_code": code}
+        return found
