@@ -140,7 +140,9 @@ class Plugins:
 
     def providers(self) -> dict[str, Callable[[], Provider]]:
         """Return how to open each provider, by its name in lower case."""
-        return self._all("providers", ())
+        from gramercy.providers.opening import ADDED, provider_names
+
+        return self._all("providers", {name.lower() for name in provider_names()} - {*ADDED})
 
     def commands(self, own: Iterable[str] = ()) -> dict[str, click.Command]:
         """Return all commands by name, but for those that are named as one of our own."""
@@ -309,7 +311,7 @@ def _providers(given: Any) -> dict[str, Callable[[], Provider]]:
     for name, opened in dict(given).items():
         if not callable(opened):
             raise TypeError(f"{name!r:.60} is no function that opens a provider")
-    return {name.casefold(): opened for name, opened in given.items()}
+    return {name.lower(): opened for name, opened in given.items()}
 
 
 def _commands(given: Any) -> dict[str, click.Command]:
