@@ -38,12 +38,17 @@ _STOPS: dict[str, StopReason] = {"stop": "end", "length": "length"}
 
 
 class LocalProvider:
-    """Asks models whose files are on this machine; each is loaded when it is first asked."""
+    """Asks models whose files are on this machine; each is loaded when it is first asked.
+
+    One that is named at once is looked for at once, so that its absence is told before anything is begun.
+    """
 
     name = "Local"
 
-    def __init__(self) -> None:
+    def __init__(self, model: str | None = None) -> None:
         self._engines: dict[str, Engine] = {}
+        if model is not None:
+            self._engine(model)
 
     async def chat(self, request: Request) -> AsyncIterator[Part]:
         """Stream the answer to one question."""
