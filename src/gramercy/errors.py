@@ -397,11 +397,15 @@ class HandshakeError(GramercyError):
 
 
 class ProviderError(GramercyError):
-    """A model cannot be asked, or does not answer; `status` is that of HTTP, if there was one."""
+    """A model cannot be asked, or does not answer; `status` is that of HTTP, if there was one.
+
+    `response` is what an agent had done before, if one was running.
+    """
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.response: Any = None
 
 
 class ModelUnavailableError(ProviderError):
