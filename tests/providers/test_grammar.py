@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from gramercy import validate_tool_args
 from gramercy.providers.base import Message, ModelCall, OfferedTool, Request
 from gramercy.providers.grammar import ANSWERING, FORM, Writing, chat_messages, plain_schema, written_form
 
-NAMED = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+NAMED: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 HELLO = OfferedTool("sayHello", "Greets", NAMED)
 
 

@@ -145,9 +145,9 @@ class Writing:
             self._given = opening.end()
         if self._given is not None and (piece := _WHOLE.match(self._text, self._given)) and piece[0]:
             self._given = piece.end()
-            text: str = json.loads(f'"{piece[0]}"', strict=False)
+            said: str = json.loads(f'"{piece[0]}"', strict=False)
             # Half of a pair that stands alone cannot be sent to anyone.
-            yield text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            yield said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     def call(self, name: str) -> ModelCall | None:
         """Return the call that was written, under that name for its result; its arguments may be cut off."""
