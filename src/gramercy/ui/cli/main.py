@@ -23,6 +23,10 @@ from gramercy.errors import (
 
 # Help must not import what it lists: name -> (where it lives, what it does).
 COMMANDS = {
+    "acp": (
+        "gramercy.ui.cli.acp:acp",
+        "Let an editor talk with an agent of a gram file (Zed, Emacs, Neovim, JetBrains).",
+    ),
     "approvals": (
         "gramercy.ui.cli.approvals:group",
         "Decide about calls that wait for a person, in whatever process they were made.",
