@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from time import time
 from typing import Any
@@ -643,3 +644,62 @@ def test_limits_of_an_approval_are_checked(limits):
     """Style: errors say what to try next."""
     with pytest.raises(ExecutionError, match="expected seconds"):
         Executor(Registry(), **limits)
+
+
+class Unique(Returning):
+    """A caller whose call nobody else makes, such as an agent: a twin of it is itself."""
+
+    @property
+    def is_unique(self):
+        return True
+
+
+def paying(executor):
+    token = enter_call(Unique())
+    try:
+        return executor.execute(CALL)
+    finally:
+        leave_call(token)
+
+
+@pytest.mark.contract("agents.judge.once")
+def test_a_unique_call_that_another_process_runs_is_waited_for_and_not_made_again(shop):
+    is_paying, may_end = threading.Event(), threading.Event()
+
+    def pay(arguments):
+        is_paying.set()
+        assert may_end.wait(30)
+        return shop.pay(arguments)
+
+    allow = Policy([{"action": "allow", "tools": ["pay"]}])
+    one, other = (shop.process(policy=allow, handler=pay) for _ in range(2))
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(paying, one)
+        assert is_paying.wait(30)
+        second = pool.submit(paying, other)
+        # It is in the journal by now, or will be found there: nothing tells that it has begun to wait.
+        may_end.set()
+        assert (first.result(30).content, second.result(30).success) == ("paid 1", True)
+    assert second.result().content.endswith("paid 1")
+    assert shop.paid == [1]
+
+
+@pytest.mark.contract("agents.judge.once")
+def test_of_many_who_make_a_unique_call_at_once_one_runs_it(shop):
+    allow = Policy([{"action": "allow", "tools": ["pay"]}])
+    executors = [shop.process(policy=allow) for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(paying, executors))
+    assert [result.content.splitlines()[-1] for result in results] == ["paid 1"] * 6
+    assert shop.paid == [1]
+
+
+@pytest.mark.contract("agents.judge.once")
+def test_of_many_who_ask_about_a_unique_call_none_runs_it_twice(shop):
+    executors = [shop.process(lambda *_: "approved", wait=5.0) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(paying, executors))
+    assert shop.paid == [1]
+    assert any(result.content.splitlines()[-1] == "paid 1" for result in results)
+    for result in results:
+        assert result.content.endswith("paid 1") or "was not run" in result.content, result.content

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from time import time
 
+import msgspec
 import pytest
 
 from gramercy.errors import ForgedRecordError, JournalError, MovedError
@@ -529,3 +531,25 @@ def test_an_approval_that_was_written_by_another_hand_is_not_taken(shared):
 
 def test_final_states_are_those_without_a_way_on():
     assert {state for state in State if state not in MOVES} | {State.IN_DOUBT} == FINAL
+
+
+@pytest.mark.contract("agents.judge.once")
+def test_a_unique_call_is_begun_once_until_its_answer_is_delivered(shared, place):
+    call = msgspec.structs.replace(WRITE, is_unique=True)
+
+    def begin(_):
+        with closing(open_journal(place)) as journal:
+            try:
+                return journal.begin(call, State.AWAITING, ASKED), None
+            except MovedError as error:
+                return 0, error.record
+
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(begin, range(6)))
+    (key,) = [key for key, _ in found if key]
+    assert {record.key for _, record in found if record is not None} == {key}
+    shared.move(key, State.DENIED, NO)
+    with pytest.raises(MovedError, match=f"as call {key} already"):
+        shared.begin(call)
+    shared.deliver(key)
+    assert shared.begin(call) != key

@@ -103,6 +103,7 @@ class ApprovalGate:
         An attempt that has a key goes on with a call that the journal knows. `is_lost` is set on one that
         another process has taken meanwhile.
         """
+        is_new = not attempt.key
         try:
             await self._approve(attempt, caller)
         except _RefusalError as refusal:
@@ -113,6 +114,9 @@ class ApprovalGate:
             return self.recorder.undecided(attempt, self._record(attempt), str(error))
         except MovedError as error:
             attempt.is_lost = self._record(attempt).state in _TAKEN
+            if not attempt.is_lost and is_new:
+                # Another process has begun this very call: its question is ours.
+                return await self.admit(attempt, caller)
             if not attempt.is_lost:
                 text = f"{attempt.tool.name} was not run: {error}"
                 return self.recorder.denied(attempt, Refuser.GUARD, text)

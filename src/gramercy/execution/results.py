@@ -159,7 +159,12 @@ class Recorder:
             self._begin(attempt, state, facts)
 
     def _begin(self, attempt: Attempt, state: State, facts: Facts = NOTHING) -> None:
-        attempt.key = self.settings.journal.begin(_new_call(attempt), state, facts)
+        try:
+            attempt.key = self.settings.journal.begin(_new_call(attempt), state, facts)
+        except MovedError as error:
+            # Another process was first to make this very call: it is that one.
+            attempt.key = error.record.key
+            raise
         if attempt.identity:
             self.here.add(attempt.key)
 
@@ -402,6 +407,7 @@ def _new_call(attempt: Attempt) -> NewCall:
         call.session,
         call.project,
         attempt.identity,
+        call.is_unique,
     )
 
 

@@ -18,6 +18,7 @@ from gramercy.execution.results import ADVICE, Refuser
 from gramercy.execution.waiting import wait_for
 from gramercy.journal import owners
 from gramercy.journal.base import FINAL, OPEN, State
+from gramercy.tools.context import current_call
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
 
@@ -111,7 +112,9 @@ class Returning:
             record = journal.find(identity)
         if record is None or record.key in self.here:
             return None
-        return None if record.state not in FINAL and self._has_caller(record) else record
+        if record.state in FINAL or current_call().is_unique:
+            return record
+        return None if self._has_caller(record) else record
 
     def _has_caller(self, record: CallRecord) -> bool:
         """Tell whether whoever made a call still waits for it in another process.

@@ -59,7 +59,8 @@ class NewCall(msgspec.Struct, frozen=True, gc=False):
     `call_id` is the caller's and may repeat. `arguments` belong to the journal: nobody changes them.
     `session` names the conversation or the serving process that it came through, `identity` is by what a
     caller who comes back after a restart is given this call instead of a second one; empty for one who never
-    does.
+    does. One that `is_unique` is not begun while another of its identity is not over, or not delivered: they
+    are the same, and MovedError tells how it stands. That is not recorded.
     """
 
     call_id: str
@@ -71,6 +72,7 @@ class NewCall(msgspec.Struct, frozen=True, gc=False):
     session: str = ""
     project: str = ""
     identity: str = ""
+    is_unique: bool = False
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):

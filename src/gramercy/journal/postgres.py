@@ -241,6 +241,10 @@ class PostgresJournal(SqlJournal):
 
     # Transactions.
 
+    def _alone_with(self, identity: str) -> None:
+        # Other transactions write side by side with this one, and do not see what it has written.
+        self._run("SELECT pg_advisory_xact_lock(?, hashtext(?))", (LOCK, identity))
+
     def _migrate(self) -> None:
         self._start(is_lasting=True)
         try:

@@ -116,13 +116,14 @@ class SqlJournal(Tables):
 
     def find(self, identity: str) -> CallRecord | None:
         """Return the latest call of this identity that is not over, or whose answer nobody has got."""
-        if not identity:
-            return None
+        return self._read(lambda: self._found(identity)) if identity else None
+
+    def _found(self, identity: str) -> CallRecord | None:
         # The index leaves out calls without an identity, and is used where the statement says so too.
         wanted = (
             "identity = ? AND identity <> '' AND (delivered = 0 OR state NOT IN ('done', 'failed', 'denied'))"
         )
-        found = self._read(lambda: self._records(wanted, [identity], 1))
+        found = self._records(wanted, [identity], 1)
         return found[0] if found else None
 
     def records(  # noqa: PLR0913 - each is a filter of its own
@@ -181,6 +182,8 @@ class SqlJournal(Tables):
     # What happens inside a transaction.
 
     def _begin(self, call: NewCall, state: State, facts: Facts) -> int:
+        if call.is_unique and call.identity:
+            self._check_unique(call.identity)
         now = self._now()
         if state is _EXECUTING:
             self._keep_lease(now)
@@ -201,6 +204,16 @@ class SqlJournal(Tables):
         for step, (each, told) in enumerate(moves):
             self._tell((key, step + 1), each, now, told, call=calls[step], kept=texts[step])
         return key
+
+    def _check_unique(self, identity: str) -> None:
+        """Refuse a call that somebody else has begun; others who begin it wait until this is written."""
+        self._alone_with(identity)
+        found = self._found(identity)
+        if found is not None:
+            raise MovedError(f"it was begun as call {found.key} already", found)
+
+    def _alone_with(self, identity: str) -> None:
+        """Keep others from beginning a call of this identity until the end of the transaction."""
 
     def _note(self, call: NewCall, state: State, facts: Facts) -> None:
         now = self._now()

@@ -40,7 +40,10 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens as the provider counts them. `cached` are those of `input` that were read from its cache."""
+    """Tokens as the provider counts them.
+
+    Of those of `input`, `cached` were read from its cache and `cache_written` were written there.
+    """
 
     input: int = 0
     output: int = 0

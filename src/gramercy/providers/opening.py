@@ -5,16 +5,74 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gramercy.errors import ModelUnavailableError
+from gramercy.gram.suggestion import suggest
+from gramercy.providers.services import SERVICES, find_key
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gramercy.gram.agents import ModelName
     from gramercy.providers.base import Provider
+    from gramercy.providers.services import Service
+
+# What plug-ins add, by name in lower case; it comes with `gramercy.workbench.plugins.load_plugins`.
+ADDED: dict[str, Callable[[], Provider]] = {}
+# How a model is had without a key, for the line that says there is none.
+WITHOUT_KEY = (
+    "a model of this machine: gramercy models install and --model Local/smollm2, or --model Ollama/…"
+)
 
 
 def open_provider(model: ModelName) -> Provider:
     """Return the provider of a model, or raise ModelUnavailableError with the ways to get one."""
-    if model.provider.casefold() == "scripted":
-        from gramercy.providers.scripted import ScriptedProvider
+    added = ADDED.get(model.provider.lower())
+    if added is not None:
+        return added()
+    wanted = plain(model.provider)
+    own = _OWN.get(wanted)
+    if own is not None:
+        return own(model)
+    for service in SERVICES:
+        if plain(service.name) == wanted:
+            return _open_service(service, model)
+    raise ModelUnavailableError(f"there is no provider named {model.provider!r:.100}: {_hint(model)}")
 
-        return ScriptedProvider.load(model.id)
-    raise ModelUnavailableError(f"there is no provider named {model.provider!r:.100}")
+
+def provider_names() -> list[str]:
+    """Return the names that come before the slash, as people write them."""
+    return [*(service.name for service in SERVICES), "Local", "Scripted", *ADDED]
+
+
+def plain(name: str) -> str:
+    """Return the name of a provider without the habits of its spelling: LM Studio is lmstudio."""
+    return "".join(c for c in name.casefold() if c.isalnum())
+
+
+def _hint(model: ModelName) -> str:
+    close = suggest(model.provider, provider_names())
+    if close:
+        return f"did you mean {close[0]}/{model.id:.60}?"
+    return "there are " + ", ".join(provider_names())
+
+
+def _open_service(service: Service, model: ModelName) -> Provider:
+    if service.needs_key and not find_key(service):
+        raise ModelUnavailableError(f"no key for {model}: set {service.key_variable}, or take {WITHOUT_KEY}")
+    from gramercy.providers.openai import OpenAIProvider
+
+    return OpenAIProvider(service)
+
+
+def _open_scripted(model: ModelName) -> Provider:
+    from gramercy.providers.scripted import ScriptedProvider
+
+    return ScriptedProvider.load(model.id)
+
+
+def _open_local(model: ModelName) -> Provider:
+    from gramercy.providers.local import LocalProvider
+
+    return LocalProvider(model.id)
+
+
+_OWN: dict[str, Callable[[ModelName], Provider]] = {"local": _open_local, "scripted": _open_scripted}

@@ -58,6 +58,11 @@ class Call:
         return ""
 
     @property
+    def is_unique(self) -> bool:
+        """Whether no other call has this identity, so that one which is being made elsewhere is this one."""
+        return False
+
+    @property
     def capabilities(self) -> Mapping[str, Any]:
         """What the caller has declared that it can do."""
         return {}

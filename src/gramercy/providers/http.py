@@ -1,0 +1,317 @@
+"""A question over HTTP: one POST, answered by a stream of events, tried again while nothing has come.
+
+It knows no format of messages. Redirects are not followed: the service does not decide where the key goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.errors import CutStreamError, ModelUnavailableError, ProviderError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    import httpx
+
+    from gramercy.providers.base import Part
+    from gramercy.providers.services import Access
+
+# One event has a few tokens, or at worst a whole answer at once.
+LARGEST_EVENT = 16 * 1024 * 1024
+# A hundred times the longest answer of today's models.
+LARGEST_ANSWER = 64 * 1024 * 1024
+# Bytes of a refusal that are read, and characters of its message that are quoted.
+LARGEST_REFUSAL = 64 * 1024
+LONGEST_REASON = 500
+# Busy, overloaded or broken at this moment; 529 is Anthropic's word for it.
+PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+OK, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY = 200, 401, 403, 404, 429
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a service is waited for, in seconds, and how often it is asked before the first part."""
+
+    connecting: float = 10.0
+    # Models that think before they speak, and those that are loaded first, are silent for minutes.
+    silence: float = 300.0
+    tries: int = 4
+    first_wait: float = 0.5
+    # One that wants to be left alone for longer is not waited for: the person decides.
+    longest_wait: float = 30.0
+
+
+class Wire:
+    """The connections to one service; those of an event loop that has ended are left behind."""
+
+    def __init__(self, access: Access, patience: Patience | None = None) -> None:
+        self.access = access
+        self.patience = patience or Patience()
+        self._client: httpx.AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def ask(self, attempt: Callable[[], AsyncIterator[Part]]) -> AsyncIterator[Part]:
+        """Yield the parts of an answer; while none has come and the trouble may pass, ask anew."""
+        for number in range(1, self.patience.tries + 1):
+            has_begun = False
+            try:
+                async with contextlib.aclosing(attempt()) as parts:  # type: ignore[type-var]
+                    async for part in parts:
+                        has_begun = True
+                        yield part
+                return  # noqa: TRY300 - an answer that was given ends the tries
+            except ProviderError as error:
+                wait = self._wait(error, number)
+                if has_begun or wait is None or number == self.patience.tries:
+                    raise
+            await asyncio.sleep(wait)
+
+    def _wait(self, error: ProviderError, number: int) -> float | None:
+        """Return the seconds until the next try, or None when there should be none."""
+        if isinstance(error, ModelUnavailableError):
+            return None
+        if error.status not in PASSING and not isinstance(error, CutStreamError):
+            return None
+        if error.retry_after is not None:
+            return error.retry_after if error.retry_after <= self.patience.longest_wait else None
+        # Twice as long each time; the random half keeps many clients from coming back together.
+        grown = self.patience.first_wait * 2.0 ** (number - 1) * (0.5 + random.random() / 2)  # noqa: S311
+        return min(self.patience.longest_wait, grown)
+
+    async def events(
+        self, path: str, headers: Mapping[str, str], body: Mapping[str, Any]
+    ) -> AsyncIterator[bytes]:
+        """Post a question and yield the data of the events that answer it."""
+        client, failures = self._opened()
+        request = client.build_request(
+            "POST", self.access.address + path, headers={**headers, **_HEADERS}, content=encoded(body)
+        )
+        try:
+            response = await client.send(request, stream=True)
+        except failures as error:
+            raise self._unreached(error) from None
+        try:
+            async for data in self._answer(response, str(body.get("model", ""))):
+                yield data
+        except failures as error:
+            raise self._broken(error) from None
+        finally:
+            await response.aclose()
+
+    async def _answer(self, response: httpx.Response, model: str) -> AsyncIterator[bytes]:
+        if response.status_code != OK:
+            raise self._refused(response, await _beginning(response), model)
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "application/json":
+            # Some gateways give the whole answer at once, whatever was asked for.
+            yield await _whole(response)
+        elif kind in ("text/event-stream", ""):
+            async for data in read_events(response.aiter_bytes()):
+                yield data
+        else:
+            raise ModelUnavailableError(
+                f"{self.access} answers with {kind:.60}, which is no answer of a model: "
+                f"is {self.access.service.address_variable} right?",
+                response.status_code,
+            )
+
+    def _opened(self) -> tuple[httpx.AsyncClient, tuple[type[Exception], ...]]:
+        try:
+            import httpx
+        except ImportError:
+            raise ModelUnavailableError(
+                f"{self.access.service.name} is reached with httpx: pip install 'gramercy[agents]'"
+            ) from None
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            timeout = httpx.Timeout(self.patience.silence, connect=self.patience.connecting)
+            # A proxy of the environment is for the world outside.
+            self._client = httpx.AsyncClient(timeout=timeout, trust_env=not self.access.is_here)
+            self._loop = loop
+        return self._client, (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
+
+    async def aclose(self) -> None:
+        """Let the connections go."""
+        client, self._client = self._client, None
+        if client is not None and self._loop is asyncio.get_running_loop():
+            await client.aclose()
+
+    def _unreached(self, error: Exception) -> ProviderError:
+        name, said = self.access.service.name, _said(error)
+        kind = type(error).__name__
+        if kind in ("ReadTimeout", "WriteTimeout"):
+            return ProviderError(
+                f"{name} said nothing for {self.patience.silence:g} seconds: ask again later"
+            )
+        if self.access.is_here and kind.startswith("Connect"):
+            hint = self.access.service.start or f"look at {self.access.service.address_variable}"
+            return ModelUnavailableError(f"nothing answers at {self.access} ({said}): {hint}")
+        return ProviderError(f"{name} is not reached at {self.access}: {said}", 503)
+
+    def _broken(self, error: Exception) -> ProviderError:
+        name = self.access.service.name
+        if type(error).__name__ == "ReadTimeout":
+            return CutStreamError(f"{name} fell silent for {self.patience.silence:g} seconds in its answer")
+        return CutStreamError(
+            f"the connection to {name} was lost in the middle of its answer: {_said(error)}"
+        )
+
+    def _refused(self, response: httpx.Response, body: bytes, model: str) -> ProviderError:
+        status = response.status_code
+        said = self.access.hide(reason_of(body)) or response.reason_phrase or "no reason was given"
+        retry_after = _seconds(response.headers)
+        if response.headers.get("x-should-retry") == "false":
+            retry_after = float("inf")
+        return self.refusal(status, said, model, retry_after)
+
+    def refusal(self, status: int, said: str, model: str, retry_after: float | None = None) -> ProviderError:
+        """Return the error for a refusal, with what the service said and what a person can do."""
+        service = self.access.service
+        if status in (UNAUTHORIZED, FORBIDDEN):
+            where = f"the key in {service.key_variable}" if self.access.key else "questions without a key"
+            hint = "" if self.access.key else f"; set {service.key_variable}"
+            return ModelUnavailableError(f"{service.name} refuses {where}: {said}{hint}", status)
+        if status == NOT_FOUND:
+            return ModelUnavailableError(
+                f"{service.name} has no model {model!r:.100} at {self.access}: {said}", status
+            )
+        if status == TOO_MANY:
+            if "quota" in said or "billing" in said or "credit" in said:
+                retry_after = float("inf")
+            wait = (
+                f"; it asks to wait {retry_after:g} seconds"
+                if retry_after and retry_after < float("inf")
+                else ""
+            )
+            return ProviderError(
+                f"{service.name} has had enough questions for now: {said}{wait}", status, retry_after
+            )
+        return ProviderError(f"{service.name} refuses the question ({status}): {said}", status, retry_after)
+
+
+# Compressed events would come late, and an answer could be larger than what was sent.
+_HEADERS = {
+    "accept": "text/event-stream",
+    "accept-encoding": "identity",
+    "content-type": "application/json",
+    "user-agent": "gramercy",
+}
+
+
+async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the data of server-sent events; the last one may lack its empty line."""
+    data: list[bytes] = []
+    async for line in _lines(chunks):
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif not line and data:
+            yield b"\n".join(data)
+            data = []
+    if data:
+        yield b"\n".join(data)
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Split at the ends of lines that events have: not at those of Unicode, which JSON may hold."""
+    kept, total = b"", 0
+    async for chunk in chunks:
+        total += len(chunk)
+        kept += chunk
+        if total > LARGEST_ANSWER or (len(kept) > LARGEST_EVENT and b"\n" not in chunk):
+            raise ProviderError(f"the answer is longer than {LARGEST_ANSWER // 2**20} MiB: it was given up")
+        *whole, kept = kept.split(b"\n")
+        for line in whole:
+            yield line.removesuffix(b"\r")
+    if kept:
+        yield kept.removesuffix(b"\r")
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """Write a body as JSON; what is no Unicode, as names of files may have it, is replaced."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_clean(body))
+
+
+def decoded(data: bytes) -> dict[str, Any]:
+    """Read one event."""
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise CutStreamError(f"an event of the answer is not JSON: {data[:100]!r}") from None
+
+
+def reason_of(body: bytes) -> str:
+    """Return what a service says about a refusal, on one line."""
+    try:
+        said = _message_in(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        said = None
+    text = said or body.decode("utf-8", "replace")
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(shown.split())[:LONGEST_REASON]
+
+
+def _message_in(value: Any) -> str | None:
+    """Find the message in {"error": {"message": …}} and the other forms that services have."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    if isinstance(value, dict):
+        for name in ("error", "message", "detail"):
+            if name in value:
+                return _message_in(value[name]) or str(value[name])
+        return None
+    return value if isinstance(value, str) else None
+
+
+async def _beginning(response: httpx.Response) -> bytes:
+    read = b""
+    async for chunk in response.aiter_bytes():
+        read += chunk
+        if len(read) > LARGEST_REFUSAL:
+            break
+    return read[:LARGEST_REFUSAL]
+
+
+async def _whole(response: httpx.Response) -> bytes:
+    read = bytearray()
+    async for chunk in response.aiter_bytes():
+        read += chunk
+        if len(read) > LARGEST_ANSWER:
+            raise ProviderError(f"the answer is longer than {LARGEST_ANSWER // 2**20} MiB: it was given up")
+    return bytes(read)
+
+
+def _seconds(headers: Mapping[str, str]) -> float | None:
+    """Return how long a service wants to be left alone."""
+    given = headers.get("retry-after", "")
+    with contextlib.suppress(ValueError):
+        if "retry-after-ms" in headers:
+            return max(0.0, float(headers["retry-after-ms"]) / 1000)
+        return max(0.0, float(given))
+    from email.utils import parsedate_to_datetime
+
+    with contextlib.suppress(ValueError, TypeError):
+        return max(0.0, (parsedate_to_datetime(given) - datetime.now(UTC)).total_seconds())
+    return None
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value
+
+
+def _said(error: Exception) -> str:
+    return str(error)[:LONGEST_REASON].rstrip(".") or type(error).__name__

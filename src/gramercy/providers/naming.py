@@ -1,0 +1,95 @@
+"""What the formats of the services allow in names, ids and arguments, and how ours are told in it."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.errors import ProviderError
+from gramercy.providers.base import CallPart, ModelCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gramercy.providers.base import OfferedTool
+
+# What OpenAI and Anthropic take both.
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+# A model that makes as many goes in circles, or is none.
+MOST_CALLS = 1000
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def told_name(name: str) -> str:
+    """Return the name under which a service is told of a tool; other names get a mark, to stay apart."""
+    if _PLAIN.match(name):
+        return name
+    mark = sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
+    return f"{_OTHER.sub('_', name)[:55]}_{mark}"
+
+
+def told_id(call_id: str) -> str:
+    """Return the id of a call, which another service may have given, as every service takes it."""
+    return told_name(call_id) if call_id else "call"
+
+
+def told_arguments(text: str) -> dict[str, Any]:
+    """Return the arguments of a call that was made; what is not an object is told as the text it was."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError):
+        return {"malformed": text}
+
+
+class CallPieces:
+    """Joins the calls that come in pieces."""
+
+    def __init__(self, tools: Iterable[OfferedTool]) -> None:
+        self._names = {told_name(tool.name): tool.name for tool in tools}
+        self._calls: list[_Pieces] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def add(self, place: object, call_id: str, name: str, arguments: str) -> None:
+        """Take a piece of the call at a place; some services give no place, or the same to every call."""
+        known = next((each for each in reversed(self._calls) if each.goes_on(place, call_id, name)), None)
+        if known is None:
+            if len(self._calls) == MOST_CALLS:
+                raise ProviderError(
+                    f"the model makes more than {MOST_CALLS:,} calls in one answer: it was given up"
+                )
+            known = _Pieces(place)
+            self._calls.append(known)
+        known.id, known.name = known.id or call_id, known.name or name
+        known.arguments.append(arguments)
+
+    def whole(self) -> Iterator[CallPart]:
+        """Yield the calls, in order; each has an id of its own."""
+        seen: set[str] = set()
+        for each in self._calls:
+            made = each.id if each.id and each.id not in seen else f"call_{token_hex(8)}"
+            seen.add(made)
+            text = "".join(each.arguments) or "{}"
+            yield CallPart(ModelCall(made, self._names.get(each.name, each.name), text))
+
+
+class _Pieces:
+    """A call of which more may come."""
+
+    def __init__(self, place: object) -> None:
+        self.place = place
+        self.id = ""
+        self.name = ""
+        self.arguments: list[str] = []
+
+    def goes_on(self, place: object, call_id: str, name: str) -> bool:
+        """Whether a piece belongs to this call."""
+        if place is None:
+            return not call_id or call_id == self.id
+        begins_another = call_id and self.id and call_id != self.id and name
+        return place == self.place and not begins_another

@@ -1,0 +1,194 @@
+"""Chat completions, the format of OpenAI, which most other services and servers speak too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.errors import CutStreamError
+from gramercy.providers.base import StopPart, TextPart, ThoughtPart, Usage, UsagePart
+from gramercy.providers.http import Patience, Wire, decoded, reason_of
+from gramercy.providers.naming import CallPieces, told_arguments, told_id, told_name
+from gramercy.providers.services import OPENAI, Access, Service
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from gramercy.providers.base import Message, Part, Request, StopReason
+
+_REASONS: dict[str, StopReason] = {
+    "stop": "end",
+    "tool_calls": "calls",
+    "function_call": "calls",
+    "length": "length",
+    "content_filter": "refused",
+}
+
+
+class OpenAIProvider:
+    """Asks OpenAI, or any service that speaks its format: give another service, or another address."""
+
+    def __init__(
+        self,
+        service: Service = OPENAI,
+        *,
+        address: str | None = None,
+        key: str | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self.name = service.name
+        self._wire = Wire(Access(service, address, key), patience)
+
+    def chat(self, request: Request) -> AsyncIterator[Part]:
+        """Stream the answer to one question."""
+        return self._wire.ask(lambda: self._attempt(request))
+
+    async def aclose(self) -> None:
+        """Let the connections go."""
+        await self._wire.aclose()
+
+    def __repr__(self) -> str:
+        return f"<OpenAIProvider {self._wire.access!r}>"
+
+    async def _attempt(self, request: Request) -> AsyncIterator[Part]:
+        access = self._wire.access
+        headers = {"authorization": f"Bearer {access.key}"} if access.key else {}
+        answer = _Answer(request, self._wire)
+        events = self._wire.events("/chat/completions", headers, _body(request, access.service))
+        try:
+            async for data in events:
+                if data == b"[DONE]":
+                    answer.is_done = True
+                    break
+                for part in answer.take(decoded(data)):
+                    yield part
+        except CutStreamError:
+            # With its stop reason an answer is whole: only the count of its tokens is lost.
+            if answer.stop is None:
+                raise
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+        for part in answer.end():
+            yield part
+
+
+class _Answer:
+    """What has come of one answer."""
+
+    def __init__(self, request: Request, wire: Wire) -> None:
+        self.calls = CallPieces(request.tools)
+        self.usage: Usage | None = None
+        self.stop: str | None = None
+        self.is_done = False
+        self._has_refused = False
+        self._model, self._wire = request.model, wire
+
+    def take(self, chunk: dict[str, Any]) -> Iterator[Part]:
+        """Take one event and yield what it has."""
+        if chunk.get("error"):
+            raise self._failure(chunk)
+        if isinstance(chunk.get("usage"), dict):
+            self.usage = _usage(chunk["usage"])
+        choices = chunk.get("choices") or [{}]
+        # An answer that comes at once has a message where streams have what is new.
+        delta = choices[0].get("delta") or choices[0].get("message") or {}
+        if thought := delta.get("reasoning_content") or delta.get("reasoning"):
+            yield ThoughtPart(str(thought))
+        if refusal := delta.get("refusal"):
+            self._has_refused = True
+            yield TextPart(refusal)
+        if text := _text(delta.get("content")):
+            yield TextPart(text)
+        for piece in delta.get("tool_calls") or ():
+            self._take_call(piece)
+        self.stop = choices[0].get("finish_reason") or self.stop
+
+    def _take_call(self, piece: dict[str, Any]) -> None:
+        function = piece.get("function") or {}
+        arguments = function.get("arguments") or ""
+        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        self.calls.add(piece.get("index"), piece.get("id") or "", function.get("name") or "", text)
+
+    def _failure(self, chunk: dict[str, Any]) -> Exception:
+        error = chunk["error"]
+        code = error.get("code") if isinstance(error, dict) else None
+        said = self._wire.access.hide(reason_of(msgspec.json.encode(chunk)))
+        return self._wire.refusal(code if isinstance(code, int) else 500, said, self._model)
+
+    def end(self) -> Iterator[Part]:
+        """Yield the calls and why the model stopped, or raise CutStreamError."""
+        if self.stop is None and (self.calls or not self.is_done):
+            name = self._wire.access.service.name
+            raise CutStreamError(f"{name} ended its answer without saying why: none of its calls was run")
+        yield from self.calls.whole()
+        if self.usage is not None:
+            yield UsagePart(self.usage)
+        reason = _REASONS.get(self.stop or "stop", "other")
+        if self.calls and reason == "end":
+            # Several servers say so although the model has made calls.
+            reason = "calls"
+        yield StopPart("refused" if self._has_refused else reason)
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "".join(str(each.get("text", "")) for each in content if isinstance(each, dict))
+    return content if isinstance(content, str) else ""
+
+
+def _usage(given: dict[str, Any]) -> Usage:
+    details = given.get("prompt_tokens_details") or {}
+    return Usage(
+        given.get("prompt_tokens") or 0,
+        given.get("completion_tokens") or 0,
+        details.get("cached_tokens") or 0,
+    )
+
+
+def _body(request: Request, service: Service) -> dict[str, Any]:
+    messages = [{"role": "system", "content": request.instruction}] if request.instruction else []
+    body: dict[str, Any] = {
+        "model": request.model,
+        "messages": [*messages, *map(_message, request.messages)],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": told_name(tool.name),
+                    "description": tool.description,
+                    "parameters": tool.parameters,
+                },
+            }
+            for tool in request.tools
+        ]
+    if request.max_tokens is not None:
+        # OpenAI's newer models refuse the old name, which is the only one that others know.
+        body["max_completion_tokens" if service is OPENAI else "max_tokens"] = request.max_tokens
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    return body
+
+
+def _message(message: Message) -> dict[str, Any]:
+    if message.role == "tool":
+        return {"role": "tool", "tool_call_id": told_id(message.call_id), "content": message.text}
+    if not message.calls:
+        return {"role": message.role, "content": message.text}
+    calls = [
+        {
+            "id": told_id(call.id),
+            "type": "function",
+            "function": {
+                "name": told_name(call.name),
+                # Servers that read the arguments refuse those that are not JSON.
+                "arguments": msgspec.json.encode(told_arguments(call.arguments)).decode(),
+            },
+        }
+        for call in message.calls
+    ]
+    return {"role": "assistant", "content": message.text or None, "tool_calls": calls}

@@ -1,0 +1,146 @@
+"""The services that our own client can ask: where they are, which format they speak, where their key is.
+
+Keys come from the environment, or from the keyring of the desktop where its package is installed; they are
+in no text that is shown.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gramercy.errors import ModelUnavailableError
+
+Format: TypeAlias = Literal["openai", "anthropic"]
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """Who answers over HTTP. `variable` begins the names of its environment variables.
+
+    A service that runs on one's own machine needs no key; `start` says how to start it.
+    """
+
+    name: str
+    format: Format = "openai"
+    address: str
+    variable: str
+    start: str = ""
+
+    @property
+    def key_variable(self) -> str:
+        """The environment variable with the key."""
+        return f"{self.variable}_API_KEY"
+
+    @property
+    def address_variable(self) -> str:
+        """The environment variable with another address."""
+        return f"{self.variable}_BASE_URL"
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether nobody is answered without a key."""
+        return not self.start
+
+
+OPENAI = Service(name="OpenAI", address="https://api.openai.com/v1", variable="OPENAI")
+ANTHROPIC = Service(
+    name="Anthropic", format="anthropic", address="https://api.anthropic.com", variable="ANTHROPIC"
+)
+SERVICES: tuple[Service, ...] = (
+    OPENAI,
+    ANTHROPIC,
+    Service(
+        name="Ollama", address="http://localhost:11434/v1", variable="OLLAMA", start="start it: ollama serve"
+    ),
+    Service(name="OpenRouter", address="https://openrouter.ai/api/v1", variable="OPENROUTER"),
+    Service(
+        name="LMStudio",
+        address="http://localhost:1234/v1",
+        variable="LMSTUDIO",
+        start="start its server: lms server start",
+    ),
+    Service(
+        name="llama.cpp",
+        address="http://localhost:8080/v1",
+        variable="LLAMACPP",
+        start="start it: llama-server --jinja -m MODEL.gguf",
+    ),
+    Service(
+        name="vLLM", address="http://localhost:8000/v1", variable="VLLM", start="start it: vllm serve MODEL"
+    ),
+)
+
+
+class Access:
+    """A service as it is reached: its address and the key. Shown without the key."""
+
+    def __init__(self, service: Service, address: str | None = None, key: str | None = None) -> None:
+        self.service = service
+        given = address or os.environ.get(service.address_variable, "").strip() or service.address
+        self.address = _checked_address(given, service).rstrip("/")
+        self._key = _checked_key(key or find_key(service) or "", service)
+
+    @property
+    def key(self) -> str:
+        """The key, or nothing."""
+        return self._key
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the service is on this machine."""
+        host = urlsplit(self.address).hostname or ""
+        return host in ("localhost", "::1") or host.startswith("127.")
+
+    def hide(self, text: str) -> str:
+        """Take the key out of a text that somebody else wrote."""
+        return text.replace(self._key, "(key)") if self._key else text
+
+    def __str__(self) -> str:
+        """Return the address, without a password that may be in it."""
+        parts = urlsplit(self.address)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+    def __repr__(self) -> str:
+        return f"<Access to {self.service.name} at {self}>"
+
+
+def find_key(service: Service) -> str | None:
+    """Return the key of a service, from the environment or the keyring."""
+    return os.environ.get(service.key_variable, "").strip() or _from_keyring(service.key_variable)
+
+
+def _from_keyring(variable: str) -> str | None:
+    try:
+        import keyring
+    except ImportError:
+        return None
+    try:
+        found: Any = keyring.get_password("gramercy", variable)
+    except Exception:  # noqa: BLE001 - keyrings fail in many ways; none of them is about the model
+        return None
+    return found.strip() if isinstance(found, str) else None
+
+
+def _checked_key(key: str, service: Service) -> str:
+    if key and not (key.isascii() and key.isprintable() and " " not in key):
+        raise ModelUnavailableError(
+            f"the key of {service.name} has characters that no key has: look at {service.key_variable}"
+        )
+    return key
+
+
+def _checked_address(address: str, service: Service) -> str:
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ModelUnavailableError(
+            f"the address of {service.name} is not one of HTTP: set {service.address_variable}, "
+            f"as in {service.address}"
+        )
+    return address

@@ -1,0 +1,102 @@
+"""A service on a loopback port that answers questions with prepared bytes, and keeps what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@dataclass
+class Reply:
+    """One answer: pieces of the body, each after a pause. Without `is_whole` the connection is cut."""
+
+    pieces: list[bytes] = field(default_factory=list)
+    status: int = 200
+    kind: str = "text/event-stream"
+    headers: dict[str, str] = field(default_factory=dict)
+    is_whole: bool = True
+    pause: float = 0.0
+    hang: bool = False
+
+
+def stream(*events: Any, done: str | None = None, **options: Any) -> Reply:
+    """Return an answer of events; those that are bytes go as they are."""
+    pieces = [
+        each if isinstance(each, bytes) else b"data: " + json.dumps(each).encode() + b"\n\n"
+        for each in events
+    ]
+    return Reply([*pieces, f"data: {done}\n\n".encode()] if done else pieces, **options)
+
+
+def refusal(status: int, body: Any, **headers: str) -> Reply:
+    """Return an error of a service."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply([json.dumps(body).encode()], status, "application/json", named)
+
+
+@dataclass
+class Asked:
+    """A question as the service has seen it."""
+
+    path: str
+    headers: dict[str, str]
+    body: Any
+
+
+class Service:
+    """Gives its replies in order, the last one again and again."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self.replies = list(replies)
+        self.asked: list[Asked] = []
+        self.address = ""
+        self._held = asyncio.Event()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await self._exchange(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        first, *lines = head.strip().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        self.asked.append(Asked(first.split()[1], headers, json.loads(body) if body else None))
+        reply = self.replies[min(len(self.asked), len(self.replies)) - 1]
+        named = {"content-type": reply.kind, "transfer-encoding": "chunked", **reply.headers}
+        told = "".join(f"{name}: {value}\r\n" for name, value in named.items())
+        writer.write(f"HTTP/1.1 {reply.status} Because\r\n{told}\r\n".encode())
+        await writer.drain()
+        for piece in reply.pieces:
+            if reply.pause:
+                await asyncio.sleep(reply.pause)
+            writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+            await writer.drain()
+        if reply.hang:
+            await self._held.wait()
+        if reply.is_whole:
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()
+        return reply.is_whole
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[Service]:
+        """Serve on a port of its own."""
+        server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        self.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            self._held.set()
+            server.close()
