@@ -40,7 +40,7 @@ def open_provider(model: ModelName) -> Provider:
 
 def provider_names() -> list[str]:
     """Return the names that come before the slash, as people write them."""
-    return [*(service.name for service in SERVICES), "Scripted", *ADDED]
+    return [*(service.name for service in SERVICES), "Local", "Scripted", *ADDED]
 
 
 def plain(name: str) -> str:
@@ -69,4 +69,10 @@ def _open_scripted(model: ModelName) -> Provider:
     return ScriptedProvider.load(model.id)
 
 
-_OWN: dict[str, Callable[[ModelName], Provider]] = {"scripted": _open_scripted}
+def _open_local(model: ModelName) -> Provider:
+    from gramercy.providers.local import LocalProvider
+
+    return LocalProvider(model.id)
+
+
+_OWN: dict[str, Callable[[ModelName], Provider]] = {"local": _open_local, "scripted": _open_scripted}
