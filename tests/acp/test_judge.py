@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 from gramercy import Agent
 from tests.acp.editors import Host, call, tool
