@@ -19,8 +19,9 @@ from gramercy.journal.audit import verify_journal
 from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
 from gramercy.journal.export import export_lines, verify_lines
 from gramercy.journal.memory import MemoryJournal
-from gramercy.journal.sessions import sessions_of, words_of
+from gramercy.journal.sessions import sessions_of
 from gramercy.journal.sqlite import SqliteJournal
+from gramercy.journal.words import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,7 @@ WAITER = """
 import sys
 from time import time_ns
 from gramercy.journal.sqlite import SqliteJournal
+from gramercy.journal.words import words_of
 journal = SqliteJournal(sys.argv[1])
 with journal.bell() as bell:
     # The poll has begun when the bell is silent for longer than it pauses.

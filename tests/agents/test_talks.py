@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gramercy import Agent, create_tool
-from gramercy.agents.talks import SessionTalk
+from gramercy.agents.talks import SessionTalk, fork_session, go_back
 from gramercy.errors import JournalError
 from gramercy.journal.opening import open_journal
 from gramercy.journal.sessions import MemorySessions, sessions_of
+from gramercy.journal.sqlite import SqliteJournal
 from gramercy.providers.base import Message, ModelCall, Usage
 from gramercy.providers.scripted import ScriptedProvider
+from gramercy.testing.image import MemoryImage
 
 greet = create_tool(
     "greet",
@@ -40,6 +42,7 @@ def talked(sessions, *answers, message="I am Ada", **about):
     return talk
 
 
+@pytest.mark.contract("agents.memory.kept")
 def test_a_run_is_kept_and_goes_on_in_another_process(sessions):
     talk = talked(sessions, ["One moment.", CALL], "Done.")
     again = SessionTalk.resume(sessions, talk.session)
@@ -63,6 +66,7 @@ def test_what_was_never_said_is_not_recorded(sessions):
     assert sessions.sessions() == []
 
 
+@pytest.mark.contract("agents.memory.kept")
 def test_answers_are_kept_with_model_and_usage(sessions):
     talk = talked(sessions, "hi")
     talk.model = "Scripted/two"
@@ -75,6 +79,7 @@ def test_answers_are_kept_with_model_and_usage(sessions):
     ]
 
 
+@pytest.mark.contract("agents.memory.identity")
 def test_calls_are_known_again_by_session_message_and_place(sessions):
     talk = SessionTalk.begin(sessions)
     calls = (ModelCall("1", "greet"), ModelCall("1", "greet"), ModelCall("2", "greet"))
@@ -88,6 +93,7 @@ def test_calls_are_known_again_by_session_message_and_place(sessions):
     assert talk.identity(calls[0]) not in names
 
 
+@pytest.mark.contract("agents.memory.found-again")
 @pytest.mark.parametrize("asked", ["fence-2", "fence", "paint the fence", "green"])
 def test_a_conversation_is_found_by_id_its_beginning_or_its_title(sessions, asked):
     talked(sessions, "hi", message="other", name="other-1")
@@ -113,6 +119,7 @@ def test_what_is_not_there_is_told(sessions):
         SessionTalk.resume(sessions, " ")
 
 
+@pytest.mark.contract("agents.memory.one-writer")
 def test_two_programs_do_not_talk_in_one_conversation(sessions):
     """Each would answer calls of the other."""
     talk = talked(sessions, "hi")
@@ -121,3 +128,152 @@ def test_two_programs_do_not_talk_in_one_conversation(sessions):
     with pytest.raises(JournalError, match="another program has gone on"):
         talk.add(Message("user", "from there"))
     assert [each.text for each in sessions.messages(talk.session)][-1] == "from here"
+
+
+@pytest.mark.contract("agents.memory.fork")
+def test_a_talk_is_forked_at_a_message(sessions):
+    talk = talked(sessions, "one", message="first", project="/garden")
+    AGENT.run("second", provider=ScriptedProvider("two"), talk=talk, conversation=talk.conversation)
+    forked = talk.fork(2)
+    assert [message.text for message in forked.conversation] == ["first", "one"]
+    assert (forked.record.title, forked.record.project) == ("first (fork)", "/garden")
+    forked.add(Message("user", "another way"))
+    assert len(talk.conversation) == 4
+    assert len(SessionTalk.resume(sessions, forked.session).conversation) == 3
+    with pytest.raises(JournalError, match="messages 1 to 4: it cannot be forked at 5"):
+        talk.fork(5)
+
+
+@pytest.mark.contract("agents.memory.fork")
+def test_a_fork_keeps_calls_together_with_their_results(sessions):
+    """And never runs what was under way in the other conversation."""
+    talk = SessionTalk.begin(sessions, "x")
+    calls = (ModelCall("1", "greet"), ModelCall("2", "greet"))
+    for message in (
+        Message("user", "go"),
+        Message("assistant", "", calls),
+        Message("tool", "hello", call_id="1"),
+    ):
+        talk.add(message)
+    told = [(each.call_id, each.is_error) for each in talk.fork(2).conversation[2:]]
+    assert told == [("1", False), ("2", True)]
+    assert "was not run here" in talk.fork().conversation[-1].text
+    assert len(talk.conversation) == 3
+
+
+@pytest.mark.contract("agents.memory.take-back")
+def test_a_message_is_taken_back_with_all_that_followed(sessions):
+    talk = talked(sessions, "one", message="first")
+    AGENT.run("second", provider=ScriptedProvider(CALL, "two"), talk=talk, conversation=talk.conversation)
+    taken = talk.take_back()
+    assert (taken.text, taken.messages) == ("second", 4)
+    assert [message.text for message in talk.conversation] == ["first", "one"]
+    assert sessions.search("second") == []
+    AGENT.run("third", provider=ScriptedProvider("three"), talk=talk, conversation=talk.conversation)
+    assert [each.number for each in sessions.messages(talk.session)] == [1, 2, 3, 4]
+    assert (talk.take_back().text, talk.take_back().text, talk.take_back()) == ("third", "first", None)
+
+
+@pytest.mark.contract("agents.memory.identity")
+def test_a_call_after_one_that_was_taken_back_is_another_call(sessions):
+    """By number and place it would be given the answer of the first."""
+    talk = talked(sessions, "one", message="first")
+    identities = []
+    for _ in range(2):
+        talk.add(Message("user", "again"))
+        talk.add(Message("assistant", "", (ModelCall("1", "greet"),)))
+        identities.append(talk.identity(ModelCall("1", "greet")))
+        talk.take_back()
+    assert identities[0] != identities[1]
+
+
+@pytest.mark.contract("agents.memory.take-back")
+def test_images_go_back_with_the_talk(sessions):
+    image = MemoryImage(name="python")
+    talk = SessionTalk.begin(sessions, images=[image])
+    talk.add(Message("user", "set x"))
+    image.evaluate("x = 1")
+    talk.add(Message("assistant", "done"))
+    talk.add(Message("user", "set x again"))
+    image.evaluate("x = 2")
+    talk.add(Message("assistant", "done"))
+    taken = talk.take_back()
+    assert taken is not None
+    told = go_back([image], taken.states)
+    assert image.namespace["x"] == 1
+    assert told == ["python: back at c2"]
+    assert go_back([image], talk.fork(1).states()) == ["python: back at c1"]
+    assert "x" not in image.namespace
+
+
+def test_a_state_that_is_not_there_any_more_is_told():
+    """A talk that is resumed in another process has another image."""
+    image = MemoryImage(name="python")
+    image.evaluate("x = 1")
+    told = go_back([image], {"python": "gone.7"})
+    assert told == ["python: its state at that message is not kept any more; it stays as it is"]
+    assert go_back([image], {})[0].startswith("python: its state at that message is not known")
+    assert image.namespace["x"] == 1
+
+
+@pytest.mark.contract("agents.memory.summary")
+def test_a_summary_stands_for_what_was_said_before(sessions):
+    talk = talked(sessions, "one", message="first")
+    for number in (2, 3):
+        talk.add(Message("user", f"message {number}"))
+        talk.add(Message("assistant", f"answer {number}"))
+    talk.summarize("they talked", until=4)
+    talk.add(Message("user", "last"))
+    for each in (talk, SessionTalk.resume(sessions, talk.session)):
+        first, *rest = each.conversation
+        assert (first.role, first.text.endswith("\n\nthey talked")) == ("user", True)
+        assert [message.text for message in rest] == ["message 3", "answer 3", "last"]
+        assert len(each.kept) == 8
+    assert talk.take_back().text == "last"
+    assert talk.take_back().text == "message 3"
+    assert [message.text for message in talk.conversation] == ["first", "one", "message 2", "answer 2"]
+
+
+@pytest.mark.contract("agents.memory.nested")
+def test_the_talk_of_a_nested_agent_belongs_to_the_call_that_asked_it(sessions):
+    talk = SessionTalk.begin(sessions, "outer", project="/garden")
+    calls = (ModelCall("1", "helper"), ModelCall("2", "helper"))
+    talk.add(Message("user", "go"))
+    talk.add(Message("assistant", "", calls))
+    first, said = talk.nested(calls[0], "helper")
+    assert said == ()
+    first.add(Message("user", "mend it"))
+    again, said = SessionTalk.resume(sessions, talk.session).nested(calls[0], "helper")
+    assert (again.session, [each.text for each in said]) == (first.session, ["mend it"])
+    other, _ = talk.nested(calls[1], "helper")
+    assert other.session != first.session
+    assert (first.record.agent, first.record.project) == ("helper", "/garden")
+    assert [each.id for each in sessions.sessions()] == [talk.session]
+    assert sessions.remove(talk.session)
+    assert sessions.session(first.session) is None
+
+
+@pytest.mark.contract("agents.memory.damaged")
+def test_a_damaged_conversation_is_named_and_the_others_are_read(tmp_path):
+    journal = SqliteJournal(tmp_path / "journal.db")
+    sessions = sessions_of(journal)
+    good, bad = talked(sessions, "hi"), talked(sessions, "hi", "ho", name="bad")
+    AGENT.run("more", provider=ScriptedProvider("ho"), talk=bad, conversation=bad.conversation)
+    journal._write(
+        lambda: journal._run("UPDATE messages SET data = '{' WHERE session = 'bad' AND number = 3", ()),
+        is_lasting=False,
+    )
+    with pytest.raises(JournalError, match=r"session bad cannot be gone on with: message 3 is damaged"):
+        SessionTalk.resume(sessions, "bad")
+    assert len(sessions.sessions()) == 2
+    assert {each.message.session for each in sessions.search("hi")} == {good.session, "bad"}
+    name = fork_session(sessions, "bad", 2)
+    assert len(SessionTalk.resume(sessions, name).conversation) == 2
+    journal.close()
+
+
+def test_any_text_of_a_model_is_kept(sessions):
+    talk = SessionTalk.begin(sessions, "x")
+    talk.add(Message("assistant", "a\0b\ud800", (ModelCall("\ud800", "greet", '{"a": "\ud800"}'),)))
+    again = SessionTalk.resume(sessions, talk.session)
+    assert again.conversation[0].calls[0].name == "greet"

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from gramercy.errors import JournalError
 from gramercy.journal.base import NewCall, State
 from gramercy.journal.opening import open_journal
-from gramercy.journal.sessions import LONGEST_SEARCHED, MemorySessions, sessions_of, words_of
+from gramercy.journal.sessions import MemorySessions, sessions_of
 from gramercy.journal.sqlite import SqliteJournal
+from gramercy.journal.words import LONGEST_SEARCHED, words_of
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

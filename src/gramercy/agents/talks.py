@@ -1,4 +1,4 @@
-"""Conversations of agents in the sessions of a journal: begun, gone on with, resumed after a crash.
+"""Conversations of agents in the sessions of a journal: begun, gone on with, resumed after a crash, forked.
 
 A message is there before anything follows from it, with its calls, its results and what it cost. This module
 knows how messages are kept, and not what an agent does with them.
@@ -6,6 +6,7 @@ knows how messages are kept, and not what an agent does with them.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from secrets import token_hex
 from time import time
 from typing import TYPE_CHECKING, Any, Self
@@ -13,42 +14,57 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from gramercy.errors import JournalError
-from gramercy.journal.sessions import SessionRecord, new_id
+from gramercy.journal.sessions import Message as KeptMessage
+from gramercy.journal.sessions import SessionRecord, nested_id, new_id
 from gramercy.providers.base import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from gramercy.journal.sessions import Message as KeptMessage
+    from gramercy.images.base import Image
     from gramercy.journal.sessions import Sessions
     from gramercy.providers.base import ModelCall, Usage
 
-# As many messages as are read at once.
+# As many messages as are read at once, and as many conversations as are looked through for a title.
 PAGE = 1_000
+# The role under which a summary of what was said before is kept; models are told it as a user's message.
+SUMMARY = "summary"
+SUMMARY_BEGINS = "This is a summary of our conversation so far, in place of its earlier messages:"
+# The result of a call that was under way elsewhere: here it must not run a second time.
+NOT_RUN_HERE = "This call belongs to the conversation from which this one was forked. It was not run here."
+
+
+class TakenBack(msgspec.Struct, frozen=True):
+    """What a talk has taken back: the message of the user, how many messages, and the images' states then."""
+
+    text: str
+    messages: int
+    states: dict[str, str]
 
 
 class SessionTalk:
     """One conversation in the sessions of a journal.
 
     A new one is recorded with its first message, so that there are no empty ones. `model` may be changed
-    while the talk goes on; every answer is kept with the model that gave it.
+    while the talk goes on; every answer is kept with the model that gave it. With every message of the user
+    the states of the `images` are kept, so that they can go back together.
     """
 
     def __init__(
-        self, sessions: Sessions, record: SessionRecord, said: Sequence[KeptMessage] | None = None
+        self,
+        sessions: Sessions,
+        record: SessionRecord,
+        said: Sequence[KeptMessage] | None = None,
+        *,
+        images: Iterable[Image] = (),
     ) -> None:
         self._sessions = sessions
-        self._is_begun = said is not None
-        said = said or ()
         self._record = record
-        self._said = [message_of(each) for each in said]
-        self._number = said[-1].number if said else 0
+        self._is_begun = said is not None
+        self._kept = list(said or ())
+        self._said = [message_of(each) for each in self._kept]
         self.model = record.model
-        # The latest message with calls, and by what those calls are known.
-        self._calls: tuple[ModelCall, ...] = ()
-        self._token = ""
-        for message, kept in zip(self._said, said, strict=True):
-            self._note(message, kept.data.get("token", ""))
+        self.images = tuple(images)
 
     @classmethod
     def begin(  # noqa: PLR0913 - what is known of a conversation
@@ -61,26 +77,31 @@ class SessionTalk:
         project: str = "",
         principal: str = "local",
         name: str = "",
+        images: Iterable[Image] = (),
     ) -> Self:
         """Return a new conversation; without a title it gets that of its first message."""
         if name and sessions.session(name) is not None:
             raise JournalError(f"there is a session {name} already: resume it")
         now = time()
         record = SessionRecord(name or new_id(), title, agent, model, project, principal, now, now, 0)
-        return cls(sessions, record)
+        return cls(sessions, record, images=images)
 
     @classmethod
-    def resume(cls, sessions: Sessions, name: str, *, project: str = "") -> Self:
+    def resume(
+        cls, sessions: Sessions, name: str, *, project: str = "", images: Iterable[Image] = ()
+    ) -> Self:
         """Return the conversation with this id, the beginning of one, or this title."""
         record = found_session(sessions, name, project=project)
-        return cls(sessions, record, all_messages(sessions, record.id))
+        return cls(sessions, record, all_messages(sessions, record.id), images=images)
 
     @classmethod
-    def latest(cls, sessions: Sessions, *, project: str = "", agent: str = "") -> Self:
+    def latest(
+        cls, sessions: Sessions, *, project: str = "", agent: str = "", images: Iterable[Image] = ()
+    ) -> Self:
         """Return the conversation with the latest message."""
         for record in sessions.sessions(project=project):
             if not agent or record.agent == agent:
-                return cls(sessions, record, all_messages(sessions, record.id))
+                return cls(sessions, record, all_messages(sessions, record.id), images=images)
         raise JournalError("there is no conversation to go on with yet")
 
     @property
@@ -94,52 +115,173 @@ class SessionTalk:
         return self._record
 
     @property
+    def kept(self) -> tuple[KeptMessage, ...]:
+        """Every message as it is kept, also those that a summary stands for."""
+        return tuple(self._kept)
+
+    @property
     def conversation(self) -> tuple[Message, ...]:
-        """What was said, as a run goes on from it."""
+        """What was said, as a run goes on from it: the latest summary stands for what it is of."""
+        for place in range(len(self._kept) - 1, -1, -1):
+            if self._kept[place].role == SUMMARY:
+                until = self._kept[place].data.get("until", 0)
+                return (self._said[place], *self._since(until))
         return tuple(self._said)
+
+    def _since(self, number: int) -> Iterable[Message]:
+        pairs = zip(self._kept, self._said, strict=True)
+        return (said for kept, said in pairs if kept.number > number and kept.role != SUMMARY)
 
     def add(self, message: Message, usage: Usage | None = None) -> None:
         """Keep the next message, with what it cost."""
-        if not self._is_begun:
-            self._begin(message)
         data = _data_of(message)
         if message.role == "assistant":
             data |= {"model": self.model} if self.model else {}
             data |= {"usage": msgspec.to_builtins(usage)} if usage is not None else {}
-        token = token_hex(6) if message.calls else ""
-        data |= {"token": token} if token else {}
-        self._number = self._sessions.add(
-            self.session, message.role, message.text, data=data, after=self._number
-        )
-        self._said.append(message)
-        self._note(message, token)
+        elif message.role == "user" and self.images:
+            data["states"] = {image.name: image.epoch() for image in self.images}
+        if message.calls:
+            data["token"] = token_hex(6)
+        self._keep(message.role, message.text, data, message)
+
+    def summarize(self, text: str, until: int, usage: Usage | None = None) -> None:
+        """Keep a summary that stands for the messages up to a number; those stay in the journal."""
+        data: dict[str, Any] = {"until": until, "model": self.model}
+        data |= {"usage": msgspec.to_builtins(usage)} if usage is not None else {}
+        self._keep(SUMMARY, text, data, None)
+
+    def _keep(self, role: str, text: str, data: dict[str, Any], message: Message | None) -> None:
+        if not self._is_begun:
+            self._begin(text)
+        after = self._kept[-1].number if self._kept else 0
+        number = self._sessions.add(self.session, role, text, data=data, after=after)
+        kept = KeptMessage(self.session, number, time(), role, text, data)
+        self._kept.append(kept)
+        self._said.append(message or message_of(kept))
+
+    def _begin(self, text: str) -> None:
+        about = {name: getattr(self._record, name) for name in ("agent", "model", "project", "principal")}
+        self._sessions.begin(self._record.title or text, name=self.session, **about)
+        self._record = self._sessions.session(self.session) or self._record
+        self._is_begun = True
 
     def identity(self, call: ModelCall) -> str:
         """Return by what the journal knows this call again: session, message, place of the call.
 
         The message has a token of its own, since the number of one that was taken back is given out again.
         """
-        for place, each in enumerate(self._calls):
-            if each is call:
-                return f"{self.session}:{self._token}:{place}"
-        for place, each in enumerate(self._calls):
-            if each == call:
-                return f"{self.session}:{self._token}:{place}"
-        return ""
+        token, place = self._place(call)
+        return f"{self.session}:{token}:{place}" if token else ""
 
-    def _begin(self, message: Message) -> None:
-        about = {name: getattr(self._record, name) for name in ("agent", "model", "project", "principal")}
-        self._sessions.begin(self._record.title or message.text, name=self.session, **about)
-        self._record = self._sessions.session(self.session) or self._record
-        self._is_begun = True
+    def nested(self, call: ModelCall, agent: str) -> tuple[SessionTalk, tuple[Message, ...]]:
+        """Return who keeps the talk of a nested agent that this call asks, and what was said in it before."""
+        token, place = self._place(call)
+        name = nested_id(self.session, token or token_hex(6), place)
+        if self._sessions.session(name) is not None:
+            talk = SessionTalk.resume(self._sessions, name)
+        else:
+            mine = self._record
+            talk = SessionTalk.begin(
+                self._sessions, agent=agent, name=name, project=mine.project, principal=mine.principal
+            )
+        return talk, talk.conversation
 
-    def _note(self, message: Message, token: str) -> None:
-        if message.calls:
-            self._calls, self._token = message.calls, token
+    def _place(self, call: ModelCall) -> tuple[str, int]:
+        """Return the token of the latest message with calls, and the place of this call in it."""
+        for kept, said in zip(reversed(self._kept), reversed(self._said), strict=True):
+            if said.calls:
+                same = [place for place, each in enumerate(said.calls) if each is call]
+                same += [place for place, each in enumerate(said.calls) if each == call]
+                return (kept.data.get("token", ""), same[0]) if same else ("", 0)
+        return "", 0
+
+    def rename(self, title: str) -> None:
+        """Give the conversation another title."""
+        if self._is_begun:
+            self._sessions.rename(self.session, title)
+        self._record = msgspec.structs.replace(self._record, title=title)
+
+    def take_back(self) -> TakenBack | None:
+        """Take back the last message of the user and all that followed; None if there is none."""
+        for place in range(len(self._kept) - 1, -1, -1):
+            kept = self._kept[place]
+            if kept.role == "user":
+                count = self._sessions.cut(self.session, kept.number - 1)
+                del self._kept[place:], self._said[place:]
+                return TakenBack(kept.text, count, kept.data.get("states", {}))
+        return None
+
+    def states(self, number: int | None = None) -> dict[str, str]:
+        """Return the states in which the images were when the user's message up to this number was sent."""
+        for kept in reversed(self._kept):
+            if kept.role == "user" and (number is None or kept.number <= number) and "states" in kept.data:
+                return dict(kept.data["states"])
+        return {}
+
+    def fork(self, number: int | None = None, title: str = "") -> Self:
+        """Return a new conversation that goes on from a message of this one; see `fork_session`."""
+        name = fork_session(self._sessions, self.session, number, title)
+        return type(self).resume(self._sessions, name, images=self.images)
+
+
+def fork_session(sessions: Sessions, name: str, number: int | None = None, title: str = "") -> str:
+    """Begin a conversation with the messages of another one up to a number; return its id.
+
+    Calls keep together with their results: those of the last message are brought along, and one that has
+    none is answered with the reason. Images go back by `go_back`.
+    """
+    record, said = found_session(sessions, name), all_messages(sessions, name)
+    last = said[-1].number if said else 0
+    number = last if number is None else number
+    if not 1 <= number <= last:
+        raise JournalError(f"session {name} has messages 1 to {last}: it cannot be forked at {number}")
+    wanted = [each for each in said if each.number <= number]
+    wanted += takewhile(lambda each: each.role == "tool", said[len(wanted) :])
+    messages = [message_of(each) for each in wanted]
+    about = {name: getattr(record, name) for name in ("agent", "model", "project", "principal")}
+    new = sessions.begin(title or f"{record.title} (fork)", **about)
+    for each in wanted:
+        sessions.add(new, each.role, each.text, data=each.data, call=each.call)
+    for call in unanswered(messages):
+        sessions.add(new, "tool", NOT_RUN_HERE, data={"call_id": call.id, "is_error": True})
+    return new
+
+
+def unanswered(messages: Sequence[Message]) -> tuple[ModelCall, ...]:
+    """Return the calls of the last answer that have no result."""
+    answered = []
+    for message in reversed(messages):
+        if message.role == "assistant":
+            return tuple(call for call in message.calls if call.id not in answered)
+        if message.role != "tool":
+            break
+        answered.append(message.call_id)
+    return ()
+
+
+def go_back(images: Iterable[Image], states: dict[str, str], *, files: bool = True) -> list[str]:
+    """Bring images to the states that a talk has kept; return a line for each, also where it cannot."""
+    told = []
+    for image in images:
+        epoch = states.get(image.name)
+        if epoch is None:
+            told.append(f"{image.name}: its state at that message is not known; it stays as it is")
+            continue
+        if image.epoch() == epoch:
+            continue
+        there = [info for info in image.checkpoints() if info.epoch == epoch]
+        if not there:
+            told.append(f"{image.name}: its state at that message is not kept any more; it stays as it is")
+            continue
+        info = image.rollback(there[-1].id, files=files)
+        count = f", {info.taken_back} calls taken back" if info.taken_back else ""
+        told.append(f"{image.name}: back at {info.id}{count}")
+        told += info.notes
+    return told
 
 
 def found_session(sessions: Sessions, name: str, *, project: str = "") -> SessionRecord:
-    """Return the conversation with this id, the beginning of one, or this title; the latest of several."""
+    """Return the conversation with this id, this title, or the beginning of one; the latest of several."""
     found = sessions.session(name)
     if found is not None:
         return found
@@ -167,15 +309,21 @@ def all_messages(sessions: Sessions, name: str) -> list[KeptMessage]:
 
 
 def message_of(kept: KeptMessage) -> Message:
-    """Return a message as a model is told it."""
+    """Return a message as a model is told it; JournalError if what is kept cannot be read."""
+    if kept.role == SUMMARY and not kept.fault:
+        return Message("user", f"{SUMMARY_BEGINS}\n\n{kept.text}")
     fields = {name: kept.data[name] for name in Message.__struct_fields__ if name in kept.data}
+    fault = kept.fault
     try:
-        return msgspec.convert({**fields, "role": kept.role, "text": kept.text}, Message)
+        if not fault:
+            return msgspec.convert({**fields, "role": kept.role, "text": kept.text}, Message)
     except msgspec.ValidationError as error:
-        raise JournalError(
-            f"message {kept.number} of session {kept.session} cannot be read ({error}): "
-            f"gramercy sessions show {kept.session} shows what is there"
-        ) from None
+        fault = f"{error}"
+    raise JournalError(
+        f"session {kept.session} cannot be gone on with: message {kept.number} is damaged ({fault}). "
+        f"`gramercy sessions show {kept.session}` shows what is there, `sessions fork {kept.session} --at "
+        f"{kept.number - 1}` goes on before it"
+    )
 
 
 def _data_of(message: Message) -> dict[str, Any]:

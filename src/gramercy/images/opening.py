@@ -34,6 +34,20 @@ FINDINGS: dict[str, Callable[[Path, Environment], list[Finding]]] = {
 }
 
 
+class ImageKind(msgspec.Struct, frozen=True):
+    """A kind of image that a plug-in adds.
+
+    `language` is the one whose tools and protocol it has; `program` returns how to start it.
+    """
+
+    language: str
+    program: Callable[[Path, Environment, Confinement], Program]
+
+
+# The kinds of plug-ins by name; they come with `gramercy.workbench.plugins.load_plugins`.
+KINDS: dict[str, ImageKind] = {}
+
+
 class ImageSettings(msgspec.Struct, frozen=True):
     """What it takes to start an image; without a `confinement`, the best that works here.
 
@@ -45,6 +59,7 @@ class ImageSettings(msgspec.Struct, frozen=True):
     confinement: Confinement | None = None
     environment: Environment = msgspec.field(default_factory=Environment)
     tell: Callable[[str], object] | None = None
+    kind: ImageKind | None = None
 
     def program(self) -> Program:
         """Return how to start the image; the first time for SBCL this builds a core, which takes seconds."""
@@ -53,7 +68,9 @@ class ImageSettings(msgspec.Struct, frozen=True):
         confinement = self.confinement or find_confinement(required=required)
         if required is not None and is_open:
             in_force(sandbox=False, required=required)
-        if self.language == "sbcl":
+        if self.kind is not None:
+            program = self.kind.program(self.project, self.environment, confinement)
+        elif self.language == "sbcl":
             program = sbcl_program(self.project, self.environment, confinement=confinement, tell=self.tell)
         else:
             program = python_program(self.project, self.environment, confinement=confinement)
@@ -73,18 +90,22 @@ def open_image(  # noqa: PLR0913 - each has a default, and a caller names the on
 ) -> LiveImage:
     """Return an image that starts when it is first used; without a language, in that of the project.
 
-    Where its files do not tell, that is SBCL if it is installed, else Python.
+    Where its files do not tell, that is SBCL if it is installed, else Python. A kind that a plug-in has added
+    is named as a language is.
     `tell` gets a line while the start takes long; without it, standard error.
     """
     chosen = language or default_language(project)
-    if chosen not in LANGUAGES:
-        close = suggest(chosen, LANGUAGES)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {' and '.join(LANGUAGES)}"
+    kind = KINDS.get(chosen)
+    if chosen not in LANGUAGES and kind is None:
+        names = (*LANGUAGES, *KINDS)
+        close = suggest(chosen, names)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {' and '.join(names)}"
         raise ImageError(f"there is no image language {chosen!r}: {hint}")
     place = check_project(project) if sandbox else project_directory(project)
     confinement = None if sandbox else Confinement.NONE
-    settings = ImageSettings(chosen, place, confinement, environment or Environment(), tell)
-    return LiveImage(name or chosen, settings.program, timeout=timeout, language=chosen)
+    language = chosen if kind is None else kind.language
+    settings = ImageSettings(language, place, confinement, environment or Environment(), tell, kind)
+    return LiveImage(name or chosen, settings.program, timeout=timeout, language=language)
 
 
 # A program of ours that denies abstract unix sockets, which belong to the network namespace, by Landlock.

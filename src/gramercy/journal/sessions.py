@@ -1,13 +1,12 @@
 """Conversations: who talked with which agent about what, message by message, found again by their words.
 
-They stand in the same database as the calls, which name their session. Words are split here and not by the
-database, so that every store finds the same: letters and digits, in small letters, without accents.
+They stand in the same database as the calls, which name their session.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
+from itertools import islice
 from secrets import token_hex
 from threading import RLock
 from time import strftime, time
@@ -17,25 +16,27 @@ import msgspec
 
 from gramercy.errors import JournalError
 from gramercy.journal.tables import Tables
+from gramercy.journal.words import excerpt, phrases_of, words_of, writable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gramercy.journal.base import Journal
+    from gramercy.journal.words import Phrase
 
 T = TypeVar("T")
-# What is found by its words of one message; PostgreSQL takes 1 MB of words in a document.
-LONGEST_SEARCHED = 200_000
-# PostgreSQL takes 2 KB for a word; longer ones are no words that somebody types.
-LONGEST_WORD = 100
 # A title is one line of a list.
 LONGEST_TITLE = 120
-# To each side of the first word that was found.
-EXCERPT = 70
-# A part of a question: a phrase in quotes, or what stands between spaces.
-_PARTS = re.compile(r'"([^"]*)"|(\S+)')
-_WORDS = re.compile(r"[^\W_]+")
-_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+# A title is found by going through them: of more conversations the latest ones are looked at.
+MOST_TITLES = 10_000
+# Messages that are read at once, where all of them are gone through.
+PAGE = 1_000
+# What stands between the id of a conversation and the place in it where another agent was asked.
+NESTED = "+"
+_NESTED = re.compile(r"\+[0-9a-f]{12}\.\d+$")
+# The same for a database: twelve digits, each of them any sign.
+_NESTED_LIKE = f"%+{'_' * 12}.%"
+_DATA = msgspec.json.Decoder(dict[str, Any])
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
@@ -53,7 +54,10 @@ class SessionRecord(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message. `data` is what else belongs to it, `call` the key of the call that it is about."""
+    """One message. `data` is what else belongs to it, `call` the key of the call that it is about.
+
+    Where the store gives something that cannot be read, `fault` says so and `data` is empty.
+    """
 
     session: str
     number: int
@@ -62,6 +66,7 @@ class Message(msgspec.Struct, frozen=True):
     text: str
     data: dict[str, Any] = {}
     call: int = 0
+    fault: str = ""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -70,40 +75,6 @@ class Found(msgspec.Struct, frozen=True):
     session: SessionRecord
     message: Message
     excerpt: str
-
-
-class Phrase(msgspec.Struct, frozen=True):
-    """Words that follow each other; of the last one the beginning is enough where `is_open`."""
-
-    words: tuple[str, ...]
-    is_open: bool = False
-
-    def is_in(self, text: Sequence[str]) -> bool:
-        """Tell whether a text has these words."""
-        size = len(self.words)
-        return any(self._fits(text[place : place + size]) for place in range(len(text) - size + 1))
-
-    def _fits(self, part: Sequence[str]) -> bool:
-        *first, last = zip(self.words, part, strict=True)
-        ends = last[1].startswith(last[0]) if self.is_open else last[0] == last[1]
-        return ends and all(wanted == word for wanted, word in first)
-
-
-def words_of(text: str) -> list[str]:
-    """Split a text into the words by which it is found."""
-    plain = unicodedata.normalize("NFKD", text[:LONGEST_SEARCHED])
-    bare = "".join(letter for letter in plain if not unicodedata.combining(letter))
-    return [word[:LONGEST_WORD] for word in _WORDS.findall(bare.casefold())]
-
-
-def phrases_of(question: str) -> list[Phrase]:
-    """Read what a person looks for: words, phrases in quotes, and beginnings of words with a star."""
-    found = []
-    for quoted, plain in _PARTS.findall(question):
-        words = tuple(words_of(quoted or plain))
-        if words:
-            found.append(Phrase(words, is_open=plain.endswith("*")))
-    return found
 
 
 class Sessions(Protocol):
@@ -140,7 +111,10 @@ class Sessions(Protocol):
         """Return a conversation."""
 
     def sessions(self, *, project: str = "", before: float = 0.0, most: int = 100) -> list[SessionRecord]:
-        """Return conversations, the one with the latest message first; `before` is where to go on."""
+        """Return conversations, the one with the latest message first; `before` is where to go on.
+
+        Those that are nested in another one are left out.
+        """
 
     def messages(self, session: str, *, after: int = 0, most: int = 1_000) -> list[Message]:
         """Return the messages of a conversation after a number, in their order."""
@@ -148,11 +122,20 @@ class Sessions(Protocol):
     def search(self, question: str, *, project: str = "", most: int = 50) -> list[Found]:
         """Return the latest messages that have all words of a question."""
 
+    def titled(self, question: str, *, project: str = "", most: int = 50) -> list[SessionRecord]:
+        """Return the latest conversations whose title has all words of a question."""
+
+    def answers(self, session: str = "", *, since: float = 0.0) -> Iterator[Message]:
+        """Give what assistants said, oldest first, in one conversation or all of them."""
+
     def rename(self, name: str, title: str) -> None:
         """Give a conversation another title."""
 
+    def cut(self, name: str, after: int) -> int:
+        """Remove the messages after a number; return how many. The next one gets the number that follows."""
+
     def remove(self, name: str) -> bool:
-        """Remove a conversation and all that was said in it; tell whether there was one."""
+        """Remove a conversation, all that was said in it and in those nested in it; tell if there was one."""
 
 
 def sessions_of(journal: Journal) -> Sessions:
@@ -201,7 +184,7 @@ class MemorySessions:
             found, now = _known(self._sessions.get(session), session), time()
             number = _next(found.id, found.messages, after)
             self._messages[session].append(
-                Message(session, number, now, role, _writable(text), dict(data or {}), call)
+                Message(session, number, now, role, writable(text), dict(data or {}), call)
             )
             self._sessions[session] = msgspec.structs.replace(found, changed_at=now, messages=number)
             return number
@@ -215,6 +198,7 @@ class MemorySessions:
         with self._lock:
             found = [each for each in self._sessions.values() if not project or each.project == project]
         found = [each for each in found if not before or each.changed_at < before]
+        found = [each for each in found if not is_nested(each.id)]
         return sorted(found, key=lambda each: each.changed_at, reverse=True)[:most]
 
     def messages(self, session: str, *, after: int = 0, most: int = 1_000) -> list[Message]:
@@ -236,17 +220,38 @@ class MemorySessions:
                 found.append(Found(known[message.session], message, excerpt(message.text, phrases)))
         return found[:most]
 
+    def titled(self, question: str, *, project: str = "", most: int = 50) -> list[SessionRecord]:
+        """Return the latest conversations whose title has all words of a question."""
+        return _titled(self.sessions(project=project, most=len(self._sessions)), question, most)
+
+    def answers(self, session: str = "", *, since: float = 0.0) -> Iterator[Message]:
+        """Give what assistants said."""
+        with self._lock:
+            said = [each for name, said in self._messages.items() if session in {"", name} for each in said]
+        wanted = (each for each in said if each.role == "assistant" and each.at >= since)
+        yield from sorted(wanted, key=lambda each: each.at)
+
     def rename(self, name: str, title: str) -> None:
         """Give a conversation another title."""
         with self._lock:
             found = _known(self._sessions.get(name), name)
             self._sessions[name] = msgspec.structs.replace(found, title=_title(title))
 
-    def remove(self, name: str) -> bool:
-        """Remove a conversation and all that was said in it."""
+    def cut(self, name: str, after: int) -> int:
+        """Remove the messages after a number."""
         with self._lock:
-            self._messages.pop(name, None)
-            return self._sessions.pop(name, None) is not None
+            found, said = _known(self._sessions.get(name), name), self._messages[name]
+            self._messages[name] = said[:after]
+            self._sessions[name] = msgspec.structs.replace(found, messages=len(self._messages[name]))
+            return len(said[after:])
+
+    def remove(self, name: str) -> bool:
+        """Remove a conversation, all that was said in it and in those nested in it."""
+        with self._lock:
+            there = name in self._sessions
+            for each in [each for each in self._sessions if each == name or is_nested(each, name)]:
+                del self._messages[each], self._sessions[each]
+            return there
 
 
 _SESSION = "s.id, s.title, s.agent, s.model, s.project, s.principal, s.at, s.changed_at, s.messages"
@@ -283,7 +288,7 @@ class SqlSessions:
         name: str = "",
     ) -> str:
         """Record a new conversation; return its id."""
-        about = _writable(agent), _writable(model), _writable(project), _writable(principal)
+        about = writable(agent), writable(model), writable(project), writable(principal)
         token = token_hex(12)
         new = _new(name, title, about, self._journal._now())  # noqa: SLF001 - of one room
         row = msgspec.structs.astuple(new)
@@ -311,7 +316,7 @@ class SqlSessions:
         after: int | None = None,
     ) -> int:
         """Record the next message of a conversation; return its number."""
-        text, about = _writable(text), _writable(msgspec.json.encode(dict(data or {})).decode())
+        text, about = writable(text), _json(data or {})
         words, token = " ".join(words_of(text)), token_hex(12)
 
         def add() -> int:
@@ -328,7 +333,7 @@ class SqlSessions:
                 "INSERT INTO messages (session, number, at, role, text, data, call, token) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
             )
-            row = (session, number, now, _writable(role), text, about, call, token)
+            row = (session, number, now, writable(role), text, about, call, token)
             key = self._insert(statement, row)
             self._change(self._journal.WORDS["add_words"], (key, words))
             changed = "UPDATE sessions SET messages = ?, changed_at = ? WHERE id = ?"
@@ -347,10 +352,10 @@ class SqlSessions:
         filters = {"s.project = ?": project, "s.changed_at < ?": before}
         wanted, values = _wanted(filters)
         statement = (
-            f"SELECT {_SESSION} FROM sessions s WHERE s.messages >= 0{wanted} "  # noqa: S608 - our own names
+            f"SELECT {_SESSION} FROM sessions s WHERE s.id NOT LIKE ?{wanted} "  # noqa: S608 - our own names
             "ORDER BY s.changed_at DESC LIMIT ?"
         )
-        return [SessionRecord(*row) for row in self._read(statement, (*values, most))]
+        return [SessionRecord(*row) for row in self._read(statement, (_NESTED_LIKE, *values, most))]
 
     def messages(self, session: str, *, after: int = 0, most: int = 1_000) -> list[Message]:
         """Return the messages of a conversation after a number."""
@@ -373,22 +378,62 @@ class SqlSessions:
         found = [(SessionRecord(*row[:size]), _message(row[size:])) for row in rows]
         return [Found(session, said, excerpt(said.text, phrases)) for session, said in found]
 
+    def titled(self, question: str, *, project: str = "", most: int = 50) -> list[SessionRecord]:
+        """Return the latest conversations whose title has all words of a question."""
+        return _titled(self.sessions(project=project, most=MOST_TITLES), question, most)
+
+    def answers(self, session: str = "", *, since: float = 0.0) -> Iterator[Message]:
+        """Give what assistants said, page by page."""
+        wanted, values = _wanted({"m.session = ?": session, "m.at >= ?": since})
+        statement = (
+            f"SELECT m.key, {_MESSAGE} FROM messages m WHERE m.key > ? AND m.role = 'assistant'{wanted} "  # noqa: S608 - our own names
+            "ORDER BY m.key LIMIT ?"
+        )
+        key = 0
+        while rows := self._read(statement, (key, *values, PAGE)):
+            key = rows[-1][0]
+            yield from (_message(row[1:]) for row in rows)
+
     def rename(self, name: str, title: str) -> None:
         """Give a conversation another title."""
         statement, values = "UPDATE sessions SET title = ? WHERE id = ?", (_title(title), name)
         if not self._write(lambda: self._change(statement, values)):
             raise JournalError(f"there is no session {name}")
 
+    def cut(self, name: str, after: int) -> int:
+        """Remove the messages after a number."""
+
+        def cut() -> int:
+            count = self._forget(name, after)
+            number = self._run("SELECT COUNT(*) FROM messages WHERE session = ?", (name,))[0][0]
+            if not self._change("UPDATE sessions SET messages = ? WHERE id = ?", (number, name)):
+                raise JournalError(f"there is no session {name}")
+            return count
+
+        return self._write(cut)
+
     def remove(self, name: str) -> bool:
-        """Remove a conversation and all that was said in it."""
+        """Remove a conversation, all that was said in it and in those nested in it."""
 
         def remove() -> bool:
-            for key, text in self._run("SELECT key, text FROM messages WHERE session = ?", (name,)):
-                self._change(self._journal.WORDS["remove_words"], (key, " ".join(words_of(text))))
-            self._change("DELETE FROM messages WHERE session = ?", (name,))
-            return self._change("DELETE FROM sessions WHERE id = ?", (name,)) > 0
+            there = False
+            beginning = f"{name}{NESTED}"
+            statement = "SELECT id FROM sessions WHERE id = ? OR substr(id, 1, ?) = ?"
+            for (found,) in self._run(statement, (name, len(beginning), beginning)):
+                if found == name or is_nested(found, name):
+                    self._forget(found, 0)
+                    self._change("DELETE FROM sessions WHERE id = ?", (found,))
+                    there = there or found == name
+            return there
 
         return self._write(remove)
+
+    def _forget(self, session: str, after: int) -> int:
+        """Delete messages with their words, inside a transaction."""
+        values = (session, after)
+        for key, text in self._run("SELECT key, text FROM messages WHERE session = ? AND number > ?", values):
+            self._change(self._journal.WORDS["remove_words"], (key, " ".join(words_of(text))))
+        return self._change("DELETE FROM messages WHERE session = ? AND number > ?", values)
 
 
 def _wanted(filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
@@ -407,7 +452,28 @@ def _asked(phrase: Phrase, words: Mapping[str, str]) -> str:
 
 def _message(row: Sequence[Any]) -> Message:
     session, number, at, role, text, data, call = row
-    return Message(session, number, at, role, text, msgspec.json.decode(data), call)
+    try:
+        return Message(session, number, at, role, text, _DATA.decode(data), call)
+    except (msgspec.DecodeError, TypeError) as error:
+        return Message(session, number, at, str(role), str(text), {}, call, f"{error}")
+
+
+def _titled(listed: Sequence[SessionRecord], question: str, most: int) -> list[SessionRecord]:
+    phrases = phrases_of(question)
+    if not phrases:
+        return []
+    found = (each for each in listed if all(phrase.is_in(words_of(each.title)) for phrase in phrases))
+    return list(islice(found, most))
+
+
+def nested_id(session: str, token: str, place: int) -> str:
+    """Return the id of the conversation with an agent that a call of another conversation has asked."""
+    return f"{session}{NESTED}{token}.{place}"
+
+
+def is_nested(name: str, within: str = "") -> bool:
+    """Tell whether a conversation is nested in another one, or in this one."""
+    return bool(_NESTED.search(name)) and name.startswith(f"{within}{NESTED}" if within else "")
 
 
 def new_id() -> str:
@@ -441,20 +507,20 @@ def _known(found: SessionRecord | None, name: str) -> SessionRecord:
 
 
 def _title(text: str) -> str:
-    line = " ".join(_writable(text).split())
+    line = " ".join(writable(text).split())
     return line if len(line) <= LONGEST_TITLE else f"{line[: LONGEST_TITLE - 1]}…"
 
 
-def _writable(text: str) -> str:
-    """Return a text that every store takes; a NUL and half of a pair become a mark."""
-    return _UNWRITABLE.sub("\ufffd", text)
+def _json(data: Mapping[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(data).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_cleaned(data)).decode()
 
 
-def excerpt(text: str, phrases: Sequence[Phrase]) -> str:
-    """Return the text around the first word that was looked for, on one line."""
-    pattern = "|".join(re.escape(phrase.words[0]) for phrase in phrases)
-    found = re.search(pattern, text, re.IGNORECASE)
-    place = found.start() if found else 0
-    start, end = max(0, place - EXCERPT), place + EXCERPT
-    line = " ".join(text[start:end].split())
-    return f"{'…' if start else ''}{line}{'…' if end < len(text) else ''}"
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return writable(value)
+    if isinstance(value, dict):
+        return {_cleaned(name): _cleaned(each) for name, each in value.items()}
+    return [_cleaned(each) for each in value] if isinstance(value, list | tuple) else value

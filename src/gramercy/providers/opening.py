@@ -70,7 +70,7 @@ def open_provider(model: ModelName) -> Provider:
 
 def provider_names() -> list[str]:
     """Return the names that come before the slash, as people write them."""
-    return [*(service.name for service in SERVICES), *THROUGH_PYDANTIC_AI, "Scripted", *ADDED]
+    return [*(service.name for service in SERVICES), "Local", *THROUGH_PYDANTIC_AI, "Scripted", *ADDED]
 
 
 def plain(name: str) -> str:
@@ -116,7 +116,14 @@ def _open_any_pydantic(model: ModelName) -> Provider:
     return _open_pydantic("", model)
 
 
+def _open_local(model: ModelName) -> Provider:
+    from gramercy.providers.local import LocalProvider
+
+    return LocalProvider(model.id)
+
+
 _OWN: dict[str, Callable[[ModelName], Provider]] = {
+    "local": _open_local,
     "pydanticai": _open_any_pydantic,
     "scripted": _open_scripted,
 }

@@ -1,4 +1,4 @@
-"""Where tools come from: Python files and modules, a live image.
+"""Where tools come from: Python files, modules and plug-ins, a live image.
 
 What a file prints while it is loaded goes to standard error, and an image ends with the block that opened it.
 """
@@ -11,7 +11,6 @@ import importlib
 import importlib.util
 import linecache
 import os
-import site
 import sys
 import traceback
 from collections import Counter
@@ -29,6 +28,7 @@ from gramercy.tools.definition import create_tool
 from gramercy.tools.library import ToolLibrary
 from gramercy.tools.registry import Registry, default_registry
 from gramercy.tools.tool import Tool
+from gramercy.workbench.plugins import is_installed, load_plugins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -94,7 +94,7 @@ def assembled(origin: Origin, *, timeout: float = 60.0) -> Iterator[Registry]:
         timeout=timeout,
         environment=origin.environment,
     ) as image:
-        for tool in image_registry(image, origin.language, origin.project).library().values():
+        for tool in image_registry(image, image.language, origin.project).library().values():
             if tool.name in taken:
                 raise SourceError(
                     f"{', '.join(origin.sources)} defines {tool.name}, which the image has too: rename it"
@@ -137,13 +137,14 @@ def stand_in(name: str, level: str) -> Tool:
 
 
 def load_tools(*sources: str) -> Registry:
-    """Return a registry of everything the sources define; each is a path to a .py file or a module name."""
-    _guard_imports()
+    """Return a registry of everything the sources define.
+
+    Each is a path to a .py file, a module name, or the name of a plug-in as `plugin:NAME`.
+    """
+    guard_imports()
     registry = Registry()
     for source in sources:
-        before = dict(default_registry().library())
-        module = _run(source)
-        found = [*_tools_in(module), *_added(before)]
+        found = _found_in(source)
         if not found:
             raise SourceError(
                 f"{source} defines no tools: decorate a function with @tool or call define_tool"
@@ -153,6 +154,14 @@ def load_tools(*sources: str) -> Registry:
         except InvalidToolError as error:
             raise SourceError(f"{source}: {error}{_where_defined(found)}") from None
     return registry
+
+
+def _found_in(source: str) -> list[Tool]:
+    if source.startswith("plugin:"):
+        return load_plugins().tools(source.removeprefix("plugin:"))
+    before = dict(default_registry().library())
+    module = _run(source)
+    return [*_tools_in(module), *_added(before)]
 
 
 def _run(source: str) -> ModuleType:
@@ -222,7 +231,7 @@ class _Guard(MetaPathFinder):
         others = (each for each in sys.meta_path if each is not self)
         found = (each.find_spec(fullname, path, target) for each in others)
         spec = next((each for each in found if each is not None), None)
-        if spec is None or not spec.has_location or spec.origin is None or _is_installed(spec.origin):
+        if spec is None or not spec.has_location or spec.origin is None or is_installed(spec.origin):
             return None
         if isinstance(spec.loader, SourceFileLoader):
             spec.loader = _Checked(fullname, spec.origin)
@@ -231,13 +240,7 @@ class _Guard(MetaPathFinder):
         return spec
 
 
-def _is_installed(file: str) -> bool:
-    """Tell whether a module is of Python, of the environment that runs us, or our own."""
-    places = {sys.prefix, sys.base_prefix, site.getusersitepackages(), _OURS, _LIBRARY}
-    return file.startswith(tuple(f"{place}/" for place in places))
-
-
-def _guard_imports() -> None:
+def guard_imports() -> None:
     """Check from now on what is imported: a module beside a file of tools may have been put there."""
     if not any(isinstance(finder, _Guard) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Guard())

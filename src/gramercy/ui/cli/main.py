@@ -13,6 +13,7 @@ from gramercy import __version__
 from gramercy.errors import (
     GramercyError,
     ImageError,
+    InvalidCaseError,
     InvalidMessageError,
     InvalidPolicyError,
     ModelUnavailableError,
@@ -23,6 +24,10 @@ from gramercy.errors import (
 
 # Help must not import what it lists: name -> (where it lives, what it does).
 COMMANDS = {
+    "acp": (
+        "gramercy.ui.cli.acp:acp",
+        "Let an editor talk with an agent of a gram file (Zed, Emacs, Neovim, JetBrains).",
+    ),
     "approvals": (
         "gramercy.ui.cli.approvals:group",
         "Decide about calls that wait for a person, in whatever process they were made.",
@@ -30,6 +35,10 @@ COMMANDS = {
     "audit": (
         "gramercy.ui.cli.audit:group",
         "Look at what was recorded of calls, prove that nobody has changed it, delete contents.",
+    ),
+    "compare": (
+        "gramercy.ui.cli.compare:compare",
+        "Run an agent on the same cases with several libraries, and tell what differs.",
     ),
     "config": (
         "gramercy.ui.cli.config:group",
@@ -56,6 +65,10 @@ COMMANDS = {
         "gramercy.ui.cli.install:install",
         "Show what an MCP client needs to use this server, or write it into the client's settings.",
     ),
+    "plugins": (
+        "gramercy.ui.cli.plugins:plugins",
+        "List the plug-ins of this environment, what they add, and what is wrong with them.",
+    ),
     "policy": (
         "gramercy.ui.cli.policy:group",
         "Show the rules that hold here and where they stand, ask what they say to a call, try others.",
@@ -78,6 +91,10 @@ COMMANDS = {
         "List, show and call the tools of Python files and of a live image.",
     ),
     "tour": ("gramercy.ui.cli.tour:tour", "Show in under a minute what gramercy does."),
+    "traces": (
+        "gramercy.ui.cli.traces:group",
+        "Show recorded runs of agents, compare them, and run them again without a model.",
+    ),
     "trust": (
         "gramercy.ui.cli.trust:trust",
         "Show what changed in files that run or rule here, and accept them; without PATH, list them.",
@@ -92,24 +109,34 @@ class LazyGroup(click.Group):
     """A group that imports a subcommand when it is run, not when it is listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the table."""
+        """Return the names in the order of the table, then those of plug-ins."""
         del ctx
-        return list(COMMANDS)
+        return [*COMMANDS, *added_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the subcommand."""
         del ctx
         if cmd_name not in COMMANDS:
-            return None
+            return added_commands().get(cmd_name)
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the subcommands from the table."""
+        """List the subcommands from the table, then those of plug-ins."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        if added := added_commands():
+            with formatter.section("Commands of plug-ins"):
+                formatter.write_dl([(name, each.get_short_help_str(90)) for name, each in added.items()])
+
+
+def added_commands() -> dict[str, click.Command]:
+    """Return the commands that plug-ins add; where none is installed, that is known without imports."""
+    from gramercy.workbench.plugins import find_plugins, load_plugins
+
+    return load_plugins().commands(COMMANDS) if find_plugins() else {}
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -175,7 +202,7 @@ def may_color() -> bool:
 
 def code_of(error: GramercyError) -> int:
     """Return the exit code of a command that an error has ended."""
-    if isinstance(error, UnknownToolError | InvalidMessageError):
+    if isinstance(error, UnknownToolError | InvalidMessageError | InvalidCaseError):
         return USAGE
     # What goes wrong inside a call is a failed result; these come from what the call would need.
     needed = SourceError | ImageError | WorkspaceError | InvalidPolicyError | ModelUnavailableError

@@ -16,6 +16,7 @@ import msgspec
 from gramercy.errors import InvalidArgumentsError, InvalidSettingError
 from gramercy.images.environment import LANGUAGES
 from gramercy.ui.cli.terminal import visible
+from gramercy.workbench.plugins import load_plugins
 from gramercy.workbench.sources import Origin
 
 if TYPE_CHECKING:
@@ -27,7 +28,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LANGUAGE = click.Choice(LANGUAGES)
+
+class Language(click.Choice):  # type: ignore[type-arg]  # generic in newer releases only
+    """A language of images, or a kind of image that a plug-in has added."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the word; plug-ins are looked at for one that is not a language."""
+        if value not in self.choices and value in load_plugins().images():
+            return value
+        return super().convert(value, param, ctx)
+
+
+LANGUAGE = Language(LANGUAGES)
 LEVELS = click.Choice(["safe", "cautious", "dangerous"])
 
 
@@ -64,7 +76,7 @@ def _sources(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., 
         multiple=True,
         required=required,
         envvar="GRAMERCY_TOOLS",
-        metavar="FILE.py|MODULE",
+        metavar="FILE.py|MODULE|plugin:NAME",
         help="Where the tools are defined; may be given several times (or GRAMERCY_TOOLS).",
     )
 

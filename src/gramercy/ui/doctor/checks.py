@@ -29,6 +29,7 @@ from gramercy.images.sbcl import INSTALL, find_sbcl, sbcl_version
 from gramercy.journal.base import State
 from gramercy.journal.opening import MEMORY, default_place, open_journal
 from gramercy.ui.cli.options import add_environment_options, json_option, timeout_option, told_settings
+from gramercy.ui.cli.plugins import plugin_findings
 from gramercy.ui.cli.terminal import json_text, visible
 from gramercy.ui.clients.base import Machine, own_command
 from gramercy.ui.clients.known import CLIENTS
@@ -133,6 +134,7 @@ def examine() -> Iterator[Finding]:
     yield _confinement(confinement)
     yield from _git()
     yield check_journal()
+    yield from plugin_findings()
     for language in ("sbcl", "python") if sbcl.status is Status.OK else ("python",):
         if monotonic() > latest:
             yield Finding(f"{language} image", Status.WARNING, "not tried: the checks before took too long")

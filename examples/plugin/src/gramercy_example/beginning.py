@@ -1,0 +1,3 @@
+"""What the image begins with."""
+
+import statistics  # noqa: F401
