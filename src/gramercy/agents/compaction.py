@@ -33,7 +33,8 @@ INSTRUCTION = (
     "You summarize a conversation between a person and an assistant who works with tools, so that the "
     "assistant can go on without the messages. Keep what is needed for that: what the person wants, what was "
     "decided and why, what was done with which result, exact names of files, definitions and commands, "
-    "errors that are not solved, and what comes next. Leave out greetings and what was replaced later. Do not answer the messages and do not add anything. Write plain Markdown of at most a page."
+    "errors that are not solved, and what comes next. Leave out greetings and what was replaced later. "
+    "Do not answer the messages and do not add anything. Write plain Markdown of at most a page."
 )
 ASKED = "Summarize this conversation:\n\n"
 
