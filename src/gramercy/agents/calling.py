@@ -100,7 +100,7 @@ class AgentCall(Call):
 
     @property
     def is_unique(self) -> bool:
-        """Whether only this message of this talk makes the call: one that another process makes is this one."""
+        """Whether one that another process makes out of the same message is this call."""
         return bool(self.identity)
 
     @property
