@@ -27,7 +27,7 @@ ERRORS = {
     "WorkspaceError": 'Workspace("examples").read("note.py")',
     "ProviderError": 'Agent("a", "Help.", "x/y").run("hi", provider=ScriptedProvider())',
     "ModelUnavailableError": 'Agent("a", "Help.", "OpnAI/gpt").run("hi")',
-    "CutStreamError": 'Agent("a", "Help.", "x/y").run("hi", provider=Cut())',
+    "CutStreamError": 'Agent("a", "Help.", "x/y").run("hi", provider=ScriptedProvider(["Hel", ...]))',
     "InvalidMessageError": 'Agent("a", "Help.", "x/y").run(" ", provider=ScriptedProvider())',
     "LimitReachedError": 'Agent("a", "Help.", "x/y").run("hi", provider=calls, limits=Limits(turns=1))',
     "ImageError": 'open_image("pyton")',
@@ -55,18 +55,12 @@ from gramercy.images.checkpoints import Timeline
 from gramercy.journal.memory import MemoryJournal
 from gramercy.mcp.foreign import connect_server
 from gramercy.mcp.http import HttpSettings
-from gramercy.providers.base import TextPart
 from gramercy.providers.scripted import ScriptedProvider
 from gramercy.toolsets.workspace import Workspace
 from gramercy.ui.cli.files import read_text
 from gramercy.ui.cli.install import CLIENTS
 from gramercy.workbench.settings import read_port
 from gramercy.workbench.sources import load_tools
-
-
-class Cut(ScriptedProvider):
-    async def chat(self, request):
-        yield TextPart("Hel")
 
 
 calls = ScriptedProvider({"name": "read_note", "arguments": "{}"})

@@ -400,12 +400,14 @@ class ProviderError(GramercyError):
     """A model cannot be asked, or does not answer.
 
     `status` is that of HTTP, if there was one; `retry_after` the seconds that the service asks to wait.
+    `response` is what an agent had done before, if one was running.
     """
 
     def __init__(self, message: str, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
+        self.response: Any = None
 
 
 class ModelUnavailableError(ProviderError):

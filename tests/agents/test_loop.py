@@ -1,9 +1,18 @@
-"""An agent runs from gram to its answer."""
+"""An agent runs from gram to its answer: what the model is told, what runs, and what is kept."""
 
 from __future__ import annotations
 
-from gramercy import Agent, create_tool
-from gramercy.providers.scripted import ScriptedProvider
+import asyncio
+
+import pytest
+
+from gramercy import Agent, Executor, Limits, Registry, create_tool, define_tool
+from gramercy.agents.base import CallBegun, CallEnded, Finished, TurnEnded, Warned
+from gramercy.errors import AgentError, CutStreamError, InvalidMessageError, LimitReachedError
+from gramercy.journal.memory import MemoryJournal
+from gramercy.providers.base import Message, ModelCall, StopPart, TextPart, Usage
+from gramercy.testing.provider import ScriptedProvider
+from gramercy.tools.context import current_call
 
 HELLO = """
 [helloAgent:Agent {
@@ -28,9 +37,42 @@ say_hello = create_tool(
 )
 
 
+def called(name, /, **arguments):
+    """Return a call as a script has it."""
+    return {"name": name, "arguments": arguments}
+
+
+def agent_with(*tools):
+    return Agent("helper", "Help.", "x/y", tools)
+
+
+def no_parameters(name, handler, **options):
+    return define_tool(name, f"Does {name}.", [], handler=lambda _: handler(), **options)
+
+
+class Kept:
+    """Keeps a conversation as a session does."""
+
+    session = "session-1"
+
+    def __init__(self):
+        self.messages = []
+
+    def add(self, message, usage=None):
+        del usage
+        self.messages.append(message)
+
+    def identity(self, call):
+        return f"{self.session}/{call.id}"
+
+    def nested(self, call, agent):
+        del call, agent
+        return None, ()
+
+
 def test_the_model_gets_the_result_and_answers():
     model = ScriptedProvider(
-        ["Let me see. ", {"name": "sayHello", "arguments": {"name": "Ada"}}], "Hello, Ada! Nice to meet you."
+        ["Let me see. ", called("sayHello", name="Ada")], "Hello, Ada! Nice to meet you."
     )
     response = Agent.from_gram(HELLO).run("Hello, I am Ada", [say_hello], provider=model)
     assert response.content == "Hello, Ada! Nice to meet you."
@@ -43,5 +85,164 @@ def test_an_agent_from_python_is_the_same_as_from_gram():
     agent = Agent("greeter", "Greet.", "OpenAI/gpt-4o-mini", [say_hello])
     again = Agent.from_gram(agent.to_gram())
     assert again.specification == agent.specification
-    model = ScriptedProvider({"name": "sayHello", "arguments": '{"name": "Ada"}'}, "done")
+    model = ScriptedProvider(called("sayHello", name="Ada"), "done")
     assert again.run("hi", agent.library, provider=model).content == "done"
+
+
+def test_a_conversation_goes_on():
+    model = ScriptedProvider("Hello.", "You said: hi.")
+    agent = agent_with()
+    first = agent.run("hi", provider=model)
+    second = agent.run("what did I say?", provider=model, conversation=first)
+    assert [message.text for message in second.conversation] == [
+        "hi",
+        "Hello.",
+        "what did I say?",
+        "You said: hi.",
+    ]
+
+
+def test_events_tell_what_happens_in_its_order():
+    model = ScriptedProvider(["One ", called("sayHello", name="Ada")], ["two ", "three"])
+
+    async def watch():
+        agent = Agent.from_gram(HELLO)
+        return [event async for event in agent.stream("hi", [say_hello], provider=model)]
+
+    events = asyncio.run(watch())
+    kinds = [TextPart, TurnEnded, CallBegun, CallEnded, TextPart, TextPart, TurnEnded, Finished]
+    assert [type(event) for event in events] == kinds
+    assert events[2].agent == "helloAgent"
+    assert events[-1].response.content == "two three"
+
+
+def test_a_call_names_its_agent_session_and_project_in_the_journal():
+    seen = []
+
+    def look():
+        call = current_call()
+        seen.append((call.client, call.session, call.project, call.identity, call.principal))
+        return "seen"
+
+    journal, talk = MemoryJournal(), Kept()
+    executor = Executor(Registry(), journal=journal)
+    model = ScriptedProvider(called("look"), "done")
+    agent = agent_with(no_parameters("look", look))
+    agent.run("hi", provider=model, executor=executor, talk=talk, project="/somewhere")
+    assert seen == [("agent helper", "session-1", "/somewhere", "session-1/call_1_1", "local")]
+    assert [(r.call.client, r.call.session) for r in journal.records()] == [("agent helper", "session-1")]
+    assert current_call().client == ""
+
+
+def test_the_answer_is_kept_before_its_calls_run_and_each_result_after():
+    talk = Kept()
+    seen = []
+    step = no_parameters(
+        "step", lambda: seen.append([m.role for m in talk.messages]), safety_level="cautious"
+    )
+    model = ScriptedProvider([called("step"), called("step")], "done")
+    response = agent_with(step).run("hi", provider=model, talk=talk)
+    assert seen == [["user", "assistant"], ["user", "assistant", "tool"]]
+    assert tuple(talk.messages) == response.conversation
+    assert response.session == "session-1"
+
+
+def test_calls_without_results_are_finished_first():
+    """A run that was killed goes on: the same calls, under the identity that they had."""
+    seen = []
+    step = no_parameters("step", lambda: seen.append(current_call().identity), safety_level="cautious")
+    calls = tuple(ModelCall(f"c{number}", "step") for number in (1, 2))
+    left = [Message("user", "go"), Message("assistant", "", calls), Message("tool", "1", call_id="c1")]
+    model = ScriptedProvider("both are done")
+    response = agent_with(step).run(None, provider=model, conversation=left, talk=Kept())
+    assert seen == ["session-1/c2"]
+    assert [message.call_id for message in model.requests[0].messages] == ["", "", "c1", "c2"]
+    assert response.content == "both are done"
+
+
+def test_a_new_message_comes_after_the_calls_that_were_left():
+    step = no_parameters("step", lambda: "stepped")
+    left = [Message("user", "go"), Message("assistant", "", (ModelCall("c1", "step"),))]
+    response = agent_with(step).run("and?", provider=ScriptedProvider("done"), conversation=left)
+    assert [message.role for message in response.conversation] == [
+        "user",
+        "assistant",
+        "tool",
+        "user",
+        "assistant",
+    ]
+
+
+def test_what_was_answered_needs_no_model():
+    said = [Message("user", "go"), Message("assistant", "gone")]
+    assert agent_with().run(None, provider=ScriptedProvider(), conversation=said).content == "gone"
+
+
+@pytest.mark.parametrize(
+    ("message", "fault"),
+    [
+        ("", "empty"),
+        (" \n", "empty"),
+        (b"hi", "bytes"),
+        (7, "int"),
+        ("a\0b", "NUL"),
+        ("x" * 4_000_001, "4,000,001 characters"),
+    ],
+    ids=["empty", "blank", "bytes", "number", "binary", "huge"],
+)
+def test_a_message_that_no_model_could_answer_is_refused(message, fault):
+    model = ScriptedProvider("never")
+    with pytest.raises(InvalidMessageError, match=fault):
+        agent_with().run(message, provider=model)
+    assert model.requests == []
+
+
+def test_no_call_runs_of_an_answer_without_its_end():
+    ran = []
+
+    step = no_parameters("step", lambda: ran.append(1))
+    with pytest.raises(CutStreamError) as caught:
+        agent_with(step).run("hi", provider=ScriptedProvider(["well ", called("step"), ...]))
+    assert ran == []
+    # What was said is kept, without the call.
+    assert caught.value.response.conversation[-1] == Message("assistant", "well ")
+
+
+@pytest.mark.parametrize(
+    ("limits", "fault"),
+    [
+        ({"turns": 2}, "has used its 2 turns"),
+        ({"calls": 3}, "limit of 3 calls"),
+        ({"tokens": 250}, "limit of 250 tokens is reached: 220 are used"),
+    ],
+)
+def test_a_limit_ends_the_run_with_what_was_done(limits, fault):
+    step = no_parameters("step", lambda: "stepped", safety_level="cautious")
+    model = ScriptedProvider(*[[called("step"), called("step")]] * 9, usage=Usage(100, 10))
+    with pytest.raises(LimitReachedError, match=fault) as caught:
+        agent_with(step).run("hi", provider=model, limits=Limits(**limits))
+    response = caught.value.response
+    assert len(response.calls) in {3, 4}
+    asked = [call.id for message in response.conversation for call in message.calls]
+    answered = [message.call_id for message in response.conversation if message.role == "tool"]
+    assert answered == asked
+
+
+@pytest.mark.parametrize(
+    "limits", [{"turns": 0}, {"turns": None}, {"calls": 1.5}, {"cost": -1}, {"tokens": "9"}]
+)
+def test_a_limit_that_is_none_is_refused_at_once(limits):
+    with pytest.raises(AgentError, match="expected a"):
+        Limits(**limits)
+
+
+def test_a_warning_reaches_the_person_and_the_response():
+    short = ScriptedProvider(["Once upon a", StopPart("length")])
+
+    async def watch():
+        return [event async for event in agent_with().stream("hi", provider=short)]
+
+    events = asyncio.run(watch())
+    told = "the answer of x/y was cut off at its limit of tokens"
+    assert [event.text for event in events if isinstance(event, Warned)] == [told]
+    assert (events[-1].response.stop, events[-1].response.warnings) == ("length", (told,))

@@ -6,9 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from gramercy.agents.base import Finished, Response
 from gramercy.agents.loop import Loop
-from gramercy.errors import AgentError, InvalidToolError, SpecificationError
+from gramercy.errors import InvalidToolError, SpecificationError
 from gramercy.gram.agents import AgentSpecification, ModelName, read_agents
 from gramercy.gram.specification import ToolSpecification
 from gramercy.gram.suggestion import suggest
@@ -17,12 +16,12 @@ from gramercy.tools.library import ToolLibrary, specified
 from gramercy.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+    from typing import Unpack
 
-    from gramercy.agents.base import AgentEvent, Limits, Talk
-    from gramercy.execution.approval import ApprovalHandler
-    from gramercy.execution.executor import Executor
-    from gramercy.providers.base import Message, Provider
+    from gramercy.agents.base import AgentEvent, Response
+    from gramercy.agents.loop import RunOptions
+    from gramercy.providers.base import Message
 
 
 class Agent:
@@ -92,45 +91,36 @@ class Agent:
     def __repr__(self) -> str:
         return f"<Agent {self.name} of {self.model} with {len(self.specification.elements)} tools>"
 
-    async def stream(  # noqa: PLR0913 - what a run may be given
+    def stream(
         self,
-        message: str,
+        message: str | None,
         library: ToolLibrary | Mapping[str, Tool] | Iterable[Tool] | None = None,
         *,
-        provider: Provider | None = None,
-        providers: Callable[[ModelName], Provider] | None = None,
         conversation: Sequence[Message] | Response | None = None,
-        executor: Executor | None = None,
-        approval_handler: ApprovalHandler | None = None,
-        limits: Limits | None = None,
-        talk: Talk | None = None,
-    ) -> AsyncIterator[AgentEvent]:
+        **options: Unpack[RunOptions],
+    ) -> AsyncGenerator[AgentEvent, None]:
         """Run the agent on a message and tell what happens as it happens; the last event is Finished.
 
+        Without a message it goes on where the conversation was left, after the calls that have no result.
         `provider` answers for every model, `providers` finds one for the name of a model; without both the
         provider is found by the name. `executor` brings policy, journal and hooks; its tools are not used.
         """
-        loop = Loop(
-            self.specification,
-            _joined(self.library, library),
-            provider=provider,
-            providers=providers,
-            executor=executor,
-            approval_handler=approval_handler,
-            limits=limits,
-            talk=talk,
-        )
-        async for event in loop.run(message, conversation):
-            yield event
+        loop = Loop(self.specification, _joined(self.library, library), **options)
+        return loop.run(message, conversation)
 
-    async def arun(self, message: str, library: Any = None, **options: Any) -> Response:
+    async def arun(
+        self,
+        message: str | None,
+        library: ToolLibrary | Mapping[str, Tool] | Iterable[Tool] | None = None,
+        *,
+        conversation: Sequence[Message] | Response | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Response:
         """Run the agent on a message; takes what `stream` takes."""
-        async for event in self.stream(message, library, **options):
-            if isinstance(event, Finished):
-                return event.response
-        raise AgentError("the run ended without a response")
+        loop = Loop(self.specification, _joined(self.library, library), **options)
+        return await loop.answer(message, conversation)
 
-    def run(self, message: str, library: Any = None, **options: Any) -> Response:
+    def run(self, message: str | None, library: Any = None, **options: Any) -> Response:
         """Run the agent on a message from code that has no event loop; takes what `stream` takes."""
         return asyncio.run(self.arun(message, library, **options))
 

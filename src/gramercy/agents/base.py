@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
+from gramercy.errors import AgentError
 from gramercy.execution.calls import ToolResult  # noqa: TC001 - msgspec reads the types
-from gramercy.providers.base import Message, ModelCall, TextPart, ThoughtPart, Usage
+from gramercy.providers.base import Message, ModelCall, StopReason, TextPart, ThoughtPart, Usage
+from gramercy.tools.values import is_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,17 +20,38 @@ MOST_TURNS = 10
 MOST_CALLS = 50
 # A tool that takes longer than this is given up, unless it has a deadline of its own.
 TOOL_SECONDS = 30.0
+# Ten questions of 30,000 tokens each at three dollars for a million of them: a run that costs more is rare.
+MOST_COST = 1.0
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one run may use; None is without limit. `cost` is in US dollars, for this run alone."""
+    """How much one run may use, its nested agents included; None is without limit.
+
+    `seconds` is the time on the clock, with the waits for a person. `tokens` are those that go in and come
+    out, `cost` is in US dollars; both are checked before each question, so that one answer may go beyond.
+    `turns` counts for each agent by itself. `tool_seconds` is for tools that have no deadline of their own.
+    """
 
     turns: int = MOST_TURNS
     calls: int | None = MOST_CALLS
     seconds: float | None = None
     tokens: int | None = None
-    cost: float | None = None
+    cost: float | None = MOST_COST
     tool_seconds: float | None = TOOL_SECONDS
+
+    def __post_init__(self) -> None:
+        """Refuse limits that would only show their fault in the middle of a run."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            wanted = "a whole number" if name in WHOLE else "a number"
+            if value is None and name != "turns":
+                continue
+            if not is_duration(value) or (name in WHOLE and not isinstance(value, int)):
+                or_none = "" if name == "turns" else ", or None"
+                raise AgentError(f"the limit {name} is {value!r:.50}: expected {wanted} above 0{or_none}")
+
+
+WHOLE = frozenset({"turns", "calls", "tokens"})
 
 
 class CallBegun(msgspec.Struct, frozen=True):
@@ -49,10 +72,25 @@ class CallEnded(msgspec.Struct, frozen=True):
 
 
 class TurnEnded(msgspec.Struct, frozen=True):
-    """The model has answered one question; `usage` is that of this turn."""
+    """The model has answered one question; usage, seconds and cost are those of this turn.
+
+    `cost` is in US dollars, None when the price of the model is not known.
+    """
 
     number: int
     usage: Usage
+    agent: str = ""
+    depth: int = 0
+    model: str = ""
+    stop: StopReason = "end"
+    elapsed: float = 0.0
+    cost: float | None = None
+
+
+class Warned(msgspec.Struct, frozen=True):
+    """Something that the person should know and that does not end the run."""
+
+    text: str
     agent: str = ""
     depth: int = 0
 
@@ -65,7 +103,11 @@ class CallMade(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What came of a message: the final text, the calls in order, and the whole conversation."""
+    """What came of a message: the final text, the calls in order, and the whole conversation.
+
+    Usage and cost are those of the whole run, nested agents included. With `stop` at `length` the text was
+    cut off at the model's limit of tokens.
+    """
 
     content: str
     calls: tuple[CallMade, ...] = ()
@@ -76,6 +118,8 @@ class Response(msgspec.Struct, frozen=True):
     # In US dollars; None when a price is not known.
     cost: float | None = None
     session: str = ""
+    stop: StopReason = "end"
+    warnings: tuple[str, ...] = ()
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -84,7 +128,8 @@ class Finished(msgspec.Struct, frozen=True):
     response: Response
 
 
-AgentEvent: TypeAlias = TextPart | ThoughtPart | CallBegun | CallEnded | TurnEnded | Finished
+# The text of nested agents is not among them: it comes as the result of their call.
+AgentEvent: TypeAlias = TextPart | ThoughtPart | CallBegun | CallEnded | TurnEnded | Warned | Finished
 
 
 class Talk(Protocol):
@@ -98,7 +143,18 @@ class Talk(Protocol):
         """Keep the next message, with what it cost."""
 
     def identity(self, call: ModelCall) -> str:
-        """Return by what the journal knows this call again after a restart; empty if it need not."""
+        """Return by what the journal knows this call again after a restart; empty if it need not.
+
+        A call of another tool or with other arguments never has the same identity, also when messages were
+        taken back: the journal would give it the answer of the first. The same call made again may have it:
+        it goes on with a question that is open, and runs anew once the first one's result was delivered.
+        """
+
+    def nested(self, call: ModelCall, agent: str) -> tuple[Talk | None, tuple[Message, ...]]:
+        """Return who keeps the talk of a nested agent that this call asks, and what was said in it before.
+
+        A run that goes on after a kill goes on inside of the nested agent as well.
+        """
 
 
 def history_of(conversation: Sequence[Message] | Response | None) -> tuple[Message, ...]:
@@ -106,3 +162,15 @@ def history_of(conversation: Sequence[Message] | Response | None) -> tuple[Messa
     if conversation is None:
         return ()
     return conversation.conversation if isinstance(conversation, Response) else tuple(conversation)
+
+
+def unanswered(messages: Sequence[Message]) -> tuple[ModelCall, ...]:
+    """Return the calls of the last answer that have no result: what a run that was killed has left behind."""
+    answered = set()
+    for message in reversed(messages):
+        if message.role == "assistant":
+            return tuple(call for call in message.calls if call.id not in answered)
+        if message.role != "tool":
+            break
+        answered.add(message.call_id)
+    return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,6 +16,7 @@ from gramercy.providers.base import (
     Request,
     StopPart,
     TextPart,
+    ThoughtPart,
     Usage,
     UsagePart,
 )
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
 class ScriptedProvider:
     """Gives one prepared answer for each question, in order.
 
-    An answer is a text, a call (`{"name": …, "arguments": {…}}` or a ModelCall), a list of texts and calls,
-    an exception to raise, a list that ends with one, or a function of the request that returns one of these.
-    What it was asked is in `requests`.
+    An answer is a text, a call (`{"name": …, "arguments": {…}}` or a ModelCall), an exception to raise, a
+    list of these, or a function of the request that returns one of these, or an awaitable of one. A list may
+    also hold parts such as StopPart("length"), functions without arguments that are awaited before the answer
+    goes on, and as its last element `...`: the stream is cut there. What it was asked is in `requests`. As a
+    context manager it fails at the end unless every answer was asked for and no more.
     """
 
     def __init__(self, *answers: Any, name: str = "scripted", usage: Usage | None = None) -> None:
@@ -51,32 +55,51 @@ class ScriptedProvider:
         place = len(self.requests)
         self.requests.append(request)
         if place >= len(self._answers):
+            said = request.messages[-1].text if request.messages else ""
             raise ProviderError(
-                f"the script has {len(self._answers)} answers, and question {place + 1} came: "
-                f"{request.messages[-1].text!r:.200}"
+                f"the script has {self._told()}, and question {place + 1} came: {said!r:.200}"
             )
         answer = self._answers[place]
         given = answer(request) if callable(answer) else answer
-        has_calls = False
-        for number, each in enumerate(_listed(given)):
-            part = _part(each, f"call_{place + 1}_{number + 1}")
-            has_calls = has_calls or isinstance(part, CallPart)
-            yield part
+        stop = StopPart("end")
+        for number, each in enumerate(_listed(await given if isawaitable(given) else given)):
+            if each is ...:
+                return
+            part = await _part(each, f"call_{place + 1}_{number + 1}")
+            if isinstance(part, StopPart):
+                stop = part
+            elif part is not None:
+                stop = StopPart("calls") if isinstance(part, CallPart) else stop
+                yield part
         if self._usage is not None:
             yield UsagePart(self._usage)
-        yield StopPart("calls" if has_calls else "end")
+        yield stop
 
     async def aclose(self) -> None:
         """Do nothing."""
 
+    def check(self) -> None:
+        """Raise AssertionError unless exactly as many questions came as the script has answers."""
+        if len(self.requests) != len(self._answers):
+            raise AssertionError(f"the script has {self._told()}, but {len(self.requests)} were asked for")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # The first failure explains more than what follows from it.
+        if kind is None:
+            self.check()
+
+    def _told(self) -> str:
+        return "1 answer" if len(self._answers) == 1 else f"{len(self._answers)} answers"
+
 
 def _listed(given: Any) -> Iterable[Any]:
-    if isinstance(given, list | tuple):
-        return given
-    return (given,)
+    return given if isinstance(given, list | tuple) else (given,)
 
 
-def _part(given: Any, name: str) -> Part:
+async def _part(given: Any, name: str) -> Part | None:
     if isinstance(given, BaseException):
         raise given
     if isinstance(given, str):
@@ -87,6 +110,9 @@ def _part(given: Any, name: str) -> Part:
         arguments = given.get("arguments", {})
         text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
         return CallPart(ModelCall(given.get("id", name), given["name"], text))
-    if isinstance(given, TextPart | CallPart | UsagePart):
+    if isinstance(given, TextPart | ThoughtPart | CallPart | UsagePart | StopPart):
         return given
+    if callable(given):
+        await given()
+        return None
     raise ProviderError(f"a script has texts, calls and errors, not {type(given).__name__}")

@@ -1,0 +1,225 @@
+"""The calls of one answer on their way through the guard: who makes them, in what order, and what is left.
+
+Safe calls that follow each other run side by side, all others one after the other. Every call gets a result,
+also one that was stopped or never begun: without it no model goes on with the conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.agents.base import CallBegun, CallEnded
+from gramercy.execution.calls import ToolResult
+from gramercy.tools.context import Call, current_call, enter_call, leave_call
+from gramercy.tools.safety import Safety
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from gramercy.agents.base import AgentEvent, Talk
+    from gramercy.execution.executor import Executor
+    from gramercy.providers.base import Message, ModelCall
+    from gramercy.tools.context import LogLevel
+
+# As the executor has it: enough to overlap their waits, few enough not to flood one service.
+SIDE_BY_SIDE = 8
+HALF = (
+    "{name} was not run: the answer was cut off at the limit of tokens, so that this call may be half of "
+    "one. Make it again, shorter, or in several steps."
+)
+REFUSED = "{name} was not run: the answer was stopped as refused."
+NOT_BEGUN = "{name} was not run: {why}."
+INTERRUPTED = "{name} was interrupted: {why}. What it had begun may have taken effect."
+STOPPED = "the run was stopped from outside"
+
+
+class AgentCaller(msgspec.Struct, frozen=True):
+    """Who makes calls: an agent, `depth` agents deep, in a conversation."""
+
+    agent: str
+    depth: int
+    project: str
+    talk: Talk | None
+    # Takes the events of the calls, and those of nested agents that they ask.
+    emit: Callable[[AgentEvent], object]
+
+
+class AgentCall(Call):
+    """A call of an agent; what can be asked of a client is asked of the one for which the agent runs."""
+
+    __slots__ = ("_call", "_outer", "caller")
+
+    def __init__(self, call: ModelCall, caller: AgentCaller) -> None:
+        self.caller = caller
+        self._call = call
+        self._outer = current_call()
+
+    def nested(self, agent: str) -> tuple[Talk | None, tuple[Message, ...]]:
+        """Return who keeps the talk of a nested agent, and what was said in it before."""
+        talk = self.caller.talk
+        return (None, ()) if talk is None else talk.nested(self._call, agent)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the run is being stopped."""
+        return self.is_called_off or self._outer.is_cancelled
+
+    @property
+    def is_called_off(self) -> bool:
+        """Whether the run is being stopped: the conversation says so, and nobody comes back for the call."""
+        task = asyncio.current_task() if _is_looping() else None
+        return (task is not None and task.cancelling() > 0) or self._outer.is_called_off
+
+    @property
+    def principal(self) -> str:
+        """The person or program for whom the agent runs."""
+        return self._outer.principal
+
+    @property
+    def client(self) -> str:
+        """The agent."""
+        return f"agent {self.caller.agent}"
+
+    @property
+    def session(self) -> str:
+        """The conversation in which the agent makes the call."""
+        return self._outer.session if self.caller.talk is None else self.caller.talk.session
+
+    @property
+    def project(self) -> str:
+        """The directory that the agent works on."""
+        return self.caller.project or self._outer.project
+
+    @property
+    def identity(self) -> str:
+        """By what a run that goes on after a kill is given this call."""
+        return "" if self.caller.talk is None else self.caller.talk.identity(self._call)
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the client can do for which the agent runs."""
+        return self._outer.capabilities
+
+    @property
+    def version(self) -> str | None:
+        """The revision of the protocol in which that client speaks."""
+        return self._outer.version
+
+    def can(self, capability: str) -> bool:
+        """Tell whether that client can be asked."""
+        return self._outer.can(capability)
+
+    def log(self, level: LogLevel, data: Any, *, logger: str | None = None) -> None:
+        """Send a line to that client's log."""
+        self._outer.log(level, data, logger=logger)
+
+    async def ask(self, message: str, schema: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
+        """Ask the person a form of flat fields."""
+        return await self._outer.ask(message, schema, key=key)
+
+    async def sample(self, params: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]:
+        """Have that client's model answer."""
+        return await self._outer.sample(params, key=key)
+
+    async def roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
+        """Return the folders that the client works in."""
+        return await self._outer.roots(key=key)
+
+
+def _is_looping() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+class Calls:
+    """Makes the calls of one agent; `nested` are those that ask another agent, and whether side by side.
+
+    Results wait in `results` until they are kept.
+    """
+
+    def __init__(self, executor: Executor, caller: AgentCaller, nested: Mapping[str, bool]) -> None:
+        self.results: dict[str, ToolResult] = {}
+        self._executor, self._caller, self._nested = executor, caller, nested
+        self._begun: set[str] = set()
+
+    def groups(self, calls: Sequence[ModelCall]) -> Iterator[list[ModelCall]]:
+        """Split the calls of an answer, in their order, into those that may run side by side."""
+        group: list[ModelCall] = []
+        for call in calls:
+            overlaps = self._may_overlap(call)
+            if group and not overlaps:
+                yield group
+                group = []
+            group.append(call)
+            if not overlaps or len(group) == SIDE_BY_SIDE:
+                yield group
+                group = []
+        if group:
+            yield group
+
+    def _may_overlap(self, call: ModelCall) -> bool:
+        """Tell whether a call may run beside others: it is safe, and nobody is asked two things at once."""
+        tool = self._executor.settings.registry.find(call.name)
+        if tool is None or tool.safety_level is not Safety.SAFE or self._executor.policy.may_ask(tool):
+            return False
+        return self._nested.get(tool.name, True)
+
+    async def make(self, group: Sequence[ModelCall]) -> None:
+        """Make the calls of one group, except for those that have a result."""
+        for call in group:
+            self._begun.add(call.id)
+            self._caller.emit(CallBegun(call, self._caller.agent, self._caller.depth))
+        if len(group) == 1:
+            await self._make(group[0])
+            return
+        tasks = [asyncio.create_task(self._make(call)) for call in group]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            await _stop(tasks)
+
+    async def _make(self, call: ModelCall) -> None:
+        """Send one call through the guard."""
+        result = self.results.get(call.id)
+        if result is None:
+            asked = {"id": call.id, "name": call.name, "arguments": call.arguments}
+            token = enter_call(AgentCall(call, self._caller))
+            try:
+                result = self.results[call.id] = await self._executor.aexecute(asked)
+            finally:
+                leave_call(token)
+        self._caller.emit(CallEnded(call, result, self._caller.agent, self._caller.depth))
+
+    def refuse(self, calls: Sequence[ModelCall], text: str) -> None:
+        """Have calls not made: the text is their result."""
+        for call in calls:
+            self.results[call.id] = _unmade(call, text)
+
+    def give_up(self, calls: Sequence[ModelCall], why: str) -> None:
+        """Give a result to calls that were stopped or not begun."""
+        for call in calls:
+            if call.id not in self.results:
+                text = INTERRUPTED if call.id in self._begun else NOT_BEGUN
+                result = self.results[call.id] = _unmade(call, text, why)
+                self._caller.emit(CallEnded(call, result, self._caller.agent, self._caller.depth))
+
+
+async def _stop(tasks: list[asyncio.Task[None]]) -> None:
+    """End the calls that still run; each of them cleans up behind itself."""
+    left = [task for task in tasks if not task.done()]
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+def _unmade(call: ModelCall, text: str, why: str = "") -> ToolResult:
+    """Return the result of a call that did not go through the guard, or not to its end."""
+    told = text.format(name=call.name, why=why)
+    return ToolResult(call.id, False, told, told)  # noqa: FBT003 - the fields have names

@@ -1,0 +1,85 @@
+"""What a run has used so far, against its limits: turns, calls, time, tokens and money.
+
+The provider's own count is the truth. Before a question is sent its size is estimated, and so is an answer
+that came without a count.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gramercy.errors import LimitReachedError
+from gramercy.providers.base import Usage
+
+if TYPE_CHECKING:
+    from gramercy.agents.base import Limits
+    from gramercy.providers.base import Message
+
+# English prose and code in the tokenizers of the large providers: 3 to 4 characters for a token.
+CHARACTERS_PER_TOKEN = 3.2
+# Role, separators and the names of fields around each message.
+CHARACTERS_AROUND = 16
+
+
+def about_tokens(characters: int) -> int:
+    """Estimate how many tokens a text has."""
+    return int(characters / CHARACTERS_PER_TOKEN) + 1
+
+
+def size_of(message: Message) -> int:
+    """Return the characters that a message sends to a model."""
+    called = sum(len(call.name) + len(call.arguments) + CHARACTERS_AROUND for call in message.calls)
+    return len(message.text) + called + CHARACTERS_AROUND
+
+
+class Meter:
+    """Counts for one run and the nested agents inside of it, which share its limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.began = monotonic()
+        self.usage = Usage()
+        self.calls = 0
+        # As the provider counts, or estimated where it does not.
+        self._tokens = 0
+
+    @property
+    def elapsed(self) -> float:
+        """The seconds since the run began."""
+        return monotonic() - self.began
+
+    @property
+    def left(self) -> float | None:
+        """The seconds that are left; None without a limit."""
+        seconds = self.limits.seconds
+        return None if seconds is None else max(0.0, seconds - self.elapsed)
+
+    @property
+    def calls_left(self) -> int | None:
+        """How many calls may still run."""
+        return None if self.limits.calls is None else max(0, self.limits.calls - self.calls)
+
+    def spend(self, usage: Usage, about: int) -> None:
+        """Count an answer; `about` is its estimate, for one that came without a count."""
+        self.usage += usage
+        self._tokens += usage.total or about
+
+    def check(self, about: int = 0) -> None:
+        """Raise LimitReachedError unless a question of about so many tokens may be asked."""
+        limits = self.limits
+        if self.left == 0.0:
+            raise self.out_of_time()
+        if limits.tokens is not None and self._tokens + about > limits.tokens:
+            told = f", and the next question has about {about:,}" if self._tokens < limits.tokens else ""
+            raise LimitReachedError(
+                f"the limit of {limits.tokens:,} tokens is reached: {self._tokens:,} are used{told}"
+            )
+
+    def out_of_time(self) -> LimitReachedError:
+        """Return the error for a run that takes too long."""
+        return LimitReachedError(f"the limit of {self.limits.seconds:g} seconds is reached")
+
+    def out_of_calls(self) -> LimitReachedError:
+        """Return the error for a run that makes too many calls."""
+        return LimitReachedError(f"the limit of {self.limits.calls} calls is reached")
