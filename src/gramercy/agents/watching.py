@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from gramercy.agents.base import TurnEnded
     from gramercy.gram.agents import AgentSpecification, ModelName
 
 log = logging.getLogger("gramercy")
@@ -75,11 +76,13 @@ class Unwatched:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         pass
 
-    def answered(self, usage: Usage, stop: str, *, calls: int = 0, cost: float | None = None) -> None:
-        """Take the end of an answer."""
+    def answered(self, turn: TurnEnded, calls: int) -> None:
+        """Take the turn that has come to its end, with the number of its calls."""
 
 
 class Watched(Unwatched):
@@ -145,10 +148,12 @@ class WatchedRun(Watched):
         self._token = _run.set(self)
         return super().__enter__()
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._token is not None:
             _run.reset(self._token)
-        super().__exit__(*error)
+        super().__exit__(kind, error, trace)
         if self._outer is not None:
             self._outer.spend(self.usage, self.cost if self.is_priced else None)
 
@@ -192,13 +197,13 @@ class WatchedQuestion(Watched):
         self._usage, self._stop, self._calls = Usage(), "", 0
         self._cost: float | None = None
 
-    def answered(self, usage: Usage, stop: str, *, calls: int = 0, cost: float | None = None) -> None:
-        """Take the end of an answer."""
-        self._usage, self._stop, self._calls, self._cost = usage, stop, calls, cost
+    def answered(self, turn: TurnEnded, calls: int) -> None:
+        """Take the turn that has come to its end, with the number of its calls."""
+        self._usage, self._stop, self._calls, self._cost = turn.usage, turn.stop, calls, turn.cost
         run = _run.get()
         if run is not None:
             run.turns += 1
-            run.spend(usage, cost)
+            run.spend(turn.usage, turn.cost)
 
     def _make_span(self) -> telemetry.Span:
         model = self.agent.model
@@ -235,7 +240,7 @@ def watched_run(agent: AgentSpecification, depth: int = 0, session: str = "") ->
 
 
 def watched_question(agent: AgentSpecification, depth: int = 0, session: str = "") -> Unwatched:
-    """Return what covers a question to a model; `answered` takes what came of it."""
+    """Return what covers a question to a model; its `answered` takes what came of it."""
     return WatchedQuestion(agent, depth, session) if _is_watched() else _UNWATCHED
 
 

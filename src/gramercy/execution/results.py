@@ -373,9 +373,7 @@ class Recorder:
             self.metrics.record_refusal(tool.name)
             metadata["safety_level"] = tool.level_word
         text = text_for_model(error_text(problem) + hint, self.settings.max_output)
-        return _refusal(
-            tool, ToolResult(call_id, success=False, content=text, error=text, metadata=metadata)
-        )
+        return _refusal(tool, ToolResult(call_id, success=False, content=text, error=text, metadata=metadata))
 
 
 def _refusal(tool: Tool | None, result: ToolResult) -> ToolResult:
