@@ -1,0 +1,144 @@
+"""What the protocol needs of those who join it to an agent, and how the messages of an editor are read.
+
+Nothing here knows how an agent gets its tools, or what an editor shows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import msgspec
+
+from gramercy.mcp.jsonrpc import invalid_params
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from gramercy.agents.agent import Agent
+    from gramercy.agents.base import AgentEvent, Limits, Response, Talk
+    from gramercy.execution.approval import ApprovalHandler
+    from gramercy.execution.executor import Executor
+    from gramercy.journal.sessions import Sessions
+    from gramercy.providers.base import Message
+    from gramercy.tools.library import ToolLibrary
+
+# The only version that there is of the stable protocol.
+PROTOCOL = 1
+# The code for a request that its sender has called off.
+CANCELLED = -32800
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Place(Protocol):
+    """An agent at work in one directory, with its tools, the guard and a model."""
+
+    agent: Agent
+    library: ToolLibrary
+    executor: Executor
+    project: str
+
+    def stream(
+        self,
+        message: str,
+        conversation: Sequence[Message] | Response | None = None,
+        *,
+        talk: Talk | None = None,
+        limits: Limits | None = None,
+    ) -> AsyncIterator[AgentEvent]:
+        """Run the agent on a message; the last event is Finished."""
+
+    async def aclose(self) -> None:
+        """Let the providers go."""
+
+
+class Host(Protocol):
+    """Who opens places for the sessions of an editor, and remembers what was said in them."""
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent."""
+
+    @property
+    def sessions(self) -> Sessions:
+        """The conversations of all places."""
+
+    def open(self, project: str, approver: ApprovalHandler) -> AbstractContextManager[Place]:
+        """Give a place in this directory, whose calls this handler is asked about; it ends with the block."""
+
+
+class EnvVariable(msgspec.Struct, frozen=True):
+    """A variable for the program of a server; also a header for the address of one."""
+
+    name: str
+    value: str
+
+
+class ServerWords(msgspec.Struct, frozen=True):
+    """An MCP server that the editor hands over: a program, or an address."""
+
+    name: str
+    type: str = "stdio"
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVariable, ...] = ()
+    url: str = ""
+    headers: tuple[EnvVariable, ...] = ()
+
+
+class InitializeParams(msgspec.Struct, frozen=True, rename="camel"):
+    """`initialize`; versions are numbers from 0 to 65535."""
+
+    protocol_version: int
+    client_capabilities: dict[str, Any] | None = None
+    client_info: dict[str, Any] | None = None
+
+
+class NewParams(msgspec.Struct, frozen=True, rename="camel"):
+    """`session/new`."""
+
+    cwd: str
+    mcp_servers: tuple[ServerWords, ...] = ()
+
+
+class LoadParams(msgspec.Struct, frozen=True, rename="camel"):
+    """`session/load` and `session/resume`."""
+
+    session_id: str
+    cwd: str
+    mcp_servers: tuple[ServerWords, ...] = ()
+
+
+class SessionParams(msgspec.Struct, frozen=True, rename="camel"):
+    """`session/cancel`, `session/close` and `session/delete`."""
+
+    session_id: str
+
+
+class ListParams(msgspec.Struct, frozen=True, rename="camel"):
+    """`session/list`; `cursor` is where the last page ended."""
+
+    cwd: str | None = None
+    cursor: str | None = None
+
+
+class PromptParams(msgspec.Struct, frozen=True, rename="camel"):
+    """`session/prompt`."""
+
+    session_id: str
+    prompt: tuple[dict[str, Any], ...]
+
+
+class ModeParams(msgspec.Struct, frozen=True, rename="camel"):
+    """`session/set_mode`."""
+
+    session_id: str
+    mode_id: str
+
+
+def read_params(params: Any, kind: type[S]) -> S:
+    """Return parameters as their type has them, or raise ProtocolError saying what is wrong."""
+    try:
+        return msgspec.convert(params, kind)
+    except msgspec.ValidationError as error:
+        raise invalid_params(str(error)) from None

@@ -1,0 +1,71 @@
+"""What a person sends from an editor as one message of text: words, and the files that they point to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from gramercy.acp.updates import fenced
+from gramercy.mcp.jsonrpc import invalid_params
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+# As with files that are mentioned in a message: about 16,000 tokens each.
+LONGEST_FILE = 50_000
+
+
+async def message_of(blocks: Sequence[dict[str, Any]], read: Callable[[Path], Awaitable[str | None]]) -> str:
+    """Return the message; `read` gives the text of a file, as the editor has it, or None."""
+    parts: list[str] = []
+    files: list[str] = []
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "text":
+            parts.append(_text(block, "text"))
+        elif kind == "resource_link":
+            name = _text(block, "uri")
+            parts.append(f"@{_shown(name)}")
+            files.append(await _linked(name, read))
+        elif kind == "resource" and isinstance(block.get("resource"), dict):
+            resource = block["resource"]
+            name = _text(resource, "uri")
+            parts.append(f"@{_shown(name)}")
+            if "text" not in resource:
+                raise invalid_params(f"{_shown(name)} is not text: this agent reads text only")
+            files.append(_section(name, _text(resource, "text")))
+        else:
+            raise invalid_params(f"this agent reads text, not {kind!r:.40}: it has not declared that it does")
+    return "\n\n".join(filter(None, ["".join(parts).strip(), *files]))
+
+
+def _text(block: dict[str, Any], name: str) -> str:
+    found = block.get(name)
+    if not isinstance(found, str):
+        raise invalid_params(f"{name} of a part of the prompt must be a string")
+    return found
+
+
+def path_of(uri: str) -> Path | None:
+    """Return the file of an address; None where it is no file of this machine."""
+    found = urlsplit(uri)
+    return Path(unquote(found.path)) if found.scheme == "file" and found.path.startswith("/") else None
+
+
+def _shown(uri: str) -> str:
+    path = path_of(uri)
+    return uri[:300] if path is None else str(path)
+
+
+async def _linked(uri: str, read: Callable[[Path], Awaitable[str | None]]) -> str:
+    path = path_of(uri)
+    text = None if path is None else await read(path)
+    return "" if text is None else _section(uri, text)
+
+
+def _section(uri: str, text: str) -> str:
+    cut = f"\n… [{LONGEST_FILE:,} of {len(text):,} characters shown]" if len(text) > LONGEST_FILE else ""
+    fragment = urlsplit(uri).fragment
+    where = f" ({fragment})" if fragment else ""
+    return f"{_shown(uri)}{where}:\n{fenced(text[:LONGEST_FILE])}{cut}"

@@ -1,0 +1,92 @@
+"""`gramercy acp`: an agent of a gram file in editors, by the Agent Client Protocol on stdin and stdout."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from gramercy.agents.agent import Agent
+from gramercy.errors import GramError, SourceError
+from gramercy.journal.sessions import sessions_of
+from gramercy.ui.cli.agents import agent_options
+from gramercy.ui.cli.terminal import tell
+from gramercy.workbench.agents import Plan, open_workplace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gramercy.execution.approval import ApprovalHandler
+    from gramercy.journal.base import Journal
+    from gramercy.workbench.agents import Workplace
+
+# Editors kill an agent that is still there some seconds after they closed its input.
+LEAVING_SECONDS = 1.0
+
+
+class EditorHost:
+    """Opens a place of work in the directory of each session; all share one journal for their talks."""
+
+    def __init__(self, plan: Plan, journal: Journal, agent: str) -> None:
+        self._plan = plan
+        self.agent = agent
+        self.sessions = sessions_of(journal)
+
+    @contextmanager
+    def open(self, project: str, approver: ApprovalHandler) -> Iterator[Workplace]:
+        """Give a place in this directory."""
+        origin = msgspec.structs.replace(self._plan.origin, project=project)
+        plan = msgspec.structs.replace(self._plan, origin=origin)
+        with open_workplace(plan, approver, _tell) as place:
+            yield place
+
+
+@click.command()
+@click.argument("file", metavar="AGENT.gram", type=click.Path(exists=True, dir_okay=False))
+@agent_options
+def acp(plan: Plan) -> None:
+    """Let an editor talk with an agent of a gram file (Zed, Emacs, Neovim, JetBrains).
+
+    It speaks the Agent Client Protocol on standard input and output, and works in the directory that the
+    editor names for each session. Dangerous calls are asked about in the editor.
+    """
+    from gramercy.mcp.stdio import claim_descriptors
+
+    if sys.stdin is not None and sys.stdin.isatty():
+        click.echo("waiting for an editor on standard input; Ctrl-C ends, --help tells more", err=True)
+    # Before anything of the user's is run, which might print.
+    wire = claim_descriptors()
+    plan = msgspec.structs.replace(plan, file=str(Path(plan.file).resolve()))
+    with closing(plan.recording.open(plan.origin.project, _tell)) as journal:
+        host = EditorHost(plan, journal, _name(plan))
+        from gramercy.acp.engine import AcpEngine
+        from gramercy.mcp.stdio import run_stdio
+
+        engine = AcpEngine(host)
+        try:
+            run_stdio(engine, wire)
+        finally:
+            # A tool on a thread that cannot be stopped must not keep this process alive.
+            last_resort = threading.Timer(LEAVING_SECONDS, partial(os._exit, 0))
+            last_resort.daemon = True
+            last_resort.start()
+            engine.end()
+
+
+def _name(plan: Plan) -> str:
+    """Return the name of the agent; whether its tools are there is seen in the directory of a session."""
+    try:
+        return Agent.load(plan.file, plan.name).name
+    except (GramError, UnicodeDecodeError) as error:
+        raise SourceError(f"{plan.file}: {error}") from None
+
+
+def _tell(line: str) -> None:
+    tell(f"gramercy: {line}")

@@ -1,0 +1,324 @@
+"""A person talks with an agent in an editor: text, calls, questions, modes, the end of a run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gramercy.acp.engine import AcpEngine
+from tests.acp.editors import FULL, Editor, Host, Refused, call, choose, script, tool
+
+THREE = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\n"
+
+
+def test_text_and_calls_come_in_their_order(tmp_path):
+    """Issue: streaming updates, tool_call and tool_call_update."""
+    host = Host(script(["Let me see. ", call("look", text="up")], "Done."), [tool("look")])
+
+    async def talk():
+        editor = Editor(AcpEngine(host))
+        session = await editor.begin(tmp_path)
+        assert await editor.say(session, "look up") == "end_turn"
+        return editor
+
+    editor = asyncio.run(talk())
+    assert editor.kinds() == ["agent_message_chunk", "tool_call", "tool_call_update", "agent_message_chunk"]
+    begun, ended = editor.updates[1:3]
+    assert begun["toolCallId"] == ended["toolCallId"]
+    assert (begun["title"], begun["status"], begun["rawInput"]) == ("look up", "in_progress", {"text": "up"})
+    assert ended["status"] == "completed"
+    assert ended["content"] == [{"type": "content", "content": {"type": "text", "text": "```\ndone up\n```"}}]
+
+
+@pytest.mark.contract("002.dangerous.prompt", "agents.acp.permission")
+def test_a_dangerous_call_is_asked_about_in_the_editor(tmp_path):
+    """Seed 002, dangerous tools: the prompt is shown in an editor."""
+    seen: list[str] = []
+    host = Host(script(call("erase", text="all"), "Gone."), [tool("erase", "dangerous", seen=seen)])
+
+    async def talk():
+        editor = Editor(AcpEngine(host), choose("once"))
+        assert await editor.say(await editor.begin(tmp_path), "erase") == "end_turn"
+        return editor
+
+    editor = asyncio.run(talk())
+    [(method, params)] = editor.asked
+    assert method == "session/request_permission"
+    assert [option["kind"] for option in params["options"]] == ["allow_once", "allow_always", "reject_once"]
+    shown = params["toolCall"]["content"][0]["content"]["text"]
+    assert "erase (dangerous)" in shown
+    assert 'text: "all"' in shown
+    assert "the default for dangerous tools is ask" in shown
+    assert seen == ["all"]
+    [record] = host.journal.records()
+    assert record.facts.ruling is not None
+    assert record.facts.ruling.by == "person at Probe"
+
+
+@pytest.mark.contract("agents.acp.rejected")
+@pytest.mark.parametrize(("option", "told"), [("reject", "User denied"), (None, "dismissed at the editor")])
+def test_what_is_not_approved_does_not_run(tmp_path, option, told):
+    """Issue: reject; a question that is dismissed approves nothing."""
+    seen: list[str] = []
+    model = script(call("erase", text="all"), "Well.")
+    host = Host(model, [tool("erase", "dangerous", seen=seen)])
+
+    async def talk():
+        editor = Editor(AcpEngine(host), choose(option))
+        await editor.say(await editor.begin(tmp_path), "erase")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert seen == []
+    assert told in model.requests[1].messages[-1].text
+    assert editor.updates[-2]["status"] == "failed"
+
+
+def test_an_option_that_was_not_offered_approves_nothing(tmp_path):
+    """Guard: any answer that is not clearly a yes is a no; the whole call has no option of hunks."""
+    seen: list[str] = []
+    host = Host(script(call("erase", text="all"), "Well."), [tool("erase", "dangerous", seen=seen)])
+
+    async def talk():
+        editor = Editor(AcpEngine(host), choose("edit"))
+        await editor.say(await editor.begin(tmp_path), "erase")
+
+    asyncio.run(talk())
+    assert seen == []
+
+
+@pytest.mark.contract("agents.acp.always")
+def test_always_holds_for_the_session_and_no_longer(tmp_path):
+    """Issue: allow_always is a rule for the session."""
+    seen: list[str] = []
+    answers = [call("erase", text="a"), call("erase", text="b"), "One.", call("erase", text="c"), "Two."]
+    host = Host(script(*answers), [tool("erase", "dangerous", seen=seen)])
+
+    async def talk():
+        editor = Editor(AcpEngine(host), choose("always", "reject"))
+        await editor.say(await editor.begin(tmp_path), "erase two")
+        other = (await editor.request("session/new", cwd=str(tmp_path), mcpServers=[]))["sessionId"]
+        await editor.say(other, "erase one")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert seen == ["a", "b"]
+    assert len(editor.asked) == 2
+
+
+@pytest.mark.contract("agents.acp.hunks")
+def test_an_edit_is_taken_hunk_by_hunk(tmp_path):
+    """Issue: one tool call with one diff and one permission each."""
+    (tmp_path / "text").write_text(THREE)
+    new = THREE.replace("one", "ONE").replace("five", "FIVE").replace("nine", "NINE")
+    model = script(call("edit_file", path="text", old=THREE, new=new), "Done.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)), choose("once", "reject", "once"))
+        await editor.say(await editor.begin(tmp_path), "shout")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert (tmp_path / "text").read_text() == new.replace("FIVE", "five")
+    asked = [params["toolCall"] for _, params in editor.asked]
+    assert [each["toolCallId"] for each in asked] == ["call-1.1", "call-1.2", "call-1.3"]
+    assert [each["locations"][0]["line"] for each in asked] == [1, 5, 9]
+    diffs = [each["content"][0] for each in asked]
+    assert all(diff["path"] == str(tmp_path / "text") for diff in diffs)
+    assert diffs[1]["oldText"] == "two\nthree\nfour\nfive\nsix\nseven\neight\n"
+    assert diffs[1]["newText"] == "two\nthree\nfour\nFIVE\nsix\nseven\neight\n"
+    begun = [each["toolCallId"] for each in editor.updates if each["sessionUpdate"] == "tool_call"]
+    assert begun == ["call-1", "call-1.1", "call-1.2", "call-1.3"]
+    ends = {each["toolCallId"]: each["status"] for each in editor.updates if "status" in each}
+    assert ends == {
+        "call-1": "completed",
+        "call-1.1": "completed",
+        "call-1.2": "failed",
+        "call-1.3": "completed",
+    }
+    assert "accepted hunks 1 and 3 of 3 and rejected hunk 2" in model.requests[1].messages[-1].text
+
+
+def test_the_rest_of_an_edit_can_be_rejected_at_once(tmp_path):
+    (tmp_path / "text").write_text(THREE)
+    new = THREE.replace("one", "ONE").replace("five", "FIVE").replace("nine", "NINE")
+    model = script(call("edit_file", path="text", old=THREE, new=new), "Done.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)), choose("once", "reject-rest"))
+        await editor.say(await editor.begin(tmp_path), "shout")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert (tmp_path / "text").read_text() == THREE.replace("one", "ONE")
+    assert len(editor.asked) == 2
+
+
+def test_an_edit_of_one_hunk_is_one_question_with_its_difference(tmp_path):
+    (tmp_path / "text").write_text(THREE)
+    model = script(call("edit_file", path="text", old="five", new="FIVE"), "Done.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)), choose("once"))
+        await editor.say(await editor.begin(tmp_path), "shout")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert (tmp_path / "text").read_text() == THREE.replace("five", "FIVE")
+    [(_, params)] = editor.asked
+    diff, text = params["toolCall"]["content"]
+    assert diff["newText"] == "two\nthree\nfour\nFIVE\nsix\nseven\neight\n"
+    assert "@@" not in text["content"]["text"]
+    assert params["toolCall"]["kind"] == "edit"
+    [ended] = [each for each in editor.updates if each.get("status") == "completed"]
+    assert ended["content"][0] == diff
+
+
+def test_what_a_difference_hides_is_written_out(tmp_path):
+    """Guard: nothing is approved that was not shown; an editor may show nothing of a bidi mark."""
+    (tmp_path / "text").write_text("one\n")
+    model = script(call("edit_file", path="text", old="one", new="o\u202ene"), "Done.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)), choose("once"))
+        await editor.say(await editor.begin(tmp_path), "hide")
+        return editor
+
+    [(_, params)] = asyncio.run(talk()).asked
+    assert "+o⟦U+202E⟧ne" in params["toolCall"]["content"][1]["content"]["text"]
+
+
+@pytest.mark.contract("agents.acp.edited")
+def test_arguments_are_changed_in_a_form_of_the_editor(tmp_path):
+    """Issue: edited arguments by elicitation where the client can."""
+    seen: list[str] = []
+    model = script(call("erase", text="all"), "Well.")
+    host = Host(model, [tool("erase", "dangerous", seen=seen)])
+    form = {"action": "accept", "content": {"text": "a little"}}
+
+    async def talk():
+        editor = Editor(AcpEngine(host), {**choose("edit"), "elicitation/create": lambda _: form})
+        await editor.say(await editor.begin(tmp_path, FULL), "erase")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert seen == ["a little"]
+    (_, asked), (method, params) = editor.asked
+    assert "edit" in [option["optionId"] for option in asked["options"]]
+    assert method == "elicitation/create"
+    assert params["requestedSchema"]["properties"] == {"text": {"type": "string", "default": "all"}}
+    assert params["toolCallId"] == "call-1"
+    assert "A person changed the arguments" in model.requests[1].messages[-1].text
+
+
+def test_what_was_edited_to_nonsense_does_not_run(tmp_path):
+    seen: list[str] = []
+    host = Host(script(call("erase", text="all"), "Well."), [tool("erase", "dangerous", seen=seen)])
+    form = {"action": "accept", "content": {"text": 7}}
+
+    async def talk():
+        editor = Editor(AcpEngine(host), {**choose("edit"), "elicitation/create": lambda _: form})
+        await editor.say(await editor.begin(tmp_path, FULL), "erase")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert seen == []
+    assert [method for method, _ in editor.asked].count("elicitation/create") == 3
+
+
+@pytest.mark.contract("agents.acp.modes")
+def test_a_mode_makes_the_rules_stricter(tmp_path):
+    """Issue: modes ask, plan, auto-safe."""
+    seen: list[str] = []
+    tools = [tool(level, level, seen=seen) for level in ("safe", "cautious", "dangerous")]
+    calls = [call(each.name, text=each.name) for each in tools]
+    model = script(calls, "Planned.", calls, "Done alone.", calls, "Asked.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model, tools)), choose("once"))
+        session = await editor.begin(tmp_path)
+        for mode in ("plan", "auto-safe", "ask"):
+            await editor.request("session/set_mode", sessionId=session, modeId=mode)
+            await editor.say(session, "go")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert seen == ["safe", "safe", "cautious", "safe", "cautious", "dangerous"]
+    assert len(editor.asked) == 1
+    refused = [message.text for message in model.requests[1].messages if message.role == "tool"]
+    assert "nothing is changed in this mode" in refused[1]
+
+
+@pytest.mark.contract("agents.acp.cancel")
+def test_a_cancelled_message_ends_as_such_and_the_session_goes_on(tmp_path):
+    """Issue: cancel; every call that was begun is shown as ended."""
+    begun = asyncio.Event()
+
+    async def wait(_):
+        begun.set()
+        await asyncio.Event().wait()
+
+    host = Host(script(call("erase", text="all"), "Better so."), [tool("erase", "dangerous")])
+
+    async def talk():
+        editor = Editor(AcpEngine(host), {"session/request_permission": wait})
+        session = await editor.begin(tmp_path)
+        waiting = asyncio.ensure_future(editor.say(session, "erase"))
+        await asyncio.wait_for(begun.wait(), 10)
+        editor.notify("session/cancel", sessionId=session)
+        assert await asyncio.wait_for(waiting, 10) == "cancelled"
+        assert editor.updates[-1]["status"] == "failed"
+        assert editor.withdrawn == [1]
+        assert await editor.say(session, "then not") == "end_turn"
+        editor.drop()
+
+    asyncio.run(talk())
+
+
+@pytest.mark.contract("agents.acp.one-prompt")
+def test_a_second_message_is_refused_while_the_first_is_answered(tmp_path):
+    """Issue: two prompts at once."""
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def wait(_):
+        begun.set()
+        await go.wait()
+        return {"outcome": {"outcome": "selected", "optionId": "once"}}
+
+    host = Host(script(call("erase", text="all"), "Gone."), [tool("erase", "dangerous")])
+
+    async def talk():
+        editor = Editor(AcpEngine(host), {"session/request_permission": wait})
+        session = await editor.begin(tmp_path)
+        first = asyncio.ensure_future(editor.say(session, "erase"))
+        await asyncio.wait_for(begun.wait(), 10)
+        with pytest.raises(Refused, match="is being answered"):
+            await editor.say(session, "hurry")
+        go.set()
+        assert await first == "end_turn"
+
+    asyncio.run(talk())
+
+
+def test_a_model_that_fails_is_told_as_an_error(tmp_path):
+    """Issue: provider errors; the editor shows the message."""
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(script())))
+        with pytest.raises(Refused, match="the script has 0 answers") as found:
+            await editor.say(await editor.begin(tmp_path), "hello")
+        assert found.value.data == {"type": "ProviderError"}
+
+    asyncio.run(talk())
+
+
+def test_a_run_that_uses_up_its_turns_says_so(tmp_path):
+    host = Host(script(*[call("look", text="up")] * 20), [tool("look")])
+
+    async def talk():
+        editor = Editor(AcpEngine(host))
+        assert await editor.say(await editor.begin(tmp_path), "look") == "max_turn_requests"
+        assert "10 turns" in editor.text()
+
+    asyncio.run(talk())

@@ -1,0 +1,237 @@
+"""Sessions of an editor: listed, loaded, resumed, closed, deleted; and frames that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from gramercy.acp.engine import AcpEngine
+from tests.acp.editors import Editor, Host, Refused, call, script, tool
+
+
+def hello(host, **params):
+    """Return an editor that has shaken hands with an engine of this host."""
+
+    async def shaken():
+        editor = Editor(AcpEngine(host))
+        editor.greeting = await editor.request("initialize", protocolVersion=1, **params)
+        return editor
+
+    return shaken()
+
+
+def test_the_handshake_tells_version_agent_and_what_it_can():
+    """Issue: initialize; a version that we do not speak is answered with the one we do."""
+
+    async def talk():
+        editor = await hello(Host(script()))
+        again = await editor.request("initialize", protocolVersion=7, clientInfo=None)
+        return editor.greeting, again
+
+    found, again = asyncio.run(talk())
+    assert found["protocolVersion"] == again["protocolVersion"] == 1
+    assert found["agentInfo"]["title"] == "tester"
+    assert found["agentCapabilities"]["loadSession"]
+    assert set(found["agentCapabilities"]["sessionCapabilities"]) == {"list", "resume", "close", "delete"}
+
+
+@pytest.mark.contract("agents.acp.sessions")
+def test_a_conversation_is_found_again_and_gone_on_with(tmp_path):
+    """Issue: session/list, load with what was said before, resume without it."""
+    answers = (["Let me. ", call("look", text="up")], "Seen.")
+    host = Host(script(*answers, "Again.", "And again."), [tool("look")])
+
+    async def talk():
+        first = await hello(host)
+        session = (await first.request("session/new", cwd=str(tmp_path), mcpServers=[]))["sessionId"]
+        await first.say(session, "look up")
+        shown = first.updates[:]
+        # Another process: nothing but the host's memory is the same.
+        second = await hello(host)
+        [listed] = (await second.request("session/list", cwd=str(tmp_path)))["sessions"]
+        assert (listed["sessionId"], listed["title"], listed["cwd"]) == (session, "look up", str(tmp_path))
+        await second.request("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
+        asked = {"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "look up"}}
+        assert second.updates == [asked, *shown]
+        await second.say(session, "and now?")
+        third = await hello(host)
+        await third.request("session/resume", sessionId=session, cwd=str(tmp_path))
+        assert third.updates == []
+        await third.say(session, "and then?")
+
+    asyncio.run(talk())
+    said = [message.text for message in host.model.requests[3].messages]
+    assert said == ["look up", "Let me. ", "done up", "Seen.", "and now?", "Again.", "and then?"]
+
+
+def test_sessions_are_listed_page_by_page_newest_first(tmp_path):
+    host = Host(script())
+    for number in range(60):
+        host.sessions.begin(f"talk {number}", agent="tester", project=str(tmp_path))
+    host.sessions.begin("of another agent", agent="other", project=str(tmp_path))
+
+    async def talk():
+        editor = await hello(host)
+        first = await editor.request("session/list", cwd=None)
+        second = await editor.request("session/list", cursor=first["nextCursor"])
+        with pytest.raises(Refused, match="cursor"):
+            await editor.request("session/list", cursor="nonsense")
+        return first["sessions"], second
+
+    first, second = asyncio.run(talk())
+    titles = [each["title"] for each in [*first, *second["sessions"]]]
+    assert titles == [f"talk {number}" for number in reversed(range(60))]
+    assert "nextCursor" not in second
+
+
+def test_a_deleted_conversation_is_gone_and_a_closed_one_ends_its_place(tmp_path):
+    host = Host(script("Yes.", "Yes."))
+
+    async def talk():
+        editor = await hello(host)
+        kept = (await editor.request("session/new", cwd=str(tmp_path), mcpServers=[]))["sessionId"]
+        await editor.say(kept, "stay")
+        await editor.request("session/close", sessionId=kept)
+        assert host.closed == [str(tmp_path)]
+        gone = (await editor.request("session/new", cwd=str(tmp_path), mcpServers=[]))["sessionId"]
+        await editor.say(gone, "go")
+        await editor.request("session/delete", sessionId=gone)
+        assert host.closed == [str(tmp_path)] * 2
+        listed = (await editor.request("session/list"))["sessions"]
+        assert [each["sessionId"] for each in listed] == [kept]
+        with pytest.raises(Refused, match="there is no session"):
+            await editor.say(kept, "are you there?")
+
+    asyncio.run(talk())
+
+
+@pytest.mark.contract("agents.acp.unknown-session")
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("session/prompt", {"prompt": []}),
+        ("session/load", {"cwd": "/", "mcpServers": []}),
+        ("session/resume", {"cwd": "/"}),
+        ("session/close", {}),
+        ("session/delete", {}),
+        ("session/set_mode", {"modeId": "plan"}),
+    ],
+)
+def test_an_unknown_session_is_an_error_that_says_so(method, params):
+    """Issue: unknown session; a conversation with another agent is none of this one's."""
+    host = Host(script())
+    other = host.sessions.begin("private", agent="other")
+
+    async def talk():
+        editor = await hello(host)
+        for name in ("nobody", other):
+            with pytest.raises(Refused, match="there is no session") as found:
+                await editor.request(method, sessionId=name, **params)
+            assert found.value.code == -32002
+
+    asyncio.run(talk())
+    assert host.sessions.session(other) is not None
+
+
+@pytest.mark.contract("agents.acp.frames")
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (b"nonsense", -32700),
+        (b"\xff\xfe", -32700),
+        (b"7", -32600),
+        (b"[]", -32600),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"session/list"}]', -32600),
+        (b'{"jsonrpc":"1.0","id":1,"method":"session/list"}', -32600),
+        (b'{"jsonrpc":"2.0","id":{},"method":"session/list"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"session/list","params":[]}', -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"no/such"}', -32601),
+        (b'{"jsonrpc":"2.0","id":1,"method":"session/new","params":{}}', -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"here","mcpServers":[]}}', -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/no/such"}}', -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"authenticate","params":{"methodId":"x"}}', -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"1"}}', -32602),
+        (b'{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":7}}', None),
+        (b'{"jsonrpc":"2.0","method":"session/cancel"}', None),
+        (b'{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":[]}}', None),
+        (b'{"jsonrpc":"2.0","method":"_ours/unknown"}', None),
+        (b'{"jsonrpc":"2.0","id":99,"result":{}}', None),
+        (b'{"jsonrpc":"2.0","id":"99","error":"odd"}', None),
+    ],
+)
+def test_every_frame_gets_the_answer_that_it_deserves(frame, code):
+    """Issue: bad frames; the engine serves on after each of them."""
+
+    async def talk():
+        editor = await hello(Host(script()))
+        answer = await editor.frame(frame)
+        assert (await editor.request("session/list"))["sessions"] == []
+        return answer
+
+    answer = asyncio.run(talk())
+    assert (answer and answer["error"]["code"]) == code
+
+
+def test_nothing_is_served_before_the_handshake(tmp_path):
+    async def talk():
+        editor = Editor(AcpEngine(Host(script())))
+        with pytest.raises(Refused, match="initialize comes first"):
+            await editor.request("session/new", cwd=str(tmp_path), mcpServers=[])
+
+    asyncio.run(talk())
+
+
+@pytest.mark.contract("agents.acp.message")
+def test_a_message_is_text_with_the_files_it_points_to(tmp_path):
+    """Issue: files by the client's fs, with what is not saved yet; what is no text is refused."""
+    model = script("Read.")
+    link = {"type": "resource_link", "uri": f"file://{tmp_path}/a%20b.txt", "name": "a b.txt"}
+    inside = {"type": "resource", "resource": {"uri": "file:///x.py#L1:2", "text": "```\ncode"}}
+    picture = {"type": "image", "data": "", "mimeType": "image/png"}
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)), {"fs/read_text_file": lambda _: {"content": "unsaved"}})
+        session = await editor.begin(tmp_path, {"fs": {"readTextFile": True}})
+        words = [{"type": "text", "text": "see "}, link, {"type": "text", "text": " and "}, inside]
+        await editor.request("session/prompt", sessionId=session, prompt=words)
+        assert editor.asked == [
+            ("fs/read_text_file", {"sessionId": session, "path": str(tmp_path / "a b.txt")})
+        ]
+        with pytest.raises(Refused, match="reads text, not 'image'"):
+            await editor.request("session/prompt", sessionId=session, prompt=[picture])
+        with pytest.raises(Refused, match="the message is empty"):
+            await editor.say(session, "  ")
+
+    asyncio.run(talk())
+    said = model.requests[0].messages[0].text
+    assert said.startswith(f"see @{tmp_path}/a b.txt and @/x.py\n\n")
+    assert f"{tmp_path}/a b.txt:\n```\nunsaved\n```" in said
+    assert "/x.py (L1:2):\n````\n```\ncode\n````" in said
+
+
+def test_a_request_that_the_editor_cancels_stops(tmp_path):
+    """Protocol: $/cancel_request."""
+    begun = asyncio.Event()
+
+    async def wait(_):
+        begun.set()
+        await asyncio.Event().wait()
+
+    host = Host(script(call("erase", text="all")), [tool("erase", "dangerous")])
+
+    async def talk():
+        editor = Editor(AcpEngine(host), {"session/request_permission": wait})
+        session = await editor.begin(tmp_path)
+        prompt = {"sessionId": session, "prompt": [{"type": "text", "text": "go"}]}
+        message = {"jsonrpc": "2.0", "id": "mine", "method": "session/prompt", "params": prompt}
+        waiting = asyncio.ensure_future(editor.frame(json.dumps(message).encode()))
+        await asyncio.wait_for(begun.wait(), 10)
+        editor.notify("$/cancel_request", requestId="mine")
+        answer = await asyncio.wait_for(waiting, 10)
+        editor.drop()
+        return answer
+
+    answer = asyncio.run(talk())
+    assert answer["error"]["code"] == -32800
