@@ -16,6 +16,7 @@ import msgspec
 from gramercy.errors import JournalError
 from gramercy.journal.sessions import Message as KeptMessage
 from gramercy.journal.sessions import SessionRecord, nested_id, new_id
+from gramercy.journal.texts import masked
 from gramercy.providers.base import Message
 
 if TYPE_CHECKING:
@@ -132,6 +133,27 @@ class SessionTalk:
         pairs = zip(self._kept, self._said, strict=True)
         return (said for kept, said in pairs if kept.number > number and kept.role != SUMMARY)
 
+    def earlier(self, keep: int) -> tuple[int, tuple[Message, ...]]:
+        """Return the messages before the latest turns, as a run would be told them, and the last number.
+
+        All of them where there are no more turns than that; none while a call has no result.
+        """
+        said = self.conversation
+        numbers = [kept.number for kept in self._kept[-1:]]
+        if not numbers or unanswered(said):
+            return 0, ()
+        asked = [kept for kept in self._kept if kept.role == "user" and kept.number > self._summarized()]
+        if 0 < keep < len(asked):
+            until = asked[-keep].number - 1
+            later = sum(kept.number > until and kept.role != SUMMARY for kept in self._kept)
+            return until, said[: len(said) - later]
+        return numbers[0], said
+
+    def _summarized(self) -> int:
+        """Return the number up to which the latest summary stands for what was said."""
+        found = [kept.data.get("until", 0) for kept in self._kept if kept.role == SUMMARY]
+        return int(found[-1]) if found else 0
+
     def add(self, message: Message, usage: Usage | None = None) -> None:
         """Keep the next message, with what it cost."""
         data = _data_of(message)
@@ -161,7 +183,8 @@ class SessionTalk:
 
     def _begin(self, text: str) -> None:
         about = {name: getattr(self._record, name) for name in ("agent", "model", "project", "principal")}
-        self._sessions.begin(self._record.title or text, name=self.session, **about)
+        # A title stands in every list; the message itself is shown with dots, too.
+        self._sessions.begin(self._record.title or masked(text), name=self.session, **about)
         self._record = self._sessions.session(self.session) or self._record
         self._is_begun = True
 
@@ -326,8 +349,16 @@ def message_of(kept: KeptMessage) -> Message:
     )
 
 
+def calls_of(kept: KeptMessage) -> tuple[ModelCall, ...]:
+    """Return the calls of a message; none where they cannot be read."""
+    try:
+        return message_of(kept).calls
+    except JournalError:
+        return ()
+
+
 def _data_of(message: Message) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(message)
     del fields["role"]
     fields.pop("text", None)
-    return fields
+    return fields | ({"calls": list(fields["calls"])} if message.calls else {})
