@@ -233,14 +233,14 @@ class Asking:
 
         def is_open() -> bool:
             if is_stopped.is_set():
-                raise StoppedError
+                raise _StoppedError
             return request.is_open()
 
         scope = nullcontext() if self._context is None else self._context.scope(cleanup=False)
         try:
             with scope:
                 return one_at_a_time(tool, arguments, replace(request, is_open=is_open))
-        except StoppedError:
+        except _StoppedError:
             return LEFT
 
     @contextmanager
@@ -253,5 +253,5 @@ class Asking:
             stopped.set()
 
 
-class StoppedError(Exception):
+class _StoppedError(Exception):
     """The person has stopped the run that asked; never leaves this module."""
