@@ -99,6 +99,7 @@ turns = st.builds(
     st.builds(Usage, *[st.integers(0, 2**40)] * 4),
     st.floats(0, 1e6).map(lambda x: round(x, 6)),
     st.lists(calls, max_size=3).map(tuple),
+    texts,
 )
 
 
@@ -323,3 +324,33 @@ def test_calls_of_one_name_and_id_find_their_own_results():
     trace = recorded([same], [same], "done", agent=agent_of(lambda _: str(next(numbers))))
     assert [call.result for call in trace.calls] == ["0", "1"]
     assert differences(trace, replayed(trace)) == ()
+
+
+@pytest.mark.contract("agents.compare.replay")
+def test_nested_agents_are_recorded_and_each_gets_its_own_answers_again():
+    """Two runs of one nested agent may take turns in any order."""
+    inner = Agent(
+        "inner", "Shout.", "x/inner", [define_tool("loud", "Be loud.", [], handler=lambda _: "LOUD")]
+    )
+    outer = Agent("outer", "Ask inner.", "x/outer", agents=[inner])
+    models = {
+        "outer": ScriptedProvider(
+            [{"name": "inner", "arguments": {"message": word}} for word in ("one", "two")], "both"
+        ),
+        "inner": ScriptedProvider(*[_shouting] * 4),
+    }
+    work = traced(outer, "go", providers=lambda model: models[model.id])
+    trace = asyncio.run(work)[0]
+    asked = sorted((turn.agent, turn.message) for turn in trace.turns)
+    assert asked == [("inner", "one")] * 2 + [("inner", "two")] * 2 + [("outer", "")] * 2
+    assert [call.result for call in trace.calls if call.tool == "inner"] == ["said one", "said two"]
+    assert read_traces(trace.to_gram()) == (trace,)
+    again = replayed(trace)
+    assert [call.result for call in again.calls if call.tool == "inner"] == ["said one", "said two"]
+    assert again.answer == "both"
+
+
+def _shouting(request):
+    if request.messages[-1].role == "tool":
+        return f"said {request.messages[0].text}"
+    return {"name": "loud"}

@@ -26,6 +26,7 @@ from gramercy.agents.base import (
 from gramercy.agents.binding import agent_tool, bind_agent
 from gramercy.agents.calling import HALF, REFUSED, STOPPED, AgentCall, AgentCaller, Calls
 from gramercy.agents.limits import Meter, about_tokens, size_of
+from gramercy.agents.watching import watched_question, watched_run
 from gramercy.errors import (
     AgentError,
     CutStreamError,
@@ -236,6 +237,10 @@ class Run:
 
     async def answer(self, message: str | None, history: tuple[Message, ...]) -> Response:
         """Run to the answer; what ends the run before leaves a conversation that can go on."""
+        with watched_run(self.agent, self._depth, self._session):
+            return await self._run(message, history)
+
+    async def _run(self, message: str | None, history: tuple[Message, ...]) -> Response:
         self.messages = list(history)
         self._characters += sum(map(size_of, history))
         try:
@@ -271,6 +276,13 @@ class Run:
         """Ask the model, pass on what it says while it says it, and keep the answer before its calls run."""
         self._shared.meter.check(self._about())
         answer = self._answer = Answer()
+        with watched_question(self.agent, self._depth, self._session) as question:
+            await self._listen(answer)
+            self._answer = None
+            question.answered(self._take(answer), len(answer.calls))
+        return answer
+
+    async def _listen(self, answer: Answer) -> None:
         request = Request(self.agent.model.id, tuple(self.messages), self.agent.instruction, self._offered)
         stream = self._provider.chat(request)
         try:
@@ -284,28 +296,25 @@ class Run:
                 await closing()
         if not answer.is_whole:
             raise CutStreamError("the answer ended without saying why: none of its calls was run")
-        self._answer = None
-        self._take(answer)
-        return answer
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: Answer) -> TurnEnded:
         """Keep an answer that has come to its end, and count what it has cost."""
         self._turns += 1
         self._keep(Message("assistant", "".join(answer.text), tuple(answer.calls)), answer.usage)
         self._shared.meter.spend(answer.usage, self._about())
         if answer.usage.total:
             self._counted, self._characters = answer.usage.total, 0
-        self._emit(
-            TurnEnded(
-                self._turns,
-                answer.usage,
-                self.agent.name,
-                self._depth,
-                str(self.agent.model),
-                answer.stop,
-                monotonic() - answer.began,
-            )
+        turn = TurnEnded(
+            self._turns,
+            answer.usage,
+            self.agent.name,
+            self._depth,
+            str(self.agent.model),
+            answer.stop,
+            monotonic() - answer.began,
         )
+        self._emit(turn)
+        return turn
 
     async def _call(self, calls: Sequence[ModelCall], stop: StopReason = "calls") -> None:
         """Make the calls of an answer and keep their results; those that cannot be whole are not made."""
@@ -363,6 +372,10 @@ class Run:
         self.messages.append(message)
         self._characters += size_of(message)
 
+    @property
+    def _session(self) -> str:
+        return "" if self._talk is None else self._talk.session
+
     def response(self, content: str, stop: StopReason = "end") -> Response:
         """Return what has come of the run so far."""
         shared = self._shared
@@ -373,7 +386,7 @@ class Run:
             tuple(self.messages),
             self._turns,
             shared.meter.elapsed,
-            session="" if self._talk is None else self._talk.session,
+            session=self._session,
             stop=stop,
             warnings=tuple(shared.warnings),
         )

@@ -43,7 +43,7 @@ TRACE_LABEL: Final = "Trace"
 TURN_LABEL: Final = "Turn"
 CALL_LABEL: Final = "Call"
 # Written also when they are empty; a run that costs nothing is not one of which the cost is not known.
-ALWAYS: Final = frozenset({"agent", "message", "id", "tool", "arguments", "cost"})
+ALWAYS: Final = frozenset({"agent", "id", "tool", "arguments", "cost"})
 T = TypeVar("T")
 
 
@@ -64,7 +64,10 @@ class TracedCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TracedTurn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One answer of the model; without `stop` it was cut off, and none of its calls was run."""
+    """One answer of the model; without `stop` it was cut off, and none of its calls was run.
+
+    `message` is what a nested agent was asked.
+    """
 
     agent: str
     text: str = ""
@@ -72,6 +75,7 @@ class TracedTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage = Usage()
     seconds: float = 0.0
     calls: tuple[TracedCall, ...] = ()
+    message: str = ""
 
 
 class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -201,12 +205,14 @@ def _trace_text(trace: Trace, names: _Names) -> str:
         "session": trace.session,
     }
     turns = [_turn_text(turn, names) for turn in trace.turns]
-    return block_text(name, TRACE_LABEL, _present(values), [print_name(trace.agent.name), *turns])
+    present = {"message": "", **_present(values)}
+    return block_text(name, TRACE_LABEL, present, [print_name(trace.agent.name), *turns])
 
 
 def _turn_text(turn: TracedTurn, names: _Names) -> str:
     values = {
         "agent": turn.agent,
+        "message": turn.message,
         "text": turn.text,
         "stop": turn.stop,
         "seconds": turn.seconds,
@@ -286,7 +292,8 @@ def _made(bracket: Bracket, document: Document, values: dict[str, Any], kind: ty
 
 
 def _masked_turn(turn: TracedTurn) -> TracedTurn:
-    return replace(turn, text=masked(turn.text), calls=tuple(map(_masked_call, turn.calls)))
+    calls = tuple(map(_masked_call, turn.calls))
+    return replace(turn, text=masked(turn.text), calls=calls, message=masked(turn.message))
 
 
 def _masked_call(call: TracedCall) -> TracedCall:

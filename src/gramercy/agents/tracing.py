@@ -11,7 +11,7 @@ import json
 from collections import defaultdict, deque
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gramercy.agents.base import CallEnded, Finished
 from gramercy.agents.traces import Trace, TracedCall, TracedTurn
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from gramercy.execution.calls import ToolResult
     from gramercy.gram.agents import AgentSpecification, ModelName
     from gramercy.gram.specification import ToolSpecification
-    from gramercy.providers.base import Part, Provider, Request
+    from gramercy.providers.base import Part, Provider, Request, StopReason
     from gramercy.tools.tool import Tool
 
 # Microseconds are as fine as a clock tells of a call.
@@ -105,12 +105,14 @@ class Tracer:
 
     def begin(self, request: Request) -> _Turn:
         """Note that the model is asked."""
-        turn = _Turn(self._names.of(request))
+        asked = _asked(request)
+        turn = _Turn(self._names.of(request), "" if asked == self.message else asked)
         self._turns.append(turn)
         return turn
 
     def _ended(self, event: CallEnded) -> None:
-        for turn in reversed(self._turns):
+        # Events come after the fact: the model may have been asked again by then.
+        for turn in self._turns:
             if turn.answer(event):
                 return
         # Asked for before this run began, and finished by it.
@@ -154,8 +156,11 @@ async def traced(
 class _Turn:
     """A turn while it is recorded."""
 
-    def __init__(self, agent: str) -> None:
-        self.agent, self.text, self.stop, self.usage = agent, [""], "", Usage()
+    def __init__(self, agent: str, message: str = "") -> None:
+        self.agent, self.message = agent, message
+        self.text: list[str] = []
+        self.stop: StopReason | Literal[""] = ""
+        self.usage = Usage()
         self.calls: list[ModelCall] = []
         self.results: dict[int, ToolResult] = {}
         self.began, self.seconds = perf_counter(), 0.0
@@ -172,15 +177,25 @@ class _Turn:
 
     def answer(self, event: CallEnded) -> bool:
         """Keep the result of a call if it is one of this turn that has none."""
-        for place, call in enumerate(self.calls):
-            if call == event.call and place not in self.results and event.agent in ("", self.agent):
-                self.results[place] = event.result
-                return True
-        return False
+        if event.agent not in ("", self.agent):
+            return False
+        asked = (event.call.name, event.call.arguments)
+        places = [
+            place
+            for place, call in enumerate(self.calls)
+            if place not in self.results and (call.name, call.arguments) == asked
+        ]
+        if not places:
+            return False
+        # The loop gives ids anew that are empty or come twice.
+        same = (place for place in places if self.calls[place].id == event.call.id)
+        self.results[next(same, places[0])] = event.result
+        return True
 
     def done(self) -> TracedTurn:
         calls = tuple(_call(call, self.results.get(place)) for place, call in enumerate(self.calls))
-        return TracedTurn(self.agent, "".join(self.text), self.stop, self.usage, self.seconds, calls)  # type: ignore[arg-type]
+        text = "".join(self.text)
+        return TracedTurn(self.agent, text, self.stop, self.usage, self.seconds, calls, self.message)
 
 
 def _call(call: ModelCall, result: ToolResult | None) -> TracedCall:
@@ -230,6 +245,11 @@ class _Recorded:
         await self._inner.aclose()
 
 
+def _asked(request: Request) -> str:
+    """Return the message that a run is about: the last one of the user."""
+    return next((each.text for each in reversed(request.messages) if each.role == "user"), "")
+
+
 class AgentNames:
     """Tells by a question which agent asks it: agents that are nested each have an instruction."""
 
@@ -259,27 +279,32 @@ class ReplayProvider:
     def __init__(self, trace: Trace, name: str = "replay") -> None:
         self.name = name
         self._names = AgentNames(trace.agent)
-        self._error = trace.error
-        self._turns: dict[str, deque[TracedTurn]] = defaultdict(deque)
+        self._trace = trace
+        # Nested agents may run side by side: each gets the answers to what it was asked.
+        self._turns: dict[tuple[str, str], deque[TracedTurn]] = defaultdict(deque)
         for turn in trace.turns:
             # One without a stop in the middle are calls of an earlier run, which this one has finished.
             if turn.stop or turn is trace.turns[-1]:
-                self._turns[turn.agent].append(turn)
+                self._turns[turn.agent, turn.message or trace.message].append(turn)
 
     async def chat(self, request: Request) -> AsyncIterator[Part]:
         """Stream the next answer of the agent that asks."""
-        agent = self._names.of(request)
-        if not self._turns[agent]:
-            raise ProviderError(f"the trace has no further answer for {agent}: the recorded run ended before")
-        turn = self._turns[agent].popleft()
+        turn = self._next(self._names.of(request), _asked(request))
         if turn.text:
             yield TextPart(turn.text)
         for call in turn.calls:
             yield CallPart(ModelCall(call.id, call.tool, call.arguments))
         yield UsagePart(turn.usage)
         if not turn.stop:
-            raise ProviderError(self._error or "the recorded answer was cut off")
+            raise ProviderError(self._trace.error or "the recorded answer was cut off")
         yield StopPart(turn.stop)
+
+    def _next(self, agent: str, message: str) -> TracedTurn:
+        left = [each for (name, _), each in self._turns.items() if name == agent and each]
+        turns = self._turns.get((agent, message)) or next(iter(left), None)
+        if not turns:
+            raise ProviderError(f"the trace has no further answer for {agent}: the recorded run ended before")
+        return turns.popleft()
 
     async def aclose(self) -> None:
         """Do nothing."""
