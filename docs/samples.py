@@ -28,6 +28,7 @@ ERRORS = {
     "ProviderError": 'Agent("a", "Help.", "x/y").run("hi", provider=ScriptedProvider())',
     "ModelUnavailableError": 'Agent("a", "Help.", "OpnAI/gpt").run("hi")',
     "CutStreamError": 'Agent("a", "Help.", "x/y").run("hi", provider=ScriptedProvider(["Hel", ...]))',
+    "InvalidCaseError": 'read_cases(\'{"mesage": "Hello"}\')',
     "InvalidMessageError": 'Agent("a", "Help.", "x/y").run(" ", provider=ScriptedProvider())',
     "LimitReachedError": 'Agent("a", "Help.", "x/y").run("hi", provider=calls, limits=Limits(turns=1))',
     "BudgetExceededError": 'Agent("a", "Help.", "OpenAI/o1").run("hi", provider=calls, limits=cheap)',
@@ -44,6 +45,7 @@ from pathlib import Path
 
 from gramercy import Agent, Executor, Limits, Policy, Registry, ToolLibrary, ToolSpecification
 from gramercy import define_tool, errors, parse_type_signature, validate_tool_args
+from gramercy.agents.cases import read_cases
 from gramercy.gram.syntax.reader import read
 from gramercy.images.base import Reply
 from gramercy.images.connection import Connection

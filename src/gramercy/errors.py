@@ -46,6 +46,7 @@ GramercyError
 │   ├── ModelUnavailableError   no such provider or model, no key, or a package is missing
 │   └── CutStreamError          the answer ended in the middle: none of its calls was run
 ├── AgentError                  an agent cannot be run as asked
+│   ├── InvalidCaseError        a case to compare implementations with cannot be read
 │   ├── InvalidMessageError     a message is empty, too long or not text
 │   └── LimitReachedError       it has used up its turns, calls, time or tokens
 │       └── BudgetExceededError the next question would cost more than is left
@@ -425,6 +426,10 @@ class AgentError(GramercyError):
     def __init__(self, message: str, response: Any = None) -> None:
         super().__init__(message)
         self.response = response
+
+
+class InvalidCaseError(AgentError):
+    """A case to compare implementations with cannot be read."""
 
 
 class InvalidMessageError(AgentError):

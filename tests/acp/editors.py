@@ -136,10 +136,14 @@ class Host:
         self.journal = MemoryJournal()
         self.closed: list[str] = []
 
+    def edit_tools(self, project):
+        """Make the tool that edits files of a directory."""
+        no_workshop: Any = None  # for editing files there need not be one
+        return edit_tools(no_workshop, Workspace(project))
+
     @contextmanager
     def open(self, project, approver):
-        no_workshop: Any = None  # for editing files there need not be one
-        tools = [*self.tools, *edit_tools(no_workshop, Workspace(project))]
+        tools = [*self.tools, *self.edit_tools(project)]
         agent = Agent(self.agent, "Work.", "Scripted/test", tools)
         executor = Executor(Registry(), approver, policy=self.policy, journal=self.journal)
         place = Workplace(agent, agent.library, executor, project=project, limits=Limits())

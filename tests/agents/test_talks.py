@@ -42,6 +42,7 @@ def talked(sessions, *answers, message="I am Ada", **about):
     return talk
 
 
+@pytest.mark.contract("agents.memory.kept")
 def test_a_run_is_kept_and_goes_on_in_another_process(sessions):
     talk = talked(sessions, ["One moment.", CALL], "Done.")
     again = SessionTalk.resume(sessions, talk.session)
@@ -65,6 +66,7 @@ def test_what_was_never_said_is_not_recorded(sessions):
     assert sessions.sessions() == []
 
 
+@pytest.mark.contract("agents.memory.kept")
 def test_answers_are_kept_with_model_and_usage(sessions):
     talk = talked(sessions, "hi")
     talk.model = "Scripted/two"
@@ -77,6 +79,7 @@ def test_answers_are_kept_with_model_and_usage(sessions):
     ]
 
 
+@pytest.mark.contract("agents.memory.identity")
 def test_calls_are_known_again_by_session_message_and_place(sessions):
     talk = SessionTalk.begin(sessions)
     calls = (ModelCall("1", "greet"), ModelCall("1", "greet"), ModelCall("2", "greet"))
@@ -90,6 +93,7 @@ def test_calls_are_known_again_by_session_message_and_place(sessions):
     assert talk.identity(calls[0]) not in names
 
 
+@pytest.mark.contract("agents.memory.found-again")
 @pytest.mark.parametrize("asked", ["fence-2", "fence", "paint the fence", "green"])
 def test_a_conversation_is_found_by_id_its_beginning_or_its_title(sessions, asked):
     talked(sessions, "hi", message="other", name="other-1")
@@ -115,6 +119,7 @@ def test_what_is_not_there_is_told(sessions):
         SessionTalk.resume(sessions, " ")
 
 
+@pytest.mark.contract("agents.memory.one-writer")
 def test_two_programs_do_not_talk_in_one_conversation(sessions):
     """Each would answer calls of the other."""
     talk = talked(sessions, "hi")
@@ -125,6 +130,7 @@ def test_two_programs_do_not_talk_in_one_conversation(sessions):
     assert [each.text for each in sessions.messages(talk.session)][-1] == "from here"
 
 
+@pytest.mark.contract("agents.memory.fork")
 def test_a_talk_is_forked_at_a_message(sessions):
     talk = talked(sessions, "one", message="first", project="/garden")
     AGENT.run("second", provider=ScriptedProvider("two"), talk=talk, conversation=talk.conversation)
@@ -138,6 +144,7 @@ def test_a_talk_is_forked_at_a_message(sessions):
         talk.fork(5)
 
 
+@pytest.mark.contract("agents.memory.fork")
 def test_a_fork_keeps_calls_together_with_their_results(sessions):
     """And never runs what was under way in the other conversation."""
     talk = SessionTalk.begin(sessions, "x")
@@ -154,6 +161,7 @@ def test_a_fork_keeps_calls_together_with_their_results(sessions):
     assert len(talk.conversation) == 3
 
 
+@pytest.mark.contract("agents.memory.take-back")
 def test_a_message_is_taken_back_with_all_that_followed(sessions):
     talk = talked(sessions, "one", message="first")
     AGENT.run("second", provider=ScriptedProvider(CALL, "two"), talk=talk, conversation=talk.conversation)
@@ -166,6 +174,7 @@ def test_a_message_is_taken_back_with_all_that_followed(sessions):
     assert (talk.take_back().text, talk.take_back().text, talk.take_back()) == ("third", "first", None)
 
 
+@pytest.mark.contract("agents.memory.identity")
 def test_a_call_after_one_that_was_taken_back_is_another_call(sessions):
     """By number and place it would be given the answer of the first."""
     talk = talked(sessions, "one", message="first")
@@ -178,6 +187,7 @@ def test_a_call_after_one_that_was_taken_back_is_another_call(sessions):
     assert identities[0] != identities[1]
 
 
+@pytest.mark.contract("agents.memory.take-back")
 def test_images_go_back_with_the_talk(sessions):
     image = MemoryImage(name="python")
     talk = SessionTalk.begin(sessions, images=[image])
@@ -206,6 +216,7 @@ def test_a_state_that_is_not_there_any_more_is_told():
     assert image.namespace["x"] == 1
 
 
+@pytest.mark.contract("agents.memory.summary")
 def test_a_summary_stands_for_what_was_said_before(sessions):
     talk = talked(sessions, "one", message="first")
     for number in (2, 3):
@@ -223,6 +234,7 @@ def test_a_summary_stands_for_what_was_said_before(sessions):
     assert [message.text for message in talk.conversation] == ["first", "one", "message 2", "answer 2"]
 
 
+@pytest.mark.contract("agents.memory.nested")
 def test_the_talk_of_a_nested_agent_belongs_to_the_call_that_asked_it(sessions):
     talk = SessionTalk.begin(sessions, "outer", project="/garden")
     calls = (ModelCall("1", "helper"), ModelCall("2", "helper"))
@@ -241,6 +253,7 @@ def test_the_talk_of_a_nested_agent_belongs_to_the_call_that_asked_it(sessions):
     assert sessions.session(first.session) is None
 
 
+@pytest.mark.contract("agents.memory.damaged")
 def test_a_damaged_conversation_is_named_and_the_others_are_read(tmp_path):
     journal = SqliteJournal(tmp_path / "journal.db")
     sessions = sessions_of(journal)

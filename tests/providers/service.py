@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Callable
 
 
 @dataclass
@@ -50,19 +50,48 @@ class Asked:
 
 
 class Service:
-    """Gives its replies in order, the last one again and again."""
+    """Gives its replies in order, the last one again and again; it has a thread and an event loop of its own.
 
-    def __init__(self, *replies: Reply) -> None:
+    A reply may also be a function of the question.
+    """
+
+    def __init__(self, *replies: Reply | Callable[[Asked], Reply]) -> None:
         self.replies = list(replies)
         self.asked: list[Asked] = []
         self.address = ""
+        self._loop = asyncio.new_event_loop()
         self._held = asyncio.Event()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        server = asyncio.run_coroutine_threadsafe(self._served(), self._loop).result(10)
+        self.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._ended(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _served(self) -> asyncio.Server:
+        self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        return self._server
+
+    async def _ended(self) -> None:
+        self._held.set()
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while await self._exchange(reader, writer):
                 pass
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
@@ -73,7 +102,8 @@ class Service:
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         self.asked.append(Asked(first.split()[1], headers, json.loads(body) if body else None))
-        reply = self.replies[min(len(self.asked), len(self.replies)) - 1]
+        given = self.replies[min(len(self.asked), len(self.replies)) - 1]
+        reply = given if isinstance(given, Reply) else given(self.asked[-1])
         named = {"content-type": reply.kind, "transfer-encoding": "chunked", **reply.headers}
         told = "".join(f"{name}: {value}\r\n" for name, value in named.items())
         writer.write(f"HTTP/1.1 {reply.status} Because\r\n{told}\r\n".encode())
@@ -89,14 +119,3 @@ class Service:
             writer.write(b"0\r\n\r\n")
             await writer.drain()
         return reply.is_whole
-
-    @asynccontextmanager
-    async def served(self) -> AsyncIterator[Service]:
-        """Serve on a port of its own."""
-        server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
-        self.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        try:
-            yield self
-        finally:
-            self._held.set()
-            server.close()

@@ -47,11 +47,10 @@ def calls(*pieces: dict[str, Any]) -> dict[str, Any]:
 
 def ask(*replies: Reply, request: Request = HELLO, patience: Patience = QUICK) -> tuple[list[Any], Service]:
     """Ask a service with these replies; an error ends what came."""
-    service = Service(*replies)
+    with Service(*replies) as service:
 
-    async def asked() -> list[Any]:
-        got: list[Any] = []
-        async with service.served():
+        async def asked() -> list[Any]:
+            got: list[Any] = []
             provider = OpenAIProvider(address=f"{service.address}/v1", key=KEY, patience=patience)
             try:
                 async for part in provider.chat(request):
@@ -59,9 +58,9 @@ def ask(*replies: Reply, request: Request = HELLO, patience: Patience = QUICK) -
             except ProviderError as error:
                 got.append(error)
             await provider.aclose()
-        return got
+            return got
 
-    return asyncio.run(asyncio.wait_for(asked(), 20)), service
+        return asyncio.run(asyncio.wait_for(asked(), 20)), service
 
 
 def test_a_question_is_told_in_the_format_of_chat_completions():

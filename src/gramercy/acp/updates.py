@@ -195,7 +195,7 @@ def hunk_view(view: CallView, before: Sequence[str], hunk: Hunk, count: int) -> 
         f"{view.id}.{hunk.number}",
         one_line(f"Hunk {hunk.number} of {count}: {path.name} line {hunk.start + 1}"),
         kind="edit",
-        arguments=view.arguments,
+        arguments={"path": str(path), "hunk": hunk.number, "of": count},
         locations=[location("", str(path), hunk.start + 1)],
         diffs=[difference_of(path, old if before else None, new)],
     )

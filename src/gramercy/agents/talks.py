@@ -132,6 +132,27 @@ class SessionTalk:
         pairs = zip(self._kept, self._said, strict=True)
         return (said for kept, said in pairs if kept.number > number and kept.role != SUMMARY)
 
+    def earlier(self, keep: int) -> tuple[int, tuple[Message, ...]]:
+        """Return the messages before the latest turns, as a run would be told them, and the last number.
+
+        All of them where there are no more turns than that; none while a call has no result.
+        """
+        said = self.conversation
+        numbers = [kept.number for kept in self._kept[-1:]]
+        if not numbers or unanswered(said):
+            return 0, ()
+        asked = [kept for kept in self._kept if kept.role == "user" and kept.number > self._summarized()]
+        if 0 < keep < len(asked):
+            until = asked[-keep].number - 1
+            later = sum(kept.number > until and kept.role != SUMMARY for kept in self._kept)
+            return until, said[: len(said) - later]
+        return numbers[0], said
+
+    def _summarized(self) -> int:
+        """Return the number up to which the latest summary stands for what was said."""
+        found = [kept.data.get("until", 0) for kept in self._kept if kept.role == SUMMARY]
+        return int(found[-1]) if found else 0
+
     def add(self, message: Message, usage: Usage | None = None) -> None:
         """Keep the next message, with what it cost."""
         data = _data_of(message)
@@ -330,4 +351,4 @@ def _data_of(message: Message) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(message)
     del fields["role"]
     fields.pop("text", None)
-    return fields
+    return fields | ({"calls": list(fields["calls"])} if message.calls else {})

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import CutStreamError, ModelUnavailableError, ProviderError
+from gramercy.providers.naming import told_value
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -237,7 +238,7 @@ def encoded(body: Mapping[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_clean(body))
+        return msgspec.json.encode(told_value(body))
 
 
 def decoded(data: bytes) -> dict[str, Any]:
@@ -301,16 +302,6 @@ def _seconds(headers: Mapping[str, str]) -> float | None:
     with contextlib.suppress(ValueError, TypeError):
         return max(0.0, (parsedate_to_datetime(given) - datetime.now(UTC)).total_seconds())
     return None
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_clean(key): _clean(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
-    return value
 
 
 def _said(error: Exception) -> str:

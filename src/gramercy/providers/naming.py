@@ -45,6 +45,17 @@ def told_arguments(text: str) -> dict[str, Any]:
         return {"malformed": text}
 
 
+def told_value(value: Any) -> Any:
+    """Return a value without what is no Unicode, as names of files and output of programs may have it."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {told_value(key): told_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [told_value(item) for item in value]
+    return value
+
+
 class CallPieces:
     """Joins the calls that come in pieces."""
 

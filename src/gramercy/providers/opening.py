@@ -17,6 +17,33 @@ if TYPE_CHECKING:
 
 # What plug-ins add, by name in lower case; it comes with `gramercy.workbench.plugins.load_plugins`.
 ADDED: dict[str, Callable[[], Provider]] = {}
+# What pydantic-ai knows and our own client does not, as people write it; its own words are in lower case.
+THROUGH_PYDANTIC_AI = (
+    "Alibaba",
+    "Azure",
+    "Bedrock",
+    "Cerebras",
+    "Cohere",
+    "DeepSeek",
+    "Fireworks",
+    "GitHub",
+    "Google",
+    "Google-Cloud",
+    "Groq",
+    "HuggingFace",
+    "LiteLLM",
+    "Meta",
+    "Mistral",
+    "MoonshotAI",
+    "Nebius",
+    "OVHcloud",
+    "SambaNova",
+    "Snowflake",
+    "Together",
+    "Vercel",
+    "xAI",
+    "ZAI",
+)
 # How a model is had without a key, for the line that says there is none.
 WITHOUT_KEY = (
     "a model of this machine: gramercy models install and --model Local/smollm2, or --model Ollama/…"
@@ -35,12 +62,15 @@ def open_provider(model: ModelName) -> Provider:
     for service in SERVICES:
         if plain(service.name) == wanted:
             return _open_service(service, model)
+    for name in THROUGH_PYDANTIC_AI:
+        if plain(name) == wanted:
+            return _open_pydantic(name.lower(), model)
     raise ModelUnavailableError(f"there is no provider named {model.provider!r:.100}: {_hint(model)}")
 
 
 def provider_names() -> list[str]:
     """Return the names that come before the slash, as people write them."""
-    return [*(service.name for service in SERVICES), "Local", "Scripted", *ADDED]
+    return [*(service.name for service in SERVICES), "Local", *THROUGH_PYDANTIC_AI, "Scripted", *ADDED]
 
 
 def plain(name: str) -> str:
@@ -52,12 +82,16 @@ def _hint(model: ModelName) -> str:
     close = suggest(model.provider, provider_names())
     if close:
         return f"did you mean {close[0]}/{model.id:.60}?"
-    return "there are " + ", ".join(provider_names())
+    return f"there are {', '.join(provider_names())}, and pydantic-ai/NAME:ID"
 
 
 def _open_service(service: Service, model: ModelName) -> Provider:
     if service.needs_key and not find_key(service):
         raise ModelUnavailableError(f"no key for {model}: set {service.key_variable}, or take {WITHOUT_KEY}")
+    if service.format == "anthropic":
+        from gramercy.providers.anthropic import AnthropicProvider
+
+        return AnthropicProvider(service)
     from gramercy.providers.openai import OpenAIProvider
 
     return OpenAIProvider(service)
@@ -69,10 +103,27 @@ def _open_scripted(model: ModelName) -> Provider:
     return ScriptedProvider.load(model.id)
 
 
+def _open_pydantic(kind: str, model: ModelName) -> Provider:
+    from gramercy.providers.pydantic_models import PydanticProvider
+
+    provider = PydanticProvider(kind, name=model.provider)
+    # What is missing is said now, and not in the middle of a conversation.
+    provider.model(model.id)
+    return provider
+
+
+def _open_any_pydantic(model: ModelName) -> Provider:
+    return _open_pydantic("", model)
+
+
 def _open_local(model: ModelName) -> Provider:
     from gramercy.providers.local import LocalProvider
 
     return LocalProvider(model.id)
 
 
-_OWN: dict[str, Callable[[ModelName], Provider]] = {"local": _open_local, "scripted": _open_scripted}
+_OWN: dict[str, Callable[[ModelName], Provider]] = {
+    "local": _open_local,
+    "pydanticai": _open_any_pydantic,
+    "scripted": _open_scripted,
+}

@@ -16,6 +16,10 @@ from gramercy.errors import ModelUnavailableError
 
 Format: TypeAlias = Literal["openai", "anthropic"]
 
+_KEY_NAMES = ("_API_KEY", "_TOKEN", "_ACCESS_KEY", "_SECRET")
+# Shorter values are placeholders, as servers on one's own machine take them, and words of any text.
+SHORTEST_KEY = 8
+
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
     """Who answers over HTTP. `variable` begins the names of its environment variables.
@@ -96,7 +100,7 @@ class Access:
 
     def hide(self, text: str) -> str:
         """Take the key out of a text that somebody else wrote."""
-        return text.replace(self._key, "(key)") if self._key else text
+        return hide_keys(text.replace(self._key, "(key)") if self._key else text)
 
     def __str__(self) -> str:
         """Return the address, without a password that may be in it."""
@@ -110,6 +114,14 @@ class Access:
 def find_key(service: Service) -> str | None:
     """Return the key of a service, from the environment or the keyring."""
     return os.environ.get(service.key_variable, "").strip() or _from_keyring(service.key_variable)
+
+
+def hide_keys(text: str) -> str:
+    """Take every key of the environment out of a text that somebody else wrote."""
+    for name, value in os.environ.items():
+        if name.endswith(_KEY_NAMES) and len(value) >= SHORTEST_KEY and value in text:
+            text = text.replace(value, "(key)")
+    return text
 
 
 def _from_keyring(variable: str) -> str | None:

@@ -152,19 +152,24 @@ def _open_provider(model: ModelName) -> Provider:
 
 @contextmanager
 def open_workplace(
-    plan: Plan, approver: ApprovalHandler | None, tell: Callable[[str], object]
+    plan: Plan,
+    approver: ApprovalHandler | None,
+    tell: Callable[[str], object],
+    *,
+    tools: ToolLibrary | None = None,
 ) -> Iterator[Workplace]:
     """Give an agent with all that it works with; images and servers end with the block.
 
-    `approver` is asked about dangerous calls, `tell` gets lines for the person. The providers are the
-    caller's to close, on the event loop that used them.
+    `approver` is asked about dangerous calls, `tell` gets lines for the person; `tools` are those of the
+    plan's sources where these are loaded already. The providers are the caller's to close, on the event loop
+    that used them.
     """
     with ExitStack() as stack:
         plan = _with_tools_beside(plan, tell)
         rules = read_policies(plan.origin.project, plan.policy)
         for remark in rules.remarks:
             tell(f"warning: {remark}")
-        registry = load_tools(*plan.origin.sources)
+        registry = load_tools(*plan.origin.sources) if tools is None else Registry(tools.values())
         image = _add_image(registry, plan, stack, rules.policy) if plan.origin.language else None
         if plan.foreign.servers:
             _add_foreign(registry, plan, stack, tell)

@@ -1,54 +1,22 @@
-"""The judges, installed by scripts/judges, and a server with the fixtures for them to judge."""
+"""A server with the fixtures for the judges to judge."""
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from time import monotonic
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-HOME = ROOT / ".venv-judges"
+from tests.judging import judge, judges
+
+__all__ = ["judge", "judges"]
 # Clients pass no environment on, and nobody decides elsewhere.
 WAIT = ["--approval-wait", "0.2"]
 SERVE = [sys.executable, "-m", "gramercy", "serve", "--conformance-fixtures", *WAIT]
-INSTALLING, STARTING, JUDGING = 600, 20, 120
-
-
-@pytest.fixture(scope="session")
-def judges():
-    """Install the judges, which costs nothing when they are there, and return their home."""
-    done = subprocess.run([ROOT / "scripts" / "judges"], capture_output=True, timeout=INSTALLING, check=False)
-    assert done.returncode == 0, f"scripts/judges failed: {done.stderr.decode()[-2000:]}"
-    return HOME
-
-
-@pytest.fixture(scope="session")
-def judge(judges, tmp_path_factory):
-    """Return a function that runs a program from the judges' home and returns what it did."""
-    away = tmp_path_factory.mktemp("judge")
-    # Judges write caches and configurations into the home of whoever runs them.
-    environment = {**os.environ, "PATH": f"{judges / 'bin'}:{os.environ['PATH']}", "HOME": str(away)}
-
-    def run(program, *arguments, stdin=None, bound=JUDGING):
-        # JavaScript from standard input finds its packages from the working directory.
-        return subprocess.run(
-            [judges / program, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=bound,
-            check=False,
-            cwd=judges,
-            env=environment,
-        )
-
-    return run
+STARTING = 20
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from gramercy import __version__
 from gramercy.errors import (
     GramercyError,
     ImageError,
+    InvalidCaseError,
     InvalidMessageError,
     InvalidPolicyError,
     ModelUnavailableError,
@@ -34,6 +35,10 @@ COMMANDS = {
     "audit": (
         "gramercy.ui.cli.audit:group",
         "Look at what was recorded of calls, prove that nobody has changed it, delete contents.",
+    ),
+    "compare": (
+        "gramercy.ui.cli.compare:compare",
+        "Run an agent on the same cases with several libraries, and tell what differs.",
     ),
     "config": (
         "gramercy.ui.cli.config:group",
@@ -86,6 +91,10 @@ COMMANDS = {
         "List, show and call the tools of Python files and of a live image.",
     ),
     "tour": ("gramercy.ui.cli.tour:tour", "Show in under a minute what gramercy does."),
+    "traces": (
+        "gramercy.ui.cli.traces:group",
+        "Show recorded runs of agents, compare them, and run them again without a model.",
+    ),
     "trust": (
         "gramercy.ui.cli.trust:trust",
         "Show what changed in files that run or rule here, and accept them; without PATH, list them.",
@@ -193,7 +202,7 @@ def may_color() -> bool:
 
 def code_of(error: GramercyError) -> int:
     """Return the exit code of a command that an error has ended."""
-    if isinstance(error, UnknownToolError | InvalidMessageError):
+    if isinstance(error, UnknownToolError | InvalidMessageError | InvalidCaseError):
         return USAGE
     # What goes wrong inside a call is a failed result; these come from what the call would need.
     needed = SourceError | ImageError | WorkspaceError | InvalidPolicyError | ModelUnavailableError

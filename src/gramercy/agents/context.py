@@ -1,0 +1,224 @@
+"""What a person lays beside a conversation: pieces of code, files, errors, told to the model once.
+
+A sliding window: the oldest piece goes when a new one does not fit, unless it is pinned. Pieces are told with
+the next message, and again only after a summary has taken the place of that message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+import msgspec
+
+from gramercy.errors import InvalidMessageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ContextKind: TypeAlias = Literal["code", "text", "file", "repl-history", "error", "custom"]
+KINDS: tuple[str, ...] = get_args(ContextKind)
+# As Agent-Q has it; a person who lays out more no longer knows what is there.
+DEFAULT_SIZE = 50
+LARGEST_SIZE = 1_000
+# The texts of people, with code among them; what a model counts is known only afterwards.
+CHARACTERS_PER_TOKEN = 3.2
+# Prose is shown as it is; in all others a sign of Markdown means nothing.
+PROSE = frozenset({"text", "custom"})
+# The names of languages as highlighters know them, by the ending of a file.
+LANGUAGES = {
+    ".py": "python",
+    ".lisp": "lisp",
+    ".lsp": "lisp",
+    ".cl": "lisp",
+    ".asd": "lisp",
+    ".js": "javascript",
+    ".ts": "typescript",
+    ".md": "markdown",
+    ".json": "json",
+    ".toml": "toml",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".sh": "sh",
+    ".html": "html",
+    ".css": "css",
+    ".sql": "sql",
+    ".c": "c",
+    ".h": "c",
+    ".rs": "rust",
+    ".go": "go",
+    ".gram": "gram",
+}
+
+
+class ContextItem(msgspec.Struct, frozen=True):
+    """One piece: where it comes from, and from which line on, where it has lines."""
+
+    id: str
+    kind: ContextKind
+    text: str
+    source: str = ""
+    line: int = 0
+    is_pinned: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens it takes, about."""
+        return about_tokens(self.text)
+
+    @property
+    def title(self) -> str:
+        """What it is, in one line."""
+        lines = f", {_lines(self.line, self.text)}" if self.line else ""
+        return f"{self.kind} {self.source}".strip() + lines
+
+
+class ContextWindow:
+    """The pieces beside one conversation, oldest first.
+
+    `size` is how many there may be, `tokens` how much they may take together, about; None is without limit.
+    """
+
+    def __init__(self, size: int = DEFAULT_SIZE, tokens: int | None = None) -> None:
+        if type(size) is not int or not 1 <= size <= LARGEST_SIZE:
+            raise InvalidMessageError(f"a context has 1 to {LARGEST_SIZE:,} items, not {size!r:.50}")
+        if tokens is not None and (type(tokens) is not int or tokens < 1):
+            raise InvalidMessageError(f"the budget of a context is a number of tokens, not {tokens!r:.50}")
+        self.size = size
+        self.budget = tokens
+        # What had to go for newer pieces, until somebody looks.
+        self.dropped: deque[ContextItem] = deque(maxlen=LARGEST_SIZE)
+        self._items: dict[str, ContextItem] = {}
+        self._told: set[str] = set()
+        self._count = 0
+
+    def __iter__(self) -> Iterator[ContextItem]:
+        return iter(list(self._items.values()))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens all of it takes, about."""
+        return sum(item.tokens for item in self)
+
+    def add(
+        self,
+        kind: ContextKind,
+        text: str,
+        *,
+        source: str = "",
+        line: int = 0,
+        is_pinned: bool = False,
+    ) -> ContextItem:
+        """Lay a piece beside the conversation; the oldest that are not pinned go for it."""
+        if kind not in KINDS:
+            raise InvalidMessageError(f"{kind!r:.50} is no kind of context: there are {', '.join(KINDS)}")
+        if not text.strip():
+            raise InvalidMessageError("there is nothing in it: a piece of context needs a text")
+        item = ContextItem(f"ctx-{self._count + 1}", kind, text, source, line, is_pinned)
+        going = self._going(item)
+        self._count += 1
+        for each in going:
+            self._remove(each.id)
+            self.dropped.append(each)
+        self._items[item.id] = item
+        return item
+
+    def _going(self, new: ContextItem) -> list[ContextItem]:
+        """Return what has to go for a new piece, or say why there is no room."""
+        count, tokens, going = len(self) + 1, self.tokens + new.tokens, []
+        loose = (item for item in self if not item.is_pinned)
+        while count > self.size or (self.budget is not None and tokens > self.budget):
+            oldest = next(loose, None)
+            if oldest is None:
+                raise InvalidMessageError(self._no_room(new))
+            going.append(oldest)
+            count, tokens = count - 1, tokens - oldest.tokens
+        return going
+
+    def _no_room(self, new: ContextItem) -> str:
+        if self.budget is not None and new.tokens > self.budget:
+            return f"it takes about {new.tokens:,} tokens, and the context has a budget of {self.budget:,}"
+        return "the context is full of what is pinned: unpin or remove something"
+
+    def pin(self, name: str, *, is_pinned: bool = True) -> ContextItem:
+        """Keep a piece until it is removed, or no longer."""
+        item = msgspec.structs.replace(self.get(name), is_pinned=is_pinned)
+        self._items[name] = item
+        return item
+
+    def get(self, name: str) -> ContextItem:
+        """Return a piece by its id."""
+        found = self._items.get(name)
+        if found is None:
+            there = ", ".join(self._items) or "none"
+            raise InvalidMessageError(f"there is no {name!r:.50} in the context: there are {there}")
+        return found
+
+    def remove(self, name: str) -> ContextItem:
+        """Take a piece away, also a pinned one."""
+        found = self.get(name)
+        self._remove(name)
+        return found
+
+    def _remove(self, name: str) -> None:
+        del self._items[name]
+        self._told.discard(name)
+
+    def clear(self, kind: ContextKind | None = None) -> int:
+        """Take everything away that is not pinned, or all of a kind; return how many."""
+        going = [item.id for item in self if (item.kind == kind if kind else not item.is_pinned)]
+        for name in going:
+            self._remove(name)
+        return len(going)
+
+    def items(self, kind: ContextKind | None = None) -> list[ContextItem]:
+        """Return the pieces, or those of a kind, oldest first."""
+        return [item for item in self if kind is None or item.kind == kind]
+
+    def with_message(self, text: str) -> str:
+        """Return a message together with the pieces that were not told yet; they count as told then."""
+        new = [item for item in self if item.id not in self._told]
+        self._told.update(item.id for item in new)
+        return f"{text}\n\n{rendered(new)}" if new else text
+
+    def tell_again(self) -> None:
+        """Have all pieces told with the next message: the ones that had them are gone."""
+        self._told.clear()
+
+    def render(self) -> str:
+        """Write all pieces as Markdown, each under where it comes from."""
+        return rendered(self)
+
+
+def rendered(items: Iterable[ContextItem]) -> str:
+    """Write pieces as Markdown sections, each with its source and lines."""
+    return "\n\n".join(["## Context", *(section(f"{each.id}: {each.title}", each) for each in items)])
+
+
+def section(title: str, item: ContextItem) -> str:
+    """Write one piece under a title."""
+    if item.kind in PROSE:
+        return f"### {title}\n\n{item.text}"
+    return f"### {title}\n\n{fenced(item.text, LANGUAGES.get(PurePath(item.source).suffix, ''))}"
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Write a text as a block of code; its fence is longer than any in the text."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text}{'' if text.endswith(chr(10)) else chr(10)}{fence}"
+
+
+def about_tokens(text: str) -> int:
+    """Return how many tokens a text takes, about."""
+    return int(len(text) / CHARACTERS_PER_TOKEN) + 1
+
+
+def _lines(first: int, text: str) -> str:
+    last = first + len(text.splitlines()) - 1
+    return f"line {first}" if last <= first else f"lines {first}-{last}"

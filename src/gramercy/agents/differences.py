@@ -1,0 +1,79 @@
+"""What differs between two traces: the calls, what they gave, and the answer. Times and tokens always do."""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gramercy.agents.traces import Trace, TracedCall
+
+Kind: TypeAlias = Literal["agent", "message", "call", "result", "outcome", "answer"]
+
+
+class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that is not the same. `place` says where; what one side lacks is empty."""
+
+    kind: Kind
+    place: str
+    before: str = ""
+    after: str = ""
+
+
+def differences(one: Trace, other: Trace) -> tuple[Difference, ...]:
+    """Return what differs, in the order of the run; two traces without any behaved alike."""
+    return tuple(_differences(one, other))
+
+
+def _differences(one: Trace, other: Trace) -> Iterator[Difference]:
+    if one.agent != other.agent:
+        yield Difference("agent", "agent", one.agent.to_gram(), other.agent.to_gram())
+    if one.message != other.message:
+        yield Difference("message", "message", one.message, other.message)
+    yield from _call_differences(one.calls, other.calls)
+    if (one.outcome, one.error) != (other.outcome, other.error):
+        yield Difference("outcome", "outcome", _ending(one), _ending(other))
+    if one.answer != other.answer:
+        yield Difference("answer", "answer", one.answer, other.answer)
+
+
+def _call_differences(one: Sequence[TracedCall], other: Sequence[TracedCall]) -> Iterator[Difference]:
+    # Calls are matched by tool and arguments, as the lines of two texts are.
+    matcher = SequenceMatcher(
+        None, [call.said for call in one], [call.said for call in other], autojunk=False
+    )
+    for tag, begin, end, other_begin, other_end in matcher.get_opcodes():
+        before, after = one[begin:end], other[other_begin:other_end]
+        for number, (left, right) in enumerate(zip_longest(before, after), begin + 1):
+            if tag != "equal":
+                yield Difference("call", f"call {number}", _said(left), _said(right))
+            if (
+                left is not None
+                and right is not None
+                and left.tool == right.tool
+                and _given(left) != _given(right)
+            ):
+                yield Difference(
+                    "result", f"result of call {number}, {left.tool}", *map(_result, (left, right))
+                )
+
+
+def _said(call: TracedCall | None) -> str:
+    return "" if call is None else call.said
+
+
+def _given(call: TracedCall) -> tuple[bool, str]:
+    return call.outcome == "done", call.result
+
+
+def _result(call: TracedCall) -> str:
+    return call.result if call.outcome == "done" else f"{call.outcome}: {call.result}"
+
+
+def _ending(trace: Trace) -> str:
+    return f"{trace.outcome}: {trace.error}" if trace.error else trace.outcome

@@ -1,0 +1,98 @@
+"""Conversations as documents: Markdown to read, an object of JSON for programs.
+
+What looks like a secret is shown with dots, unless everything is asked for.
+"""
+
+from __future__ import annotations
+
+from time import localtime, strftime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.agents.context import fenced
+from gramercy.agents.talks import SUMMARY
+from gramercy.journal.texts import masked
+from gramercy.providers.base import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gramercy.journal.sessions import Message, SessionRecord
+
+# The form of the object; another number when a program that reads it would have to change.
+FORMAT = 1
+
+
+def export_json(record: SessionRecord, said: Sequence[Message], *, is_masked: bool = True) -> dict[str, Any]:
+    """Return a conversation with all of its messages as plain data."""
+    whole = {
+        "format": FORMAT,
+        **msgspec.structs.asdict(record),
+        "said": [msgspec.structs.asdict(message) for message in said],
+    }
+    return _without_secrets(whole) if is_masked else whole
+
+
+def export_markdown(record: SessionRecord, said: Sequence[Message], *, is_masked: bool = True) -> str:
+    """Return a conversation as a document: a heading for each message, calls and results as code."""
+    names = {call["id"]: call["name"] for message in said for call in _calls(message)}
+    parts = [f"# {record.title or record.id}", about(record)]
+    for message in said:
+        parts += [f"## {_heading(message, names)}", *_body(message)]
+    text = "\n\n".join(part for part in parts if part) + "\n"
+    return masked(text) if is_masked else text
+
+
+def about(record: SessionRecord) -> str:
+    """Tell in a sentence who talked with whom, where and since when."""
+    with_whom = " ".join(filter(None, [record.agent, f"({record.model})" if record.model else ""]))
+    parts = [f"Session {record.id}", f"with {with_whom}" if with_whom else ""]
+    parts += [f"in {record.project}" if record.project else "", f"since {_moment(record.at)}"]
+    return ", ".join(filter(None, parts))
+
+
+def _heading(message: Message, names: dict[str, str]) -> str:
+    if message.role == "tool":
+        failed = " (failed)" if message.data.get("is_error") else ""
+        who = f"result of {names.get(message.data.get('call_id', ''), 'a call')}{failed}"
+    elif message.role == SUMMARY:
+        who = f"summary of the messages up to {message.data.get('until', 0)}"
+    else:
+        who = message.role
+    facts = [who, _moment(message.at), *_costs(message)]
+    return f"{message.number}. {', '.join(facts)}"
+
+
+def _costs(message: Message) -> Iterable[str]:
+    if message.data.get("model"):
+        yield str(message.data["model"])
+    if message.data.get("usage"):
+        usage = msgspec.convert(message.data["usage"], Usage)
+        yield f"{usage.input:,} tokens in, {usage.output:,} out"
+
+
+def _body(message: Message) -> Iterable[str]:
+    if message.fault:
+        yield f"(damaged: {message.fault})"
+    # What a tool returns and what a person pastes may be anything; only models write Markdown on purpose.
+    yield fenced(message.text) if message.role == "tool" else message.text
+    for call in _calls(message):
+        yield f"calls `{call['name']}`\n\n{fenced(call.get('arguments', '{}'), 'json')}"
+
+
+def _calls(message: Message) -> list[dict[str, str]]:
+    calls = message.data.get("calls", [])
+    return calls if isinstance(calls, list) else []
+
+
+def _moment(at: float) -> str:
+    return strftime("%Y-%m-%d %H:%M:%S", localtime(at))
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, str):
+        return masked(value)
+    if isinstance(value, dict):
+        return {name: _without_secrets(each) for name, each in value.items()}
+    return [_without_secrets(each) for each in value] if isinstance(value, list) else value

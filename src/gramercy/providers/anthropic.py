@@ -1,0 +1,231 @@
+"""Messages, the format of Anthropic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.errors import CutStreamError
+from gramercy.providers.base import StopPart, TextPart, ThoughtPart, Usage, UsagePart
+from gramercy.providers.http import Patience, Wire, decoded, reason_of
+from gramercy.providers.models import longest_answer
+from gramercy.providers.naming import CallPieces, told_arguments, told_id, told_name
+from gramercy.providers.services import ANTHROPIC, Access, Service
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from gramercy.providers.base import Message, Part, Request, StopReason
+
+# The version of the format; newer features are asked for by other headers.
+VERSION = "2023-06-01"
+_REASONS: dict[str, StopReason] = {
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "tool_use": "calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refused",
+}
+# Errors inside of a stream have a name where others have a status.
+_STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+# What comes before this mark is kept by the service for five minutes: the next turn reads it for a tenth.
+_KEPT = {"cache_control": {"type": "ephemeral"}}
+
+
+class AnthropicProvider:
+    """Asks Anthropic, or another service that speaks its format, at another address."""
+
+    def __init__(
+        self,
+        service: Service = ANTHROPIC,
+        *,
+        address: str | None = None,
+        key: str | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self.name = service.name
+        self._wire = Wire(Access(service, address, key), patience)
+
+    def chat(self, request: Request) -> AsyncIterator[Part]:
+        """Stream the answer to one question."""
+        return self._wire.ask(lambda: self._attempt(request))
+
+    async def aclose(self) -> None:
+        """Let the connections go."""
+        await self._wire.aclose()
+
+    def __repr__(self) -> str:
+        return f"<AnthropicProvider {self._wire.access!r}>"
+
+    async def _attempt(self, request: Request) -> AsyncIterator[Part]:
+        access = self._wire.access
+        headers = {"anthropic-version": VERSION, **({"x-api-key": access.key} if access.key else {})}
+        # Addresses are written with and without the version of the interface.
+        path = "/messages" if access.address.endswith("/v1") else "/v1/messages"
+        answer = _Answer(request, self._wire)
+        events = self._wire.events(path, headers, _body(request))
+        try:
+            async for data in events:
+                for part in answer.take(decoded(data)):
+                    yield part
+                if answer.is_done:
+                    break
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+        for part in answer.end():
+            yield part
+
+
+class _Answer:
+    """What has come of one answer."""
+
+    def __init__(self, request: Request, wire: Wire) -> None:
+        self.calls = CallPieces(request.tools)
+        self.is_done = False
+        self._stop: str | None = None
+        self._counts: dict[str, int] = {}
+        self._has_told_usage = False
+        self._model, self._wire = request.model, wire
+
+    def take(self, event: dict[str, Any]) -> Iterator[Part]:
+        """Take one event and yield what it has."""
+        kind = event.get("type")
+        if kind == "content_block_delta":
+            yield from self._delta(event)
+        elif kind == "content_block_start":
+            yield from self._block(event.get("index"), event.get("content_block") or {})
+        elif kind == "message_start":
+            self._count(event.get("message") or {})
+        elif kind == "message_delta":
+            self._count(event)
+            self._stop = (event.get("delta") or {}).get("stop_reason") or self._stop
+        elif kind == "message_stop":
+            self.is_done = True
+        elif kind == "message":
+            yield from self._whole(event)
+        elif kind == "error":
+            raise self._failure(event)
+
+    def end(self) -> Iterator[Part]:
+        """Yield the calls and why the model stopped, or raise CutStreamError."""
+        if not self.is_done or self._stop is None:
+            name = self._wire.access.service.name
+            raise CutStreamError(f"{name} ended its answer without saying why: none of its calls was run")
+        yield from self.calls.whole()
+        yield UsagePart(self._usage())
+        yield StopPart(_REASONS.get(self._stop, "other"))
+
+    def _block(self, place: object, block: dict[str, Any]) -> Iterator[Part]:
+        if block.get("type") == "tool_use":
+            given = block.get("input")
+            text = msgspec.json.encode(given).decode() if given else ""
+            self.calls.add(place, block.get("id") or "", block.get("name") or "", text)
+        elif block.get("text"):
+            yield from self._spoken(TextPart(block["text"]))
+
+    def _delta(self, event: dict[str, Any]) -> Iterator[Part]:
+        delta = event.get("delta") or {}
+        if delta.get("text"):
+            yield from self._spoken(TextPart(delta["text"]))
+        elif delta.get("thinking"):
+            yield from self._spoken(ThoughtPart(delta["thinking"]))
+        elif delta.get("partial_json"):
+            self.calls.add(event.get("index"), "", "", delta["partial_json"])
+
+    def _spoken(self, part: Part) -> Iterator[Part]:
+        """Tell with the first words what the question has cost: it is paid also when the rest is lost."""
+        if not self._has_told_usage and self._counts:
+            self._has_told_usage = True
+            yield UsagePart(self._usage())
+        yield part
+
+    def _whole(self, message: dict[str, Any]) -> Iterator[Part]:
+        """Take an answer that comes at once."""
+        self._count(message)
+        for place, block in enumerate(message.get("content") or ()):
+            yield from self._block(place, block)
+        self._stop, self.is_done = message.get("stop_reason"), True
+
+    def _count(self, given: dict[str, Any]) -> None:
+        usage = given.get("usage") or {}
+        self._counts |= {name: value for name, value in usage.items() if isinstance(value, int)}
+
+    def _usage(self) -> Usage:
+        read = self._counts.get("cache_read_input_tokens", 0)
+        written = self._counts.get("cache_creation_input_tokens", 0)
+        # Here the tokens of the cache are not among those of the input; for us they are.
+        whole = self._counts.get("input_tokens", 0) + read + written
+        return Usage(whole, self._counts.get("output_tokens", 0), read, written)
+
+    def _failure(self, event: dict[str, Any]) -> Exception:
+        error = event.get("error")
+        kind = error.get("type") if isinstance(error, dict) else None
+        said = self._wire.access.hide(reason_of(msgspec.json.encode(event)))
+        return self._wire.refusal(_STATUS.get(str(kind), 500), said, self._model)
+
+
+def _body(request: Request) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": request.model,
+        "max_tokens": request.max_tokens or longest_answer(request.model),
+        "messages": _messages(request.messages),
+        "stream": True,
+    }
+    if request.instruction.strip():
+        body["system"] = [{"type": "text", "text": request.instruction, **_KEPT}]
+    if request.tools:
+        body["tools"] = [
+            {"name": told_name(tool.name), "description": tool.description, "input_schema": tool.parameters}
+            for tool in request.tools
+        ]
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    return body
+
+
+def _messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+    """Return the conversation in turns; the results of one turn belong into one message."""
+    told: list[dict[str, Any]] = []
+    for message in messages:
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks = _blocks(message)
+        if told and told[-1]["role"] == role:
+            told[-1]["content"] += blocks
+        elif blocks:
+            told.append({"role": role, "content": blocks})
+    if told:
+        told[-1]["content"][-1] |= _KEPT
+    return told
+
+
+def _blocks(message: Message) -> list[dict[str, Any]]:
+    if message.role == "tool":
+        result: dict[str, Any] = {
+            "type": "tool_result",
+            "tool_use_id": told_id(message.call_id),
+            "is_error": message.is_error,
+        }
+        return [{**result, "content": message.text} if message.text else result]
+    # A block of blanks alone is refused.
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": message.text}] if message.text.strip() else []
+    return blocks + [
+        {
+            "type": "tool_use",
+            "id": told_id(call.id),
+            "name": told_name(call.name),
+            "input": told_arguments(call.arguments),
+        }
+        for call in message.calls
+    ]

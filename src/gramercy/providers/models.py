@@ -1,0 +1,54 @@
+"""What is known about models by their names: how much they read, and how much they may write.
+
+The table was made in November 2026 from what the services publish; a model that is not in it has no figure,
+and nothing is guessed. `GRAMERCY_CONTEXT_WINDOW` comes before it, for servers of one's own.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gramercy.gram.agents import ModelName
+
+# Tokens that a model reads, by the beginning of its id; the longest beginning that fits counts.
+_WINDOWS = {
+    "claude-": 200_000,
+    "deepseek-": 128_000,
+    "gemini-1.5-pro": 2_097_152,
+    "gemini-": 1_048_576,
+    "gpt-3.5-turbo": 16_385,
+    "gpt-4": 8_192,
+    "gpt-4-turbo": 128_000,
+    "gpt-4.1": 1_047_576,
+    "gpt-4o": 128_000,
+    "gpt-5": 400_000,
+    "o1": 200_000,
+    "o3": 200_000,
+    "o4-mini": 200_000,
+}
+# Servers of one's own cut a model's window to what their machine has room for.
+_OF_ONES_OWN = frozenset({"ollama", "lmstudio", "llama.cpp", "llamacpp", "vllm", "local", "scripted"})
+# Anthropic wants to be told the most tokens of an answer. Its oldest models give no more than 4,096; a
+# larger answer than 8,192 takes minutes and is rather the sign of a model that goes in circles.
+_OLD_ANSWER, _ANSWER = 4_096, 8_192
+_OLD = ("claude-3-haiku", "claude-3-opus", "claude-3-sonnet", "claude-2", "claude-instant")
+
+
+def context_window(model: ModelName) -> int | None:
+    """Return how many tokens a model reads, or None where that is not known."""
+    given = os.environ.get("GRAMERCY_CONTEXT_WINDOW", "")
+    if given.isdecimal():
+        return int(given)
+    if model.provider.casefold() in _OF_ONES_OWN:
+        return None
+    # Services that have the models of others write their makers before the name.
+    name = model.id.casefold().rpartition("/")[2]
+    found = max((start for start in _WINDOWS if name.startswith(start)), key=len, default=None)
+    return None if found is None else _WINDOWS[found]
+
+
+def longest_answer(model_id: str) -> int:
+    """Return the most tokens that a model of Anthropic is asked for."""
+    return _OLD_ANSWER if model_id.startswith(_OLD) else _ANSWER

@@ -1,0 +1,279 @@
+"""`gramercy compare`: one agent, several libraries, the same cases; figures with their intervals."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from gramercy.agents.cases import load_cases
+from gramercy.agents.comparison import Comparison, Variant, runs, verdict
+from gramercy.errors import SourceError
+from gramercy.execution.approval import Denied
+from gramercy.execution.results import Refuser
+from gramercy.ui.cli.agents import agent_options
+from gramercy.ui.cli.answers import cut
+from gramercy.ui.cli.approval import one_at_a_time
+from gramercy.ui.cli.inbox import aligned
+from gramercy.ui.cli.main import BUDGET, FAILED, INTERRUPTED
+from gramercy.ui.cli.options import json_option
+from gramercy.ui.cli.terminal import json_text, show, tell
+from gramercy.ui.cli.traces import told_differences
+from gramercy.workbench.agents import open_workplace, read_agent
+from gramercy.workbench.sources import load_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gramercy.agents.cases import Case
+    from gramercy.agents.comparison import Figure, Run, VariantFigures
+    from gramercy.execution.approval import ApprovalRequest, Decision
+    from gramercy.tools.library import ToolLibrary
+    from gramercy.tools.tool import Tool
+    from gramercy.workbench.agents import Plan, Workplace
+
+HEAD = ("library", "success", "95 %", "median s (95 %)", "tools ms (95 %)", "calls", "tokens", "cost $")
+# A comparison makes many calls that nobody will come back to: a question left open would help nobody.
+UNATTENDED = Denied(
+    "a comparison without a terminal asks nobody: allow the tool with a rule (--policy)", Refuser.APPROVER
+)
+
+
+@click.command()
+@click.argument("file", metavar="AGENT.gram", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--library",
+    "libraries",
+    multiple=True,
+    required=True,
+    metavar="[NAME=]FILE.py|MODULE",
+    help="An implementation of the agent's tools; the first one is what the others are compared with. Files "
+    "of the same NAME are one library.",
+)
+@click.option(
+    "--cases",
+    "cases_file",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE.jsonl|FILE.gram",
+    help="What to run it on: one JSON object on a line, or recorded traces, whose model answers again.",
+)
+@click.option(
+    "--repeat", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of each case."
+)
+@click.option(
+    "--total-budget",
+    type=click.FloatRange(min=0),
+    metavar="DOLLARS",
+    help="Stop when all runs together have cost this.",
+)
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(dir_okay=False, writable=True),
+    metavar="FILE.html",
+    help="Also write a report with plots, in one file that loads nothing from elsewhere.",
+)
+@click.option(
+    "--traces",
+    "folder",
+    type=click.Path(file_okay=False),
+    metavar="DIRECTORY",
+    help="Also write every run as a trace, in one file for each library.",
+)
+@agent_options
+@json_option("Print figures, differences and all runs as JSON.")
+def compare(  # noqa: PLR0913 - one parameter per option
+    plan: Plan,
+    libraries: Sequence[str],
+    cases_file: str,
+    *,
+    repeat: int,
+    total_budget: float | None,
+    page: str | None,
+    folder: str | None,
+    as_json: bool,
+) -> int:
+    """Run an agent on the same cases with several libraries, and tell what differs and how sure that is.
+
+    Runs stand side by side in time. The exit code is 1 when some run was not as its case expects.
+    """
+    if plan.origin.language or plan.foreign.servers:
+        raise click.UsageError(
+            "libraries are files and modules: an image or a server keeps state between runs"
+        )
+    named = _named(libraries, plan.origin.sources)
+    cases = load_cases(cases_file)
+    loaded = _loaded(plan, named)
+    name, first = next(iter(loaded.items()))
+    whole = msgspec.structs.replace(plan.origin, sources=named[name])
+    with open_workplace(msgspec.structs.replace(plan, origin=whole), _ask, tell, tools=first) as place:
+        variants = [Variant(name, place.agent, library) for name, library in loaded.items()]
+        work = _Work(place, total_budget, quiet=as_json)
+        code = work.run(variants, cases, repeat)
+    found = Comparison(variants, cases, work.done)
+    if folder is not None:
+        _write_traces(Path(folder), found)
+    if page is not None:
+        # Most comparisons do without it.
+        from gramercy.ui.cli.report import write_report
+
+        write_report(Path(page), found, plan.file)
+    _report(found, as_json=as_json)
+    return code or (0 if found.ok else FAILED)
+
+
+def _ask(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
+    return one_at_a_time(tool, arguments, request) if sys.stdin.isatty() else UNATTENDED
+
+
+def _named(libraries: Sequence[str], shared: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Return the sources of each library by its name, those that all share before its own."""
+    found: dict[str, tuple[str, ...]] = {}
+    plain: set[str] = set()
+    for word in libraries:
+        name, equals, source = word.partition("=")
+        if not equals:
+            name, source = Path(word).stem if word.endswith(".py") else word, word
+        if not name or not source:
+            raise click.BadParameter(f"{word!r} is not [NAME=]FILE.py", param_hint="--library")
+        if name in found and (not equals or name in plain):
+            raise click.BadParameter(
+                f"two libraries are named {name!r}: write NAME=FILE.py", param_hint="--library"
+            )
+        if not equals:
+            plain.add(name)
+        found[name] = (*found.get(name, shared), source)
+    return found
+
+
+def _loaded(plan: Plan, named: dict[str, tuple[str, ...]]) -> dict[str, ToolLibrary]:
+    """Load the libraries; what of the agent cannot be bound is told for all of them at once."""
+    found, faults = {}, []
+    for name, sources in named.items():
+        library = found[name] = load_tools(*sources).library()
+        try:
+            read_agent(plan.file, plan.name, library)
+        except SourceError as error:
+            faults.append(f"with {name}:\n{error}")
+    if faults:
+        raise SourceError("\n".join(faults))
+    return found
+
+
+class _Work:
+    """The runs of a comparison, kept as they end: what was done before Ctrl-C or the budget is reported."""
+
+    def __init__(self, place: Workplace, budget: float | None, *, quiet: bool) -> None:
+        self._place, self._budget, self._is_quiet = place, budget, quiet
+        self.done: list[Run] = []
+
+    def run(self, variants: Sequence[Variant], cases: Sequence[Case], repeat: int) -> int:
+        total = len(variants) * len(cases) * repeat
+        sides = "1 library" if len(variants) == 1 else f"{len(variants)} libraries"
+        tell(f"{total} runs: {len(cases)} cases, {sides}, {repeat} times" if repeat > 1 else f"{total} runs")
+        try:
+            return asyncio.run(self._all(variants, cases, repeat, total))
+        except KeyboardInterrupt:
+            tell(f"interrupted after {len(self.done)} of {total} runs: these are reported")
+            return INTERRUPTED
+
+    async def _all(self, variants: Sequence[Variant], cases: Sequence[Case], repeat: int, total: int) -> int:
+        place = self._place
+        options: dict[str, Any] = {"executor": place.executor, "limits": place.limits}
+        try:
+            async for run in runs(variants, cases, repeat=repeat, providers=place.provider, **options):
+                self.done.append(run)
+                self._tell(run, total)
+                if self._budget is not None and self._cost() >= self._budget and len(self.done) < total:
+                    tell(
+                        f"the budget of {self._budget:g} $ is used up after {len(self.done)} of {total} runs"
+                    )
+                    return BUDGET
+        finally:
+            await place.aclose()
+        return 0
+
+    def _cost(self) -> float:
+        return sum(run.trace.cost or 0.0 for run in self.done)
+
+    def _tell(self, run: Run, total: int) -> None:
+        if not self._is_quiet:
+            outcome = "ok" if run.ok else cut(run.failures[0], 120)
+            about = (
+                f"{len(self.done)}/{total}  {run.case}  {run.variant}  {run.trace.seconds:.3f} s  {outcome}"
+            )
+            show(about, err=True, fg=None if run.ok else "red", dim=run.ok)
+
+
+def _write_traces(folder: Path, found: Comparison) -> None:
+    from gramercy.agents.traces import save_traces
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for variant in found.variants:
+        made = [run.trace for run in found.of(variant.name)]
+        if made:
+            place = folder / f"{''.join(c if c.isalnum() or c in '-_.' else '_' for c in variant.name)}.gram"
+            save_traces(place, made)
+            tell(f"traces of {variant.name}: {place}")
+
+
+def _report(found: Comparison, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json_text(found.to_json()))
+    elif found.runs:
+        for part in _parts(found):
+            show(part)
+
+
+def _parts(found: Comparison) -> Iterator[str]:
+    yield aligned([HEAD, *map(_row, found.figures())])
+    yield ""
+    names = [variant.name for variant in found.variants]
+    yield aligned([("case", *names), *(_case_row(found, case.name, names) for case in found.cases)])
+    failed = Counter((run.case, run.variant, failure) for run in found.runs for failure in run.failures)
+    if failed:
+        yield "\nnot as expected:"
+    for (case, name, failure), count in failed.items():
+        of = len(found.of(name, case))
+        yield f"  {case}, {name}{f', {count} of {of}' if of > 1 else ''}: {failure}"
+    for each in found.differing():
+        times = f" in {each.differing} of {each.repeats} runs" if each.repeats > 1 else ""
+        yield f"\n{each.case}: {each.one} and {each.other} differ{times}"
+        yield from (f"  {line}" for line in told_differences(each.differences))
+    for pair in found.pairs():
+        yield ""
+        yield from verdict(pair)
+
+
+def _row(figures: VariantFigures) -> tuple[str, ...]:
+    low, high = figures.rate.interval or (0.0, 1.0)
+    usage = figures.usage
+    return (
+        figures.name,
+        f"{figures.successes} of {figures.runs}",
+        f"{low:.0%} to {high:.0%}",
+        _figure(figures.seconds, 1, 3),
+        _figure(figures.tool_seconds, 1000, 2) if figures.tool_seconds else "",
+        f"{figures.calls:.1f}",
+        f"{usage.input:,} + {usage.output:,}",
+        "N/A" if figures.cost is None else f"{figures.cost:.4f}",
+    )
+
+
+def _figure(figure: Figure, scale: float, digits: int) -> str:
+    value = f"{figure.value * scale:.{digits}f}"
+    if figure.interval is None:
+        return value
+    low, high = (f"{end * scale:.{digits}f}" for end in figure.interval)
+    return f"{value} ({low} to {high})"
+
+
+def _case_row(found: Comparison, case: str, names: Sequence[str]) -> tuple[str, ...]:
+    made = [found.of(name, case) for name in names]
+    return (cut(case, 50), *(f"{sum(run.ok for run in each)} of {len(each)}" for each in made))

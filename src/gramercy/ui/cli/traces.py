@@ -1,0 +1,165 @@
+"""`gramercy traces`: recorded runs of agents, shown, compared, and run again without a model."""
+
+from __future__ import annotations
+
+import asyncio
+from difflib import ndiff
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from gramercy.agents.agent import Agent
+from gramercy.agents.base import Limits
+from gramercy.agents.differences import differences
+from gramercy.agents.traces import load_traces, save_traces
+from gramercy.agents.tracing import ReplayProvider, recorded_tools, replay_executor, traced
+from gramercy.errors import SpecificationError
+from gramercy.ui.cli.agents import agent_options, ask_person
+from gramercy.ui.cli.answers import cut
+from gramercy.ui.cli.main import FAILED
+from gramercy.ui.cli.options import json_option
+from gramercy.ui.cli.terminal import json_text, show, tell
+from gramercy.workbench.agents import open_workplace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gramercy.agents.differences import Difference
+    from gramercy.agents.traces import Trace, TracedCall
+    from gramercy.execution.executor import Executor
+    from gramercy.tools.library import ToolLibrary
+    from gramercy.workbench.agents import Plan
+
+RUN = click.option(
+    "--run",
+    "number",
+    type=click.IntRange(min=1),
+    help="Which run of the file; by default all, in their order.",
+)
+FILE = click.Path(exists=True, dir_okay=False)
+
+
+@click.group()
+def group() -> None:
+    """Show recorded runs of agents, compare them, and run them again without a model."""
+
+
+@group.command("show")
+@click.argument("file", type=FILE)
+@RUN
+@json_option("Print the runs as a list of objects.")
+def show_traces(file: str, number: int | None, *, as_json: bool) -> None:
+    """Show what happened in each run: the message, the calls with their results, the answer."""
+    found = _chosen(file, number)
+    if as_json:
+        click.echo(json_text([trace_data(trace) for trace in found]))
+        return
+    show("\n\n".join("\n".join(_story(trace)) for trace in found))
+
+
+def trace_data(trace: Trace) -> dict[str, Any]:
+    """Return the stable shape of a trace in --json."""
+    plain = msgspec.to_builtins(msgspec.structs.replace(trace.without_secrets(), agent=trace.agent.name))
+    return {**plain, "model": str(trace.agent.model)}
+
+
+def _chosen(file: str, number: int | None) -> Sequence[Trace]:
+    found = load_traces(file)
+    if number is None:
+        return found
+    if number > len(found):
+        raise SpecificationError(f"{file} has {len(found)} runs, and no run {number}")
+    return found[number - 1 : number]
+
+
+def _story(trace: Trace) -> Iterator[str]:
+    usage = trace.usage
+    yield f"{trace.agent.name} of {trace.agent.model}, {trace.started}, {trace.seconds:.3f} s"
+    yield f"> {trace.message}"
+    for turn in trace.turns:
+        if turn.calls and turn.text.strip():
+            yield f"  {cut(turn.text)}"
+        for call in turn.calls:
+            yield f"→ {cut(f'{call.tool} {call.arguments}')}"
+            yield f"← {_result(call)}  ({call.seconds * 1000:.1f} ms)"
+    yield trace.answer or f"{trace.outcome}: {trace.error}"
+    tokens = f"{usage.input:,} + {usage.output:,} tokens" if usage.total else "tokens not known"
+    yield f"({len(trace.turns)} turns, {len(trace.calls)} calls, {tokens})"
+
+
+def _result(call: TracedCall) -> str:
+    return cut(call.result) if call.outcome == "done" else f"{call.outcome}: {cut(call.result)}"
+
+
+@group.command("diff")
+@click.argument("one", type=FILE)
+@click.argument("other", type=FILE)
+@json_option("Print the differences of each pair of runs as a list of objects.")
+def diff(one: str, other: str, *, as_json: bool) -> int:
+    """Tell what differs between the runs of two files, the first with the first, and so on.
+
+    Calls, results and answers count, times and tokens do not. The exit code is 1 when something differs.
+    """
+    return _compared(list(load_traces(one)), list(load_traces(other)), as_json=as_json)
+
+
+def _compared(one: Sequence[Trace], other: Sequence[Trace], *, as_json: bool) -> int:
+    found = [differences(left, right) for left, right in zip(one, other, strict=False)]
+    if as_json:
+        pairs = [{"run": n, "differences": msgspec.to_builtins(each)} for n, each in enumerate(found, 1)]
+        click.echo(json_text({"runs": [len(one), len(other)], "pairs": pairs}))
+    else:
+        for number, each in enumerate(found, 1):
+            if each:
+                show(f"run {number}: {cut(one[number - 1].message, 100)}", bold=True)
+            for line in told_differences(each):
+                show(f"  {line}")
+        if len(one) != len(other):
+            show(f"{len(one)} runs and {len(other)}: the others have nothing beside them")
+        elif not any(found):
+            tell(f"the same calls, results and answers in {len(one)} {'run' if len(one) == 1 else 'runs'}")
+    return FAILED if any(found) or len(one) != len(other) else 0
+
+
+@group.command("replay")
+@click.argument("file", metavar="FILE.gram", type=FILE)
+@RUN
+@click.option("--output", type=click.Path(dir_okay=False), metavar="FILE.gram", help="Write the new traces.")
+@agent_options
+@json_option("Print the differences of each pair of runs as a list of objects.")
+def replay(plan: Plan, number: int | None, *, output: str | None, as_json: bool) -> int:
+    """Run recorded runs again, with the recorded answers of the model, and tell what differs.
+
+    No model is asked. With --tools or --image the calls are made, by the rules, and dangerous ones ask;
+    without, they get what was recorded, and nothing runs. The exit code is 1 when something differs.
+    """
+    old = [trace.without_secrets() for trace in _chosen(plan.file, number)]
+    if plan.origin.sources or plan.origin.language or plan.foreign.servers:
+        with open_workplace(plan, ask_person, tell) as place:
+            new = [_again(trace, place.library, place.executor) for trace in old]
+    else:
+        new = [_again(trace, recorded_tools(trace), replay_executor()) for trace in old]
+    if output is not None:
+        save_traces(output, new)
+    return _compared(old, [trace.without_secrets() for trace in new], as_json=as_json)
+
+
+def _again(trace: Trace, library: ToolLibrary, executor: Executor) -> Trace:
+    # As many turns as were recorded: what comes after them nobody can answer.
+    limits = Limits(turns=max(1, len(trace.turns)), calls=None)
+    options: dict[str, Any] = {"provider": ReplayProvider(trace), "executor": executor, "limits": limits}
+    found, _ = asyncio.run(traced(Agent.from_specification(trace.agent), trace.message, library, **options))
+    return found
+
+
+def told_differences(found: Sequence[Difference]) -> Iterator[str]:
+    """Write differences as lines: where, and below it what the one has and the other."""
+    for each in found:
+        yield f"{each.place}:"
+        if each.before and each.after:
+            lines = ndiff(each.before.splitlines(), each.after.splitlines())
+            yield from (f"  {line}" for line in lines if not line.startswith("?"))
+        else:
+            yield from (f"  - {line}" for line in each.before.splitlines())
+            yield from (f"  + {line}" for line in each.after.splitlines())

@@ -1,0 +1,123 @@
+"""The official client library of the protocol judges `gramercy acp`, its schema every frame that we send."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from jsonschema_rs import Draft202012Validator
+
+from gramercy import Agent
+from tests.acp.editors import Host, call, tool
+
+HERE = Path(__file__).parent
+LINES = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\n"
+TOOLS = '''
+from gramercy import Registry, tool
+from gramercy.toolsets.editing import edit_tools
+from gramercy.toolsets.workspace import Workspace
+
+files = Registry(edit_tools(None, Workspace(".")))
+
+@tool(safety_level="dangerous")
+def erase(text: str) -> str:
+    """erase a text"""
+    return f"erased {text}"
+'''
+
+
+@pytest.fixture(scope="module")
+def seen(judge, tmp_path_factory):
+    """Have the whole conversation once, and return what the client saw."""
+    project, away = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("away")
+    (project / "text").write_text(LINES)
+    loud = LINES.replace("one", "ONE").replace("nine", "NINE")
+    answers = [
+        ["Two hunks. ", call("edit_file", path="text", old=LINES, new=loud)],
+        "Edited.",
+        call("erase", text="all"),
+        "Erased.",
+        call("erase", text="more"),
+        call("erase", text="everything"),
+        "Planned.",
+    ]
+    (away / "script").write_text("".join(f"{json.dumps(each)}\n" for each in answers))
+    tools = [*Host(None).edit_tools(project), tool("erase", "dangerous")]
+    agent = Agent("tester", "Work.", f"Scripted/{away / 'script'}", tools)
+    (away / "tester.gram").write_text(agent.to_gram())
+    (away / "tester.py").write_text(TOOLS)
+    command = [
+        sys.executable,
+        "-m",
+        "gramercy",
+        "acp",
+        away / "tester.gram",
+        "--journal",
+        away / "journal.db",
+    ]
+    program = (HERE / "conversation.mjs").read_text("utf-8")
+    done = judge("bin/node", "--input-type=module", "-", project, *command, stdin=program)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Traceback (" not in done.stderr
+    return {**json.loads(done.stdout), "text": (project / "text").read_text()}
+
+
+@pytest.mark.contract("agents.acp.judge")
+def test_every_answer_is_what_the_official_client_expects(seen):
+    """Issue: judged by the official TypeScript client library from npm."""
+    answers = seen["answers"]
+    assert answers["initialize"]["protocolVersion"] == 1
+    reasons = [answers[name]["stopReason"] for name in ("hunks", "edited", "cancelled", "planned")]
+    assert reasons == ["end_turn", "end_turn", "cancelled", "end_turn"]
+    assert answers["second"]["code"] == -32600
+    assert answers["unknown"]["code"] == -32002
+    assert [each["title"] for each in answers["list"]["sessions"]] == [
+        answers["list"]["sessions"][0]["title"]
+    ]
+    assert answers["gone"]["sessions"] == []
+    assert answers["exit"] == 0
+
+
+def test_an_edit_was_taken_hunk_by_hunk_and_arguments_were_edited(seen):
+    """Issue: diffs by hunk where the client can; edited arguments by elicitation."""
+    assert seen["text"] == LINES.replace("one", "ONE")
+    ids = [params["toolCall"]["toolCallId"] for params in seen["permissions"]]
+    assert ids[:2] == ["call-1.1", "call-1.2"]
+    assert [params["toolCall"]["content"][0]["type"] for params in seen["permissions"][:2]] == ["diff"] * 2
+    [form] = seen["forms"]
+    assert form["requestedSchema"]["properties"]["text"]["default"] == "all"
+    results = [json.dumps(each) for each in seen["updates"] if each["sessionUpdate"] == "tool_call_update"]
+    assert any("erased a little" in text for text in results)
+    assert any("nothing is changed in this mode" in text for text in results)
+    assert not any("erased all" in text or "erased more" in text for text in results)
+
+
+def test_a_loaded_session_shows_what_was_said(seen):
+    replayed = seen["updates"][seen["live"] : seen["loaded"]]
+    assert replayed[0]["sessionUpdate"] == "user_message_chunk"
+    assert "unsaved" in replayed[0]["content"]["text"]
+    said = "".join(
+        each["content"]["text"] for each in replayed if each["sessionUpdate"] == "agent_message_chunk"
+    )
+    assert said.startswith("Two hunks. Edited.Erased.")
+
+
+def test_every_frame_fits_the_schema_of_the_protocol(seen, judges):
+    """Protocol, schema/v1: what the client library lets pass is looked at too."""
+    home = judges / "node_modules" / "@agentclientprotocol" / "sdk" / "schema" / "v1" / "schema.json"
+    schema = json.loads(home.read_text())
+    kinds = {
+        definition["x-method"]: name
+        for name, definition in schema["$defs"].items()
+        if definition.get("x-side") == "client" and not name.endswith("Response")
+    }
+    answered = Draft202012Validator({**schema, "anyOf": [{"$ref": "#/$defs/AgentResponse"}]})
+    for frame in seen["frames"]:
+        if "method" not in frame:
+            answered.validate(frame)
+        elif frame["method"] != "$/cancel_request":
+            kind = {**schema, "anyOf": [{"$ref": f"#/$defs/{kinds[frame['method']]}"}]}
+            Draft202012Validator(kind).validate(frame["params"])
+    assert len(seen["frames"]) > 30

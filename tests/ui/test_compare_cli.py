@@ -1,0 +1,154 @@
+"""`gramercy compare` and `gramercy traces` as people meet them: real files, exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+AGENT = """\
+[greeter:Agent {
+  instruction: "Greet whoever tells you a name, with the tool say_hello.",
+  model: "OpenAI/gpt-4o-mini"
+} |
+  [say_hello:Tool {description: "Return a greeting for a name."} | (name::Text)==>(::String)]
+]
+"""
+LIBRARY = '''\
+from gramercy import tool
+
+
+@tool(safety_level="LEVEL")
+def say_hello(name: str) -> str:
+    """Return a greeting for a name."""
+    return f"GREETING, {name}!"
+'''
+CASES = [
+    {
+        "name": "by name",
+        "message": "Hello, I am Ada",
+        "script": [{"name": "say_hello", "arguments": {"name": "Ada"}}, "Greeted."],
+        "expect": {"results": "Hello, Ada!", "calls": ["say_hello"]},
+    },
+    {"name": "no name", "message": "Hello", "script": ["Who are you?"], "expect": {"calls": []}},
+]
+WORDS = ("compare", "greeter.gram", "--journal", "memory", "--cases", "cases.jsonl")
+BOTH = (*WORDS, "--library", "plain.py", "--library", "warm=dear.py")
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path):
+    """Write an agent, two libraries and cases with the answers of their model."""
+    (tmp_path / "greeter.gram").write_text(AGENT)
+    for name, greeting, level in (
+        ("plain", "Hello", "safe"),
+        ("dear", "My dear", "safe"),
+        ("wild", "Hello", "dangerous"),
+    ):
+        (tmp_path / f"{name}.py").write_text(LIBRARY.replace("GREETING", greeting).replace("LEVEL", level))
+    (tmp_path / "cases.jsonl").write_text("".join(f"{json.dumps(case)}\n" for case in CASES))
+    return tmp_path
+
+
+@pytest.mark.contract("agents.compare.terminal")
+def test_a_table_tells_successes_times_and_what_differs(inside):
+    done = inside(*BOTH, "--repeat", "2")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[:2] == ["library", "success"]
+    assert lines[1].startswith("plain    4 of 4   51% to 100%")
+    assert lines[2].startswith("warm     2 of 4")
+    assert "by name: plain and warm differ in 2 of 2 runs" in lines
+    assert "    - Hello, Ada!" in lines
+    assert "    + My dear, Ada!" in lines
+    assert "warm, 2 of 2: no call gave 'Hello, Ada!'" in done.stdout
+    assert "too few runs to tell it from chance" in done.stdout
+    assert "8 runs: 2 cases, 2 libraries, 2 times" in done.stderr
+
+
+def test_a_comparison_in_which_all_is_as_expected_exits_with_0(inside):
+    done = inside(*WORDS, "--library", "plain.py", "--library", "again=plain.py")
+    assert (done.returncode, "differ" in done.stdout) == (0, False)
+    assert "2 of 2 pairs of runs made the same calls" in done.stdout
+
+
+def test_programs_get_all_of_it(inside):
+    done = inside(*BOTH, "--json")
+    told = json.loads(done.stdout)
+    assert [each["successes"] for each in told["variants"]] == [2, 1]
+    assert len(told["runs"]) == 4
+    assert told["pairs"][0]["only_one"] == 1
+
+
+@pytest.mark.contract("agents.compare.unattended")
+def test_a_dangerous_tool_is_not_run_where_nobody_can_be_asked(inside):
+    done = inside(*WORDS, "--library", "wild.py", "--json")
+    (call,) = json.loads(done.stdout)["runs"][0]["trace"]["turns"][0]["calls"]
+    assert (done.returncode, call["outcome"]) == (1, "denied")
+    assert "asks nobody" in call["result"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ((*WORDS, "--library", "none.py"), 3, "none.py does not exist"),
+        ((*WORDS, "--library", "plain.py", "--library", "./plain.py"), 2, "two libraries are named 'plain'"),
+        ((*WORDS, "--library", "=plain.py"), 2, "is not [NAME=]FILE.py"),
+        ((*WORDS, "--library", "plain.py", "--image", "python"), 2, "keeps state between runs"),
+        (("compare", "greeter.gram", "--library", "plain.py", "--cases", "none"), 2, "does not exist"),
+        (("compare", "greeter.gram", "--library", "plain.py", "--cases", "plain.py"), 2, "plain.py:1: "),
+        (
+            ("compare", "greeter.gram", "--library", "plain.py", "--cases", "greeter.gram"),
+            1,
+            "there is no trace",
+        ),
+        (("traces", "show", "greeter.gram"), 1, "there is no trace in this text"),
+    ],
+)
+def test_wrong_words_are_answered_with_a_clear_line(inside, words, code, says):
+    done = inside(*words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert says in done.stderr
+
+
+def test_libraries_that_do_not_fit_are_all_named(inside, files):
+    for name in ("plain", "dear"):
+        place = files / f"{name}.py"
+        place.write_text(place.read_text().replace("Return a greeting for", "Greet by"))
+    done = inside(*BOTH)
+    assert done.returncode == 3
+    assert "with plain:" in done.stderr
+    assert "with warm:" in done.stderr
+    assert done.stderr.count("A109") == 2
+
+
+@pytest.mark.contract("agents.compare.replay-cli")
+def test_traces_are_shown_compared_and_run_again(inside, files):
+    assert inside(*BOTH, "--traces", "runs").returncode == 1
+    assert sorted(place.name for place in (files / "runs").iterdir()) == ["plain.gram", "warm.gram"]
+    shown = inside("traces", "show", "runs/warm.gram", "--run", "1")
+    assert '→ say_hello {"name":"Ada"}\n← My dear, Ada!' in shown.stdout
+    assert len(json.loads(inside("traces", "show", "runs/warm.gram", "--json").stdout)) == 2
+    different = inside("traces", "diff", "runs/plain.gram", "runs/warm.gram")
+    assert (different.returncode, "+ My dear, Ada!" in different.stdout) == (1, True)
+    same = inside("traces", "diff", "runs/plain.gram", "runs/plain.gram")
+    assert (same.returncode, same.stderr) == (0, "the same calls, results and answers in 2 runs\n")
+    again = inside("traces", "replay", "runs/warm.gram")
+    assert (again.returncode, again.stdout) == (0, "")
+    words = ("traces", "replay", "runs/warm.gram", "--tools", "plain.py", "--journal", "memory")
+    other = inside(*words, "--output", "new.gram")
+    assert (other.returncode, "- My dear, Ada!" in other.stdout) == (1, True)
+    assert inside("traces", "diff", "runs/plain.gram", "new.gram").returncode == 0
+    found = json.loads(inside(*words, "--json").stdout)
+    assert found["pairs"][0]["differences"][0]["kind"] == "result"
+    assert inside("traces", "show", "runs/warm.gram", "--run", "3").returncode == 1
+
+
+def test_traces_are_cases(inside):
+    inside(*BOTH, "--traces", "runs")
+    done = inside(
+        *("compare", "greeter.gram", "--journal", "memory", "--cases", "runs/plain.gram"),
+        *("--library", "plain.py", "--library", "dear.py"),
+    )
+    assert done.returncode == 0
+    assert "case 1: plain and dear differ" in done.stdout
