@@ -61,7 +61,7 @@ class Kept:
 
 def is_in_order(conversation):
     """Tell whether every call of a conversation has exactly one result, right behind it."""
-    left = []
+    left: list[str] = []
     for message in conversation:
         if message.role == "tool":
             if message.call_id not in left:

@@ -49,6 +49,7 @@ def test_each_turn_tells_its_cost():
     assert (turn.cost, turn.model, turn.stop) == (16.0, MODEL, "end")
 
 
+@pytest.mark.contract("agents.loop.budget")
 def test_a_question_that_would_go_beyond_the_budget_is_not_asked():
     model = ScriptedProvider(*[called("step")] * 9, usage=Usage(100, 10))
     with pytest.raises(
@@ -68,6 +69,7 @@ def test_the_first_question_is_estimated_before_it_is_sent():
     assert model.requests == []
 
 
+@pytest.mark.contract("agents.loop.budget")
 def test_calls_of_an_answer_that_has_used_up_the_budget_are_not_run():
     """The limit holds in the middle of a turn, and not only before the next question."""
     ran = []
@@ -84,6 +86,7 @@ def test_an_answer_that_is_there_is_given_whatever_it_has_cost():
     assert stepping().run("go", provider=model, prices=DEAR, limits=Limits(cost=500)).cost == 1_020.0
 
 
+@pytest.mark.contract("agents.loop.nested-limits")
 def test_a_nested_agent_spends_the_budget_of_its_run_at_its_own_price():
     worker = agent_with(name="worker", model="Acme/two")
     agent = agent_with(agents=[worker], model=MODEL)
@@ -93,6 +96,7 @@ def test_a_nested_agent_spends_the_budget_of_its_run_at_its_own_price():
     assert response.cost == pytest.approx(100 + 10 + 100)
 
 
+@pytest.mark.contract("agents.loop.unknown-price")
 def test_an_unknown_price_is_told_and_does_not_end_the_run():
     model = ScriptedProvider("done", usage=Usage(10, 3))
 
@@ -122,6 +126,7 @@ def test_tokens_are_estimated_at_three_characters_and_a_fifth():
 
 
 @pytest.mark.parametrize(("said", "warns"), [(100, False), (2_500, False), (3_000, True)])
+@pytest.mark.contract("agents.loop.window")
 def test_a_context_that_gets_full_is_told_once(said, warns):
     model = ScriptedProvider(called("step"), "done")
     agent = stepping("Scripted/test")
@@ -156,7 +161,7 @@ def test_a_person_sets_prices_in_a_file(tmp_path, monkeypatch):
     path = tmp_path / "prices.toml"
     path.write_text('["openai/gpt-4o-mini"]\ninput = 1\noutput = 2.5\n')
     assert read_prices(path).find(ModelName("OpenAI", "gpt-4o-mini")) == Price(1, 2.5)
-    assert read_prices(path).find(ModelName("OpenAI", "gpt-4o")).input == 2.5
+    assert read_prices(path).find(ModelName("OpenAI", "gpt-4o")) == price("OpenAI/gpt-4o")
     monkeypatch.setenv("GRAMERCY_PRICES", str(path))
     model = ScriptedProvider("done", usage=Usage(1_000_000, 0))
     response = agent_with(model="OpenAI/gpt-4o-mini").run("go", provider=model, limits=Limits(cost=None))

@@ -43,6 +43,7 @@ async def stopped(agent, model, began, **options):
     return talk
 
 
+@pytest.mark.contract("agents.loop.cancelled")
 def test_a_call_that_was_cancelled_has_a_result_and_so_have_those_after_it():
     async def main():
         began, journal = asyncio.Event(), MemoryJournal()
@@ -107,6 +108,7 @@ def test_a_question_that_nobody_waits_for_any_more_is_withdrawn(tmp_path):
     journal.close()
 
 
+@pytest.mark.contract("agents.loop.cancelled")
 def test_what_the_model_had_said_is_kept():
     async def main():
         said = asyncio.Event()
@@ -120,6 +122,7 @@ def test_what_the_model_had_said_is_kept():
     assert asyncio.run(main()).messages == [Message("user", "go"), Message("assistant", "Once upon")]
 
 
+@pytest.mark.contract("agents.loop.cancelled")
 def test_a_listener_that_leaves_stops_the_run():
     """When the generator is closed, the calls have ended and the conversation is in order."""
 
@@ -156,6 +159,7 @@ def test_a_nested_agent_stops_with_its_run():
 
 
 @pytest.mark.parametrize("where", ["call", "answer"])
+@pytest.mark.contract("agents.loop.limits")
 def test_the_limit_of_time_holds_in_the_middle_of_a_call_and_of_an_answer(where):
     async def forever():
         await asyncio.Event().wait()
@@ -170,6 +174,7 @@ def test_the_limit_of_time_holds_in_the_middle_of_a_call_and_of_an_answer(where)
     assert conversation[-1].text.startswith(last)
 
 
+@pytest.mark.contract("agents.loop.streaming")
 def test_the_first_piece_of_text_is_there_before_the_second_is_made():
     """Nothing is buffered between the model and the listener."""
 

@@ -102,6 +102,7 @@ def test_a_call_names_its_agent_session_and_project_in_the_journal():
     assert current_call().client == ""
 
 
+@pytest.mark.contract("agents.loop.kept-first")
 def test_the_answer_is_kept_before_its_calls_run_and_each_result_after():
     talk = Kept()
     seen = []
@@ -115,6 +116,7 @@ def test_the_answer_is_kept_before_its_calls_run_and_each_result_after():
     assert response.session == "session-1"
 
 
+@pytest.mark.contract("agents.loop.going-on")
 def test_calls_without_results_are_finished_first():
     """A run that was killed goes on: the same calls, under the identity that they had."""
     seen = []
@@ -158,6 +160,7 @@ def test_what_was_answered_needs_no_model():
     ],
     ids=["empty", "blank", "bytes", "number", "binary", "huge"],
 )
+@pytest.mark.contract("agents.loop.messages")
 def test_a_message_that_no_model_could_answer_is_refused(message, fault):
     model = ScriptedProvider("never")
     with pytest.raises(InvalidMessageError, match=fault):
@@ -165,6 +168,7 @@ def test_a_message_that_no_model_could_answer_is_refused(message, fault):
     assert model.requests == []
 
 
+@pytest.mark.contract("agents.loop.whole-answers")
 def test_no_call_runs_of_an_answer_without_its_end():
     ran = []
 
@@ -184,6 +188,7 @@ def test_no_call_runs_of_an_answer_without_its_end():
         ({"tokens": 250}, "limit of 250 tokens is reached: 220 are used"),
     ],
 )
+@pytest.mark.contract("agents.loop.limits")
 def test_a_limit_ends_the_run_with_what_was_done(limits, fault):
     step = no_parameters("step", lambda: "stepped", safety_level="cautious")
     model = ScriptedProvider(*[[called("step"), called("step")]] * 9, usage=Usage(100, 10))

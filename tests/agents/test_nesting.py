@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from gramercy import Agent, Executor, Limits, Registry
-from gramercy.agents.base import CallBegun, CallEnded, Finished, TextPart, TurnEnded
+from gramercy.agents.base import CallBegun, CallEnded, Finished, TurnEnded
 from gramercy.errors import AgentError, BindingError, LimitReachedError, ProviderError
 from gramercy.execution.approval import Approved, Denied
-from gramercy.gram.agents import AgentSpecification
+from gramercy.gram.agents import AgentSpecification, ModelName
 from gramercy.journal.memory import MemoryJournal
-from gramercy.providers.base import Message, ModelCall, Usage
+from gramercy.providers.base import Message, ModelCall, TextPart, Usage
 from gramercy.testing.approver import ScriptedApprover
 from gramercy.testing.provider import ScriptedProvider
 from tests.agents.scripts import MODEL, Kept, agent_with, called, is_in_order, no_parameters
@@ -32,6 +32,7 @@ def team(dig, **options):
     return agent_with(agents=[worker], name="boss")
 
 
+@pytest.mark.contract("agents.loop.nested")
 def test_the_outer_agent_gets_the_text_of_the_inner_one():
     dig = no_parameters("dig", lambda: "a hole")
     boss = Agent.from_gram(TEAM.replace("Digs a hole", dig.description))
@@ -54,6 +55,7 @@ def test_the_outer_agent_gets_the_text_of_the_inner_one():
     assert [message.text for message in response.conversation if message.role == "tool"] == ["I have dug"]
 
 
+@pytest.mark.contract("agents.loop.nested")
 def test_events_tell_how_deep_they_happen_and_usage_adds_up():
     model = ScriptedProvider(
         called("worker", message="go"), ["digging", called("dig")], "dug", "done", usage=Usage(100, 10)
@@ -81,6 +83,7 @@ def test_events_tell_how_deep_they_happen_and_usage_adds_up():
 
 
 @pytest.mark.parametrize("answer", [Approved(), Denied("no holes")])
+@pytest.mark.contract("agents.loop.nested-approvals")
 def test_approvals_of_a_nested_agent_reach_the_same_person_and_journal(answer):
     dug, journal = [], MemoryJournal()
     boss = team(lambda: dug.append(1), safety_level="dangerous")
@@ -94,6 +97,7 @@ def test_approvals_of_a_nested_agent_reach_the_same_person_and_journal(answer):
     assert by_tool == {"dig": "agent worker", "worker": "agent boss"}
 
 
+@pytest.mark.contract("agents.loop.nested-limits")
 def test_nested_agents_share_the_limits_of_the_run():
     model = ScriptedProvider(called("worker", message="go"), *[called("dig")] * 5, "late", "later")
     with pytest.raises(LimitReachedError, match="limit of 3 calls") as caught:
@@ -145,6 +149,7 @@ def test_nested_agents_with_tools_that_are_not_safe_run_one_after_the_other():
     assert [made.result.content for made in response.calls] == ["1", "2"]
 
 
+@pytest.mark.contract("agents.loop.binding")
 def test_every_mismatch_inside_is_told_with_its_place():
     with pytest.raises(BindingError) as caught:
         Agent.from_gram(TEAM).run("go", provider=ScriptedProvider())
@@ -152,14 +157,16 @@ def test_every_mismatch_inside_is_told_with_its_place():
 
 
 def specification(name, *agents):
-    return AgentSpecification(name, "Help.", MODEL, agents=agents)
+    return AgentSpecification(name, "Help.", ModelName.parse(MODEL), agents=agents)
 
 
+@pytest.mark.contract("agents.loop.nested-circles")
 def test_an_agent_inside_of_itself_is_refused():
     with pytest.raises(AgentError, match="in a circle: a > b > a"):
         Agent.from_specification(specification("a", specification("b", specification("a")))).run("go")
 
 
+@pytest.mark.contract("agents.loop.nested-circles")
 def test_a_nest_that_is_too_deep_is_refused():
     deep = specification("a40")
     for number in range(39, -1, -1):
@@ -168,6 +175,7 @@ def test_a_nest_that_is_too_deep_is_refused():
         Agent.from_specification(deep).run("go")
 
 
+@pytest.mark.contract("agents.loop.going-on")
 def test_a_run_that_was_killed_goes_on_inside_of_the_nested_agent():
     """Its dangerous calls are those of its own conversation, and have their identity there."""
     seen, talk = [], Kept()

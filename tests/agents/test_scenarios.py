@@ -90,6 +90,7 @@ def test_the_same_agent_runs_over_another_library():
     assert said == ["Hello, Ada!", "Hi, Ada."]
 
 
+@pytest.mark.contract("agents.loop.binding")
 def test_every_mismatch_is_told_before_a_model_is_asked():
     wrong = create_tool("sayHello", "Greets somebody", {**SCHEMA, "required": []}, hello)
     answering = ScriptedProvider("never")
@@ -125,14 +126,16 @@ def run_and_recover(tool, call, **options):
     ],
     ids=["misspelt", "unknown", "malformed", "no object", "wrong type", "missing"],
 )
+@pytest.mark.contract("agents.loop.faults")
 def test_a_call_that_cannot_be_made_is_explained_to_the_model(call, told):
-    ran = []
+    ran: list[object] = []
     response = run_and_recover(takes("step", ran.append, "text"), call)
     assert ran == []
     assert told in response.content
     assert response.conversation[-2].is_error
 
 
+@pytest.mark.contract("agents.loop.recovery")
 def test_a_tool_that_fails_is_tried_again():
     tries = []
 
@@ -149,6 +152,7 @@ def test_a_tool_that_fails_is_tried_again():
     assert [made.result.success for made in response.calls] == [False, True]
 
 
+@pytest.mark.contract("agents.loop.recovery")
 def test_a_tool_that_takes_too_long_is_given_up():
     ended = threading.Event()
     slow = no_parameters("slow", lambda: ended.wait(20))
@@ -164,8 +168,9 @@ def test_a_tool_with_a_deadline_of_its_own_keeps_it():
     assert "done" in run_and_recover(quick, called("quick"), limits=Limits(tool_seconds=0.000001)).content
 
 
+@pytest.mark.contract("agents.loop.denied")
 def test_a_denied_call_goes_on_with_the_reason():
-    ran = []
+    ran: list[object] = []
     tool = no_parameters("delete", lambda: ran.append(1), safety_level="dangerous")
     with ScriptedApprover(Denied("not on a Friday")) as approver:
         response = run_and_recover(tool, called("delete"), approval_handler=approver)
@@ -174,15 +179,16 @@ def test_a_denied_call_goes_on_with_the_reason():
 
 
 def test_a_dangerous_call_without_anybody_to_ask_is_denied():
-    ran = []
+    ran: list[object] = []
     tool = no_parameters("delete", lambda: ran.append(1), safety_level="dangerous")
     response = run_and_recover(tool, called("delete"))
     assert ran == []
     assert "nobody can be asked" in response.content
 
 
+@pytest.mark.contract("agents.loop.denied")
 def test_the_model_is_told_that_a_person_has_edited_its_call():
-    ran = []
+    ran: list[object] = []
     tool = takes("pay", ran.append, "amount", safety_level="dangerous")
     with ScriptedApprover(Modified({"amount": "1"})) as approver:
         response = run_and_recover(tool, called("pay", amount="1000"), approval_handler=approver)
@@ -214,6 +220,7 @@ def test_what_is_above_the_ceiling_is_not_offered():
     assert [tool.name for tool in answering.requests[0].tools] == ["do_safe"]
 
 
+@pytest.mark.contract("agents.loop.side-by-side")
 def test_safe_calls_of_an_answer_run_side_by_side():
     both = threading.Barrier(2)
     meet = no_parameters("meet", lambda: both.wait(10))
@@ -223,6 +230,7 @@ def test_safe_calls_of_an_answer_run_side_by_side():
     assert [made.call.id for made in response.calls] == ["call_1_1", "call_1_2"]
 
 
+@pytest.mark.contract("agents.loop.side-by-side")
 def test_calls_that_are_not_safe_run_one_after_the_other():
     log = []
 
@@ -241,8 +249,9 @@ def test_calls_that_are_not_safe_run_one_after_the_other():
     assert kinds == [CallBegun, CallEnded] * 3
 
 
+@pytest.mark.contract("agents.loop.whole-answers")
 def test_the_last_call_of_an_answer_that_was_cut_off_is_not_run():
-    ran = []
+    ran: list[object] = []
     tool = takes("write", ran.append, "text", safety_level="cautious")
     answering = ScriptedProvider(
         [called("write", text="whole"), called("write", text="hal"), StopPart("length")],
@@ -255,7 +264,7 @@ def test_the_last_call_of_an_answer_that_was_cut_off_is_not_run():
 
 
 def test_calls_of_a_refused_answer_are_not_run():
-    ran = []
+    ran: list[object] = []
     tool = no_parameters("step", lambda: ran.append(1))
     answering = ScriptedProvider(["I cannot. ", called("step"), StopPart("refused")])
     response = agent_with(tool).run("go", provider=answering)
@@ -273,6 +282,7 @@ def test_calls_of_one_id_get_a_result_each():
 
 
 @pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.contract("agents.loop.provider-error")
 def test_an_error_of_the_provider_ends_the_run_with_what_was_done(place):
     step = no_parameters("step", lambda: "stepped")
     answers = [called("step"), "done"]

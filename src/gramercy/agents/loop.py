@@ -131,8 +131,9 @@ def _executor(given: Executor | None, approval_handler: ApprovalHandler | None) 
 
 
 def _window(model: ModelName) -> int | None:
-    del model
-    return None
+    from gramercy.providers.models import context_window
+
+    return context_window(model)
 
 
 def _opened(model: ModelName, providers: Callable[[ModelName], Provider] | None) -> Provider:
