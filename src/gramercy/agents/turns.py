@@ -17,6 +17,7 @@ from gramercy.agents.binding import agent_tool
 from gramercy.agents.calling import HALF, REFUSED, STOPPED, AgentCall, AgentCaller, Calls
 from gramercy.agents.limits import Meter, about_tokens, dollars, size_of
 from gramercy.agents.prices import FILE, Prices
+from gramercy.agents.watching import watched_question, watched_run
 from gramercy.errors import (
     AgentError,
     CutStreamError,
@@ -142,6 +143,10 @@ class Run:
 
     async def answer(self, message: str | None, history: tuple[Message, ...]) -> Response:
         """Run to the answer; what ends the run before leaves a conversation that can go on."""
+        with watched_run(self.agent, self._depth, self._session):
+            return await self._run(message, history)
+
+    async def _run(self, message: str | None, history: tuple[Message, ...]) -> Response:
         self.messages = list(history)
         self._characters += sum(map(size_of, history))
         try:
@@ -179,6 +184,13 @@ class Run:
         self._shared.meter.check(about, self._price)
         self._warn_of_limits(about)
         answer = self._answer = Answer()
+        with watched_question(self.agent, self._depth, self._session) as question:
+            await self._listen(answer)
+            self._answer = None
+            question.answered(self._take(answer), len(answer.calls))
+        return answer
+
+    async def _listen(self, answer: Answer) -> None:
         request = Request(self.agent.model.id, tuple(self.messages), self.agent.instruction, self._offered)
         stream = self._provider.chat(request)
         try:
@@ -192,11 +204,8 @@ class Run:
                 await closing()
         if not answer.is_whole:
             raise CutStreamError("the answer ended without saying why: none of its calls was run")
-        self._answer = None
-        self._take(answer)
-        return answer
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: Answer) -> TurnEnded:
         """Keep an answer that has come to its end, and count what it has cost."""
         self._turns += 1
         about = self._about()
@@ -206,18 +215,18 @@ class Run:
         cost = self._shared.meter.spend(answer.usage, about, self._price)
         if answer.usage.total:
             self._last, self._characters = answer.usage, 0
-        self._emit(
-            TurnEnded(
-                self._turns,
-                answer.usage,
-                self.agent.name,
-                self._depth,
-                str(self.agent.model),
-                answer.stop,
-                monotonic() - answer.began,
-                cost,
-            )
+        turn = TurnEnded(
+            self._turns,
+            answer.usage,
+            self.agent.name,
+            self._depth,
+            str(self.agent.model),
+            answer.stop,
+            monotonic() - answer.began,
+            cost,
         )
+        self._emit(turn)
+        return turn
 
     async def _call(self, calls: Sequence[ModelCall], stop: StopReason = "calls") -> None:
         """Make the calls of an answer and keep their results; those that cannot be whole are not made."""
@@ -292,6 +301,10 @@ class Run:
         self.messages.append(message)
         self._characters += size_of(message)
 
+    @property
+    def _session(self) -> str:
+        return "" if self._talk is None else self._talk.session
+
     def response(self, content: str, stop: StopReason = "end") -> Response:
         """Return what has come of the run so far."""
         shared = self._shared
@@ -303,7 +316,7 @@ class Run:
             self._turns,
             shared.meter.elapsed,
             shared.meter.cost,
-            session="" if self._talk is None else self._talk.session,
+            session=self._session,
             stop=stop,
             warnings=tuple(shared.warnings),
         )

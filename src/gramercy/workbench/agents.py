@@ -146,7 +146,9 @@ class Workplace:
 
 def _open_provider(model: ModelName) -> Provider:
     from gramercy.providers.opening import open_provider
+    from gramercy.workbench.plugins import load_plugins
 
+    load_plugins()
     return open_provider(model)
 
 
