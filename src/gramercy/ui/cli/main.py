@@ -36,6 +36,10 @@ COMMANDS = {
         "gramercy.ui.cli.audit:group",
         "Look at what was recorded of calls, prove that nobody has changed it, delete contents.",
     ),
+    "chat": (
+        "gramercy.ui.cli.chat:chat",
+        "Talk with an agent: of a gram file, or an assistant that has all tools of a live image.",
+    ),
     "compare": (
         "gramercy.ui.cli.compare:compare",
         "Run an agent on the same cases with several libraries, and tell what differs.",
@@ -68,10 +72,6 @@ COMMANDS = {
     "plugins": (
         "gramercy.ui.cli.plugins:plugins",
         "List the plug-ins of this environment, what they add, and what is wrong with them.",
-    ),
-    "models": (
-        "gramercy.ui.cli.models:group",
-        "Show which models can be asked here, and fetch a small one that needs no key.",
     ),
     "policy": (
         "gramercy.ui.cli.policy:group",
