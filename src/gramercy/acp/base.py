@@ -33,14 +33,20 @@ S = TypeVar("S", bound=msgspec.Struct)
 class Place(Protocol):
     """An agent at work in one directory, with its tools, the guard and a model."""
 
-    agent: Agent
-    library: ToolLibrary
     executor: Executor
     project: str
 
+    @property
+    def agent(self) -> Agent:
+        """The agent as it runs now."""
+
+    @property
+    def library(self) -> ToolLibrary:
+        """The implementations of tools."""
+
     def stream(
         self,
-        message: str,
+        message: str | None,
         conversation: Sequence[Message] | Response | None = None,
         *,
         talk: Talk | None = None,
