@@ -402,13 +402,13 @@ def save_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--save",
         type=click.Path(dir_okay=False, writable=True),
-        callback=_in_a_directory,
+        callback=in_a_directory,
         metavar="FILE",
         help="Write the state after the evaluation, unless that failed.",
     )(command)
 
 
-def _in_a_directory(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+def in_a_directory(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
     """Refuse at once what would fail only after the evaluation."""
     if path is not None and not Path(path).parent.is_dir():
         raise click.BadParameter(f"there is no directory {Path(path).parent}", context, parameter)
