@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +20,7 @@ from gramercy.execution.executor import Executor
 from gramercy.gram.agents import ModelName
 from gramercy.images.trust import check_file
 from gramercy.journal.sessions import sessions_of
-from gramercy.tools.library import specified
+from gramercy.tools.library import ToolLibrary, specified
 from gramercy.tools.registry import Registry
 from gramercy.workbench.agent_files import read_agent
 from gramercy.workbench.modes import PLANNING, Mode, approver_in, policy_in
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
     from gramercy.agents.base import AgentEvent, Talk
+    from gramercy.agents.tracing import TraceFile
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.policy import Policy
     from gramercy.gram.agents import AgentSpecification
     from gramercy.images.live import LiveImage
     from gramercy.journal.base import Journal
     from gramercy.providers.base import Message, Provider
-    from gramercy.tools.library import ToolLibrary
     from gramercy.toolsets.workspace import Workspace
 
 ASSISTANT = (
@@ -61,7 +62,7 @@ class Plan(msgspec.Struct, frozen=True):
     """What was said about an agent and what it works with; `name` chooses one agent of the file.
 
     `model` stands in for the models that the file names, of nested agents too. Without a file it is an
-    assistant that may use all tools.
+    assistant that may use all tools. `trace` is where runs are recorded, `shadow` what runs beside its tools.
     """
 
     file: str = ""
@@ -73,6 +74,8 @@ class Plan(msgspec.Struct, frozen=True):
     recording: Recording = Recording()
     limits: Limits = Limits()
     foreign: Foreign = Foreign()
+    trace: str | None = None
+    shadow: tuple[str, ...] = ()
 
 
 class Tools(NamedTuple):
@@ -112,6 +115,7 @@ class Workplace:
         self.mode = Mode.ASK
         # What is said to the model after the agent's own instruction, such as a role.
         self.additions: dict[str, str] = {}
+        self.traces: TraceFile | None = None
 
     @property
     def agent(self) -> Agent:
@@ -178,16 +182,20 @@ class Workplace:
 
         Without a message it goes on where the conversation was left, after the calls that have no result.
         """
-        return self.agent.stream(
+        agent = self.agent
+        start = partial(
+            agent.stream,
             message,
             self.library,
-            providers=self.provider,
             conversation=conversation,
             executor=self.executor,
             limits=limits or self.limits,
             talk=talk,
             project=self.project,
         )
+        if self.traces is None:
+            return start(providers=self.provider)
+        return self.traces.stream(agent.specification, message or "", self.provider, start)
 
     async def aclose(self) -> None:
         """Let the providers go."""
@@ -238,7 +246,38 @@ def open_workplace(
             approval_expiry=plan.recording.expiry,
         )
         project = str(Path(plan.origin.project).resolve())
-        yield Workplace(agent, joined, executor, project=project, limits=_patient(plan))
+        place = Workplace(agent, joined, executor, project=project, limits=_patient(plan))
+        if plan.trace is not None:
+            from gramercy.agents.tracing import TraceFile
+
+            place.traces = TraceFile(plan.trace)
+        if plan.shadow:
+            _add_shadow(plan, agent, executor, stack, tell)
+        yield place
+
+
+def _add_shadow(
+    plan: Plan, agent: Agent, executor: Executor, stack: ExitStack, tell: Callable[[str], object]
+) -> None:
+    """Set other implementations beside the tools of an agent, and tell at the end what differed."""
+    from gramercy.agents.shadow import Shadow
+    from gramercy.agents.tracing import tools_of
+
+    library = load_tools(*plan.shadow).library()
+    bound = []
+    for specification in tools_of(agent.specification).values():
+        found = library.bind(specification)
+        bound += [found] if found is not None else []
+        for mismatch in library.explain_binding(specification):
+            tell(f"warning: no shadow of {specification.name}: {mismatch}")
+    shadow = Shadow(ToolLibrary.of(bound), executor)
+    executor.hooks.append(shadow)
+
+    def end() -> None:
+        for line in shadow.close().lines():
+            tell(line)
+
+    stack.callback(end)
 
 
 def _tools_of(

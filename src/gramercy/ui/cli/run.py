@@ -11,7 +11,7 @@ import click
 
 from gramercy.agents.base import Finished, Response
 from gramercy.errors import AgentError, GramercyError
-from gramercy.ui.cli.agents import Asking, agent_options, debug_option, talk_options
+from gramercy.ui.cli.agents import Asking, agent_options, debug_option, talk_options, watching_options
 from gramercy.ui.cli.answers import Answers, response_data, watched
 from gramercy.ui.cli.main import DENIED, code_of
 from gramercy.ui.cli.options import json_option
@@ -32,6 +32,7 @@ LONGEST_MESSAGE = 4_000_000
 @click.argument("file", metavar="AGENT.gram", type=click.Path(exists=True, dir_okay=False))
 @click.argument("messages", nargs=-1, required=True, metavar="MESSAGE...")
 @agent_options
+@watching_options
 @talk_options
 @debug_option
 @json_option("Print the answers with calls, usage and conversation as JSON.")
