@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gramercy.agents.agent import Agent as Agent
     from gramercy.agents.base import Limits as Limits
     from gramercy.agents.base import Response as Response
+    from gramercy.agents.observability import setup_observability as setup_observability
     from gramercy.errors import GramercyError as GramercyError
     from gramercy.errors import InvalidArgumentsError as InvalidArgumentsError
     from gramercy.execution.approval import Approved as Approved
@@ -49,6 +50,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "agents.agent": ("Agent",),
     "agents.base": ("Limits", "Response"),
+    "agents.observability": ("setup_observability",),
     "errors": ("GramercyError", "InvalidArgumentsError"),
     "execution.approval": ("Approved", "Denied", "Modified"),
     "execution.calls": ("ToolCall", "ToolResult"),

@@ -18,7 +18,7 @@ from gramercy.providers.scripted import ScriptedProvider
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.editing import edit_tools
 from gramercy.toolsets.workspace import Workspace
-from gramercy.workbench.agents import Workplace
+from gramercy.workbench.agents import Tools, Workplace
 
 # Longer than anything takes on a busy machine.
 BOUND = 30.0
@@ -146,7 +146,7 @@ class Host:
         tools = [*self.tools, *self.edit_tools(project)]
         agent = Agent(self.agent, "Work.", "Scripted/test", tools)
         executor = Executor(Registry(), approver, policy=self.policy, journal=self.journal)
-        place = Workplace(agent, agent.library, executor, project=project, limits=Limits())
+        place = Workplace(agent, Tools(agent.library), executor, project=project, limits=Limits())
         place.open_provider = lambda _: self.model
         yield place
         self.closed.append(project)

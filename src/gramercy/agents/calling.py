@@ -99,6 +99,11 @@ class AgentCall(Call):
         return "" if self.caller.talk is None else self.caller.talk.identity(self._call)
 
     @property
+    def is_unique(self) -> bool:
+        """Whether one that another process makes out of the same message is this call."""
+        return bool(self.identity)
+
+    @property
     def capabilities(self) -> Mapping[str, Any]:
         """What the client can do for which the agent runs."""
         return self._outer.capabilities

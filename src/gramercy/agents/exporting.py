@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.agents.context import fenced
-from gramercy.agents.talks import SUMMARY
+from gramercy.agents.talks import SUMMARY, calls_of
+from gramercy.agents.totals import usage_of
 from gramercy.journal.texts import masked
-from gramercy.providers.base import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ def export_json(record: SessionRecord, said: Sequence[Message], *, is_masked: bo
 
 def export_markdown(record: SessionRecord, said: Sequence[Message], *, is_masked: bool = True) -> str:
     """Return a conversation as a document: a heading for each message, calls and results as code."""
-    names = {call["id"]: call["name"] for message in said for call in _calls(message)}
+    names = {call.id: call.name for message in said for call in calls_of(message)}
     parts = [f"# {record.title or record.id}", about(record)]
     for message in said:
         parts += [f"## {_heading(message, names)}", *_body(message)]
@@ -68,7 +68,7 @@ def _costs(message: Message) -> Iterable[str]:
     if message.data.get("model"):
         yield str(message.data["model"])
     if message.data.get("usage"):
-        usage = msgspec.convert(message.data["usage"], Usage)
+        usage = usage_of(message)
         yield f"{usage.input:,} tokens in, {usage.output:,} out"
 
 
@@ -77,13 +77,8 @@ def _body(message: Message) -> Iterable[str]:
         yield f"(damaged: {message.fault})"
     # What a tool returns and what a person pastes may be anything; only models write Markdown on purpose.
     yield fenced(message.text) if message.role == "tool" else message.text
-    for call in _calls(message):
-        yield f"calls `{call['name']}`\n\n{fenced(call.get('arguments', '{}'), 'json')}"
-
-
-def _calls(message: Message) -> list[dict[str, str]]:
-    calls = message.data.get("calls", [])
-    return calls if isinstance(calls, list) else []
+    for call in calls_of(message):
+        yield f"calls `{call.name}`\n\n{fenced(call.arguments, 'json')}"
 
 
 def _moment(at: float) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from gramercy.errors import JournalError
 from gramercy.journal.sessions import Message as KeptMessage
 from gramercy.journal.sessions import SessionRecord, nested_id, new_id
+from gramercy.journal.texts import masked
 from gramercy.providers.base import Message
 
 if TYPE_CHECKING:
@@ -182,7 +183,8 @@ class SessionTalk:
 
     def _begin(self, text: str) -> None:
         about = {name: getattr(self._record, name) for name in ("agent", "model", "project", "principal")}
-        self._sessions.begin(self._record.title or text, name=self.session, **about)
+        # A title stands in every list; the message itself is shown with dots, too.
+        self._sessions.begin(self._record.title or masked(text), name=self.session, **about)
         self._record = self._sessions.session(self.session) or self._record
         self._is_begun = True
 
@@ -345,6 +347,14 @@ def message_of(kept: KeptMessage) -> Message:
         f"`gramercy sessions show {kept.session}` shows what is there, `sessions fork {kept.session} --at "
         f"{kept.number - 1}` goes on before it"
     )
+
+
+def calls_of(kept: KeptMessage) -> tuple[ModelCall, ...]:
+    """Return the calls of a message; none where they cannot be read."""
+    try:
+        return message_of(kept).calls
+    except JournalError:
+        return ()
 
 
 def _data_of(message: Message) -> dict[str, Any]:

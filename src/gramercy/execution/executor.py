@@ -37,7 +37,7 @@ from gramercy.execution.callers import (
 )
 from gramercy.execution.calls import ToolCall, ToolResult, error_text, read_arguments
 from gramercy.execution.gate import ApprovalGate
-from gramercy.execution.hooks import check_hooks, transformed
+from gramercy.execution.hooks import check_hooks, hook_list, transformed
 from gramercy.execution.metrics import Metrics, ToolMetrics, metrics_table
 from gramercy.execution.policy import Action, Policy, Verdict
 from gramercy.execution.results import Attempt, Recorder, Refuser
@@ -159,7 +159,7 @@ class Executor:
             registry,
             self._capped(policy or Policy()),
             MemoryJournal() if journal is None else journal,
-            check_hooks("hook", hooks),
+            hook_list(hooks),
             check_hooks("transform", transforms),
             deadline,
             approval_deadline,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from weakref import WeakValueDictionary
 
 from gramercy.errors import ExecutionError, InvalidArgumentsError
 from gramercy.execution.callers import BLOCKING, Limit, drive, is_async, must_pass
@@ -18,10 +19,66 @@ if TYPE_CHECKING:
     from gramercy.tools.tool import Tool
 
     Hook: TypeAlias = Callable[["Phase", Tool, dict[str, Any], ToolResult | None], Any]
+    Observer: TypeAlias = Callable[["Phase | Literal['refused']", Tool | None, ToolResult | None], Any]
     Transform: TypeAlias = Callable[[Tool, dict[str, Any]], Mapping[str, Any] | None]
 
 Phase: TypeAlias = Literal["before", "after", "error"]
 log = logging.getLogger("gramercy")
+# Who is told of the calls of every executor in this process.
+observers: list[Observer] = []
+
+
+class HookList(list["Hook"]):
+    """The hooks of one executor; a list of its own type, since plain ones cannot be referred to weakly."""
+
+    __slots__ = ("__weakref__",)
+
+
+_living: WeakValueDictionary[int, HookList] = WeakValueDictionary()
+
+
+def _tell_observers(phase: Phase, tool: Tool, arguments: dict[str, Any], result: ToolResult | None) -> None:
+    del arguments
+    told(phase, tool, result)
+
+
+def told(phase: Phase | Literal["refused"], tool: Tool | None, result: ToolResult | None) -> None:
+    """Tell those who observe every executor; `tool` is None where a call names none that there is."""
+    for observer in tuple(observers):
+        try:
+            observer(phase, tool, result)
+        except Exception as error:  # noqa: BLE001 - an observer changes nothing
+            log.warning("an observer of calls failed: %s", error_text(error))
+
+
+def observe(observer: Observer) -> Callable[[], None]:
+    """Have an observer told of the calls of every executor, those that are there and those to come.
+
+    Unlike hooks it is also told of calls that were refused, and not of arguments. Returns what ends it. An
+    executor asks for nothing but its own hooks, so that calls cost nothing while nothing is observed.
+    """
+    observers.append(observer)
+    for hooks in list(_living.values()):
+        if _tell_observers not in hooks:
+            hooks.append(_tell_observers)
+    return lambda: _stop_observing(observer)
+
+
+def _stop_observing(observer: Observer) -> None:
+    if observer in observers:
+        observers.remove(observer)
+    for hooks in [] if observers else list(_living.values()):
+        if _tell_observers in hooks:
+            hooks.remove(_tell_observers)
+
+
+def hook_list(hooks: Iterable[Hook]) -> HookList:
+    """Return the hooks of an executor, with those who observe every executor."""
+    made = HookList(check_hooks("hook", hooks))
+    if observers:
+        made.append(_tell_observers)
+    _living[id(made)] = made
+    return made
 
 
 def check_hooks(kind: str, hooks: Iterable[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ import msgspec
 from gramercy.errors import DeadlineExceededError, ExecutionError, ForgedRecordError, MovedError
 from gramercy.execution.callers import must_pass
 from gramercy.execution.calls import ToolResult, error_text, text_for_model
-from gramercy.execution.hooks import notify
+from gramercy.execution.hooks import notify, observers, told
 from gramercy.journal.base import NOTHING, Facts, NewCall, Ruling, State
 from gramercy.journal.memory import MemoryJournal
 from gramercy.journal.texts import canonical_text, without_secrets
@@ -337,7 +337,9 @@ class Recorder:
             self._close(attempt, State.DENIED, Facts(detail=text, ruling=ruling), metadata)
         self.metrics.record_refusal(tool.name, refuser)
         content = f"{text}\n{ADVICE[refuser].format(tool=tool.name)}"
-        return ToolResult(attempt.call_id, success=False, content=content, error=text, metadata=metadata)
+        return _refusal(
+            tool, ToolResult(attempt.call_id, success=False, content=content, error=text, metadata=metadata)
+        )
 
     def _open_seal(self, attempt: Attempt) -> str:
         """Return the seal of the question that a refusal of our own answers."""
@@ -358,7 +360,9 @@ class Recorder:
         then = COMING_BACK if attempt.identity else RESUMING
         content = f"{text}\n{why}{(WAITING + then).format(key=key)}"
         metadata = {"safety_level": tool.level_word, "awaiting": True, "journal_key": key}
-        return ToolResult(attempt.call_id, success=False, content=content, error=text, metadata=metadata)
+        return _refusal(
+            tool, ToolResult(attempt.call_id, success=False, content=content, error=text, metadata=metadata)
+        )
 
     def refused(
         self, call_id: str, problem: BaseException, tool: Tool | None = None, hint: str = ""
@@ -369,7 +373,14 @@ class Recorder:
             self.metrics.record_refusal(tool.name)
             metadata["safety_level"] = tool.level_word
         text = text_for_model(error_text(problem) + hint, self.settings.max_output)
-        return ToolResult(call_id, success=False, content=text, error=text, metadata=metadata)
+        return _refusal(tool, ToolResult(call_id, success=False, content=text, error=text, metadata=metadata))
+
+
+def _refusal(tool: Tool | None, result: ToolResult) -> ToolResult:
+    """Return the result of a call that was not run; no hook hears of it, who observes everything does."""
+    if observers:
+        told("refused", tool, result)
+    return result
 
 
 class _End(msgspec.Struct):

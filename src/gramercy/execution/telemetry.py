@@ -26,10 +26,21 @@ TOOL_NAME = "gen_ai.tool.name"
 TOOL_TYPE = "gen_ai.tool.type"
 CALL_ID = "gen_ai.tool.call.id"
 ERROR_TYPE = "error.type"
+AGENT = "gen_ai.agent.name"
+CONVERSATION = "gen_ai.conversation.id"
+PROVIDER = "gen_ai.provider.name"
+REQUESTED = "gen_ai.request.model"
+FINISH = "gen_ai.response.finish_reasons"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+CACHE_WRITTEN = "gen_ai.usage.cache_creation.input_tokens"
 SAFETY = "gramercy.tool.safety_level"
 APPROVED = "gramercy.approval.approved"
 APPROVAL_WAIT = "gramercy.approval.wait_ms"
 DENIED_BY = "gramercy.approval.denied_by"
+# In US dollars; the conventions have no name for it.
+COST = "gramercy.usage.cost"
 
 log = logging.getLogger("gramercy")
 
@@ -121,3 +132,42 @@ class CallTrace:
             self.last.end()
         except Exception as error:  # noqa: BLE001 - the exporter is not ours
             log.warning("the span of %s was not ended: %s", self.tool.name, type(error).__name__)
+
+
+class Span:
+    """One span around a piece of work, current inside of it; nothing where telemetry is not set up."""
+
+    __slots__ = ("_attributes", "_context", "_is_remote", "_name", "_span")
+
+    def __init__(self, name: str, attributes: dict[str, Any], *, is_remote: bool = False) -> None:
+        self._name, self._attributes, self._is_remote = name, attributes, is_remote
+        self._span: Any = None
+        self._context: Any = None
+
+    def __enter__(self) -> None:
+        tracer = active_tracer()
+        if tracer is None:
+            return
+        try:
+            api = sys.modules[API]
+            kind = api.SpanKind.CLIENT if self._is_remote else api.SpanKind.INTERNAL
+            self._span = tracer.start_span(self._name, kind=kind, attributes=self._attributes)
+            self._context = api.use_span(self._span, record_exception=False, set_status_on_exception=False)
+            self._context.__enter__()
+        except Exception as error:  # noqa: BLE001 - the tracer is not ours
+            log.warning("no span for %s: %s", self._name, type(error).__name__)
+
+    def end(self, error: BaseException | None, attributes: dict[str, Any]) -> None:
+        """End the span with what became of the work; of an error its class alone is told."""
+        if self._span is None:
+            return
+        try:
+            if self._context is not None:
+                self._context.__exit__(None, None, None)
+            self._span.set_attributes(attributes)
+            if error is not None:
+                self._span.set_attribute(ERROR_TYPE, type(error).__name__)
+                self._span.set_status(sys.modules[API].StatusCode.ERROR)
+            self._span.end()
+        except Exception as problem:  # noqa: BLE001 - the exporter is not ours
+            log.warning("the span of %s was not ended: %s", self._name, type(problem).__name__)

@@ -36,6 +36,8 @@ NESTED = "+"
 _NESTED = re.compile(r"\+[0-9a-f]{12}\.\d+$")
 # The same for a database: twelve digits, each of them any sign.
 _NESTED_LIKE = f"%+{'_' * 12}.%"
+# Who answers: the model itself, and when it sums up.
+ANSWERING = ("assistant", "summary")
 _DATA = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -126,7 +128,7 @@ class Sessions(Protocol):
         """Return the latest conversations whose title has all words of a question."""
 
     def answers(self, session: str = "", *, since: float = 0.0) -> Iterator[Message]:
-        """Give what assistants said, oldest first, in one conversation or all of them."""
+        """Give what assistants said and summarized, oldest first, in one conversation or all of them."""
 
     def rename(self, name: str, title: str) -> None:
         """Give a conversation another title."""
@@ -228,7 +230,7 @@ class MemorySessions:
         """Give what assistants said."""
         with self._lock:
             said = [each for name, said in self._messages.items() if session in {"", name} for each in said]
-        wanted = (each for each in said if each.role == "assistant" and each.at >= since)
+        wanted = (each for each in said if each.role in ANSWERING and each.at >= since)
         yield from sorted(wanted, key=lambda each: each.at)
 
     def rename(self, name: str, title: str) -> None:
@@ -386,7 +388,7 @@ class SqlSessions:
         """Give what assistants said, page by page."""
         wanted, values = _wanted({"m.session = ?": session, "m.at >= ?": since})
         statement = (
-            f"SELECT m.key, {_MESSAGE} FROM messages m WHERE m.key > ? AND m.role = 'assistant'{wanted} "  # noqa: S608 - our own names
+            f"SELECT m.key, {_MESSAGE} FROM messages m WHERE m.key > ? AND m.role IN {ANSWERING}{wanted} "  # noqa: S608 - our own names
             "ORDER BY m.key LIMIT ?"
         )
         key = 0
@@ -474,6 +476,13 @@ def nested_id(session: str, token: str, place: int) -> str:
 def is_nested(name: str, within: str = "") -> bool:
     """Tell whether a conversation is nested in another one, or in this one."""
     return bool(_NESTED.search(name)) and name.startswith(f"{within}{NESTED}" if within else "")
+
+
+def root_of(name: str) -> str:
+    """Return the conversation in which another one is nested, however deep; else itself."""
+    while is_nested(name):
+        name = name.rpartition(NESTED)[0]
+    return name
 
 
 def new_id() -> str:

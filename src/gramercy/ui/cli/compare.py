@@ -24,7 +24,8 @@ from gramercy.ui.cli.main import BUDGET, FAILED, INTERRUPTED
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.terminal import json_text, show, tell
 from gramercy.ui.cli.traces import told_differences
-from gramercy.workbench.agents import open_workplace, read_agent
+from gramercy.workbench.agent_files import read_agent
+from gramercy.workbench.agents import open_workplace
 from gramercy.workbench.sources import load_tools
 
 if TYPE_CHECKING:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gramercy.agents.base import Finished, Response
 from gramercy.errors import AgentError, GramercyError
-from gramercy.ui.cli.agents import agent_options, ask_person
-from gramercy.ui.cli.answers import Answers, response_data
+from gramercy.ui.cli.agents import Asking, agent_options, debug_option, talk_options
+from gramercy.ui.cli.answers import Answers, response_data, watched
 from gramercy.ui.cli.main import DENIED, code_of
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.terminal import json_text, tell
@@ -19,6 +20,9 @@ from gramercy.workbench.agents import Plan, Workplace, open_workplace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from gramercy.agents.talks import SessionTalk
+    from gramercy.ui.cli.agents import Talking
 
 # What a person pastes; a model's window ends far before.
 LONGEST_MESSAGE = 4_000_000
@@ -28,15 +32,19 @@ LONGEST_MESSAGE = 4_000_000
 @click.argument("file", metavar="AGENT.gram", type=click.Path(exists=True, dir_okay=False))
 @click.argument("messages", nargs=-1, required=True, metavar="MESSAGE...")
 @agent_options
+@talk_options
+@debug_option
 @json_option("Print the answers with calls, usage and conversation as JSON.")
-def run(plan: Plan, messages: Sequence[str], *, as_json: bool) -> int:
+def run(plan: Plan, talking: Talking, messages: Sequence[str], *, debug: bool, as_json: bool) -> int:
     """Run an agent of a gram file on messages, one after the other; - is standard input.
 
     The answer goes to standard output, what the agent calls to standard error.
     """
     given = [_read(message) for message in messages]
-    with open_workplace(plan, ask_person, tell) as place:
-        work = Run(place, Answers(quiet=as_json))
+    with open_workplace(plan, Asking(), tell) as place:
+        if debug:
+            place.open_provider = watched(place.open_provider)
+        work = Run(place, talking.talk(place), Answers(quiet=as_json))
         try:
             asyncio.run(work.all(given))
         except GramercyError as error:
@@ -64,8 +72,9 @@ def _read(message: str) -> str:
 class Run:
     """One conversation of a command: messages in, responses out, and what ended it."""
 
-    def __init__(self, place: Workplace, answers: Answers) -> None:
+    def __init__(self, place: Workplace, talk: SessionTalk, answers: Answers) -> None:
         self._place = place
+        self._talk = talk
         self._answers = answers
         self.responses: list[Response] = []
         self.error: GramercyError | None = None
@@ -79,12 +88,13 @@ class Run:
             await self._place.aclose()
 
     async def _one(self, message: str) -> None:
-        before = self.responses[-1] if self.responses else None
         try:
-            async for event in self._place.stream(message, before):
-                self._answers.take(event)
-                if isinstance(event, Finished):
-                    self.responses.append(event.response)
+            events = self._place.stream(message, self._talk.conversation, talk=self._talk)
+            async with aclosing(events):
+                async for event in events:
+                    self._answers.take(event)
+                    if isinstance(event, Finished):
+                        self.responses.append(event.response)
         except AgentError as error:
             if isinstance(error.response, Response):
                 self.responses.append(error.response)
@@ -105,7 +115,7 @@ class Run:
         found: dict[str, Any] = {
             "agent": self._place.agent.name,
             "model": str(self._place.model),
-            "session": last.session if last else "",
+            "session": self._talk.session if self._talk.kept else "",
             "content": last.content if last else "",
             "responses": [response_data(each) for each in self.responses],
         }

@@ -15,7 +15,7 @@ from gramercy.agents.differences import differences
 from gramercy.agents.traces import load_traces, save_traces
 from gramercy.agents.tracing import ReplayProvider, recorded_tools, replay_executor, traced
 from gramercy.errors import SpecificationError
-from gramercy.ui.cli.agents import agent_options, ask_person
+from gramercy.ui.cli.agents import Asking, agent_options
 from gramercy.ui.cli.answers import cut
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.options import json_option
@@ -136,7 +136,7 @@ def replay(plan: Plan, number: int | None, *, output: str | None, as_json: bool)
     """
     old = [trace.without_secrets() for trace in _chosen(plan.file, number)]
     if plan.origin.sources or plan.origin.language or plan.foreign.servers:
-        with open_workplace(plan, ask_person, tell) as place:
+        with open_workplace(plan, Asking(), tell) as place:
             new = [_again(trace, place.library, place.executor) for trace in old]
     else:
         new = [_again(trace, recorded_tools(trace), replay_executor()) for trace in old]
