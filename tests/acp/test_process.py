@@ -17,7 +17,7 @@ from gramercy.workbench.sources import known_tools
 from tests.acp.editors import call, tool
 from tests.support import children_of, until
 
-# An editor that has asked for something and is killed before the answer: it tells its pid and that of the agent.
+# An editor that is killed before it has answered a question; it tells the pid of the agent.
 EDITOR = """
 import json, subprocess, sys
 agent = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -90,8 +90,7 @@ def talk(command, project, *, says="go"):
 def test_the_end_of_the_input_ends_the_agent_and_its_image(agent, project):
     """Issue: no orphans; an editor that closes leaves nothing behind."""
     script = [call("evaluate-python", code="1 + 2"), "Three."]
-    command = agent(*script, tools=[evaluation(project)], options=["--image", "python", "--from", "json"])
-    command[command.index("--from") : command.index("--from") + 2] = []
+    command = agent(*script, tools=[evaluation(project)], options=["--image", "python"])
     (project.parent / "away" / "tester.py").unlink()
     client, _, number = talk(command, project)
     try:

@@ -46,7 +46,9 @@ class Mode(Protocol):
 class Place(Protocol):
     """An agent at work in one directory, with its tools, the guard and a model."""
 
-    project: str
+    @property
+    def project(self) -> str:
+        """The directory that it works in."""
 
     @property
     def agent(self) -> Agent:
@@ -63,8 +65,8 @@ class Place(Protocol):
     def use_mode(self, mode: Any) -> None:
         """Ask as much as a mode of the host says from now on."""
 
-    def add_tools(self, tools: Iterable[Tool]) -> None:
-        """Let the agent use these tools too."""
+    def add_tools(self, tools: Iterable[Tool]) -> list[str]:
+        """Let the agent use tools of other servers too; return what cannot be used, and why."""
 
     def stream(
         self,

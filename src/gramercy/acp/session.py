@@ -137,7 +137,9 @@ class EditorSession:
         """Give the agent the tools of the servers that the editor has handed over, once."""
         servers, self._servers = self._servers, None
         if servers is not None:
-            self.place.add_tools(await servers.tools(self._accepted, self._notice))
+            found = await servers.tools(self._accepted, self._notice)
+            for line in self.place.add_tools(found):
+                self._notice(line)
 
     async def _accepted(self, server: str, reviews: Sequence[Review]) -> bool:
         """Have the person look at tools that nobody has accepted yet."""

@@ -14,13 +14,14 @@ import msgspec
 
 from gramercy.agents.agent import Agent
 from gramercy.agents.base import Limits, Response
-from gramercy.errors import ModelUnavailableError, SourceError
+from gramercy.errors import GramercyError, ModelUnavailableError, SourceError
 from gramercy.execution.executor import Executor
 from gramercy.gram.agents import ModelName
 from gramercy.images.trust import check_file
 from gramercy.journal.sessions import sessions_of
-from gramercy.tools.library import specified
+from gramercy.tools.library import ToolLibrary, specified
 from gramercy.tools.registry import Registry
+from gramercy.toolsets.planning import PLAN, plan_tool
 from gramercy.workbench.agent_files import read_agent
 from gramercy.workbench.modes import PLANNING, Mode, approver_in, policy_in
 from gramercy.workbench.policies import read_policies
@@ -28,16 +29,17 @@ from gramercy.workbench.recording import Recording
 from gramercy.workbench.sources import Origin, image_registry, load_tools
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 
     from gramercy.agents.base import AgentEvent, Talk
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.policy import Policy
     from gramercy.gram.agents import AgentSpecification
+    from gramercy.gram.specification import ToolSpecification
     from gramercy.images.live import LiveImage
     from gramercy.journal.base import Journal
     from gramercy.providers.base import Message, Provider
-    from gramercy.tools.library import ToolLibrary
+    from gramercy.tools.tool import Tool
     from gramercy.toolsets.workspace import Workspace
 
 ASSISTANT = (
@@ -135,6 +137,25 @@ class Workplace:
     def library(self) -> ToolLibrary:
         """The implementations of tools."""
         return self.tools.library
+
+    @property
+    def workspace(self) -> Workspace | None:
+        """The files that the tools of the image work on, if there are such."""
+        return self.tools.workspace
+
+    def add_tools(self, tools: Iterable[Tool]) -> list[str]:
+        """Let the agent use tools of other servers too; return what cannot be used, and why."""
+        found, told = [], []
+        for tool in tools:
+            try:
+                found.append((tool, specified(tool)))
+            except GramercyError as error:
+                told.append(f"{tool.name} is left out: {error}")
+        library = ToolLibrary.of([*self.library.values(), *(tool for tool, _ in found)])
+        names = frozenset(tool.name for tool, _ in found)
+        self.tools = self.tools._replace(library=library, foreign=self.tools.foreign | names)
+        self._agent = _with_more(self._agent, [specification for _, specification in found])
+        return told
 
     @property
     def image(self) -> LiveImage | None:
@@ -261,6 +282,8 @@ def _tools_of(
     if plan.foreign.servers:
         _add_foreign(registry, plan, stack, tell)
     foreign = frozenset(registry.names()) - own - of_image
+    if PLAN not in registry:
+        registry.register(plan_tool())
     return Tools(registry.library(), image, workspace, of_image, foreign)
 
 
@@ -270,11 +293,18 @@ def _agent_of(plan: Plan, tools: Tools, tell: Callable[[str], object]) -> Agent:
         return _assistant(plan, tools)
     agent = read_agent(plan.file, plan.name, tools.library, tell)
     if tools.foreign:
-        own = agent.specification
-        known = {each.name for each in own.elements}
-        more = [specified(tools.library[name]) for name in sorted(tools.foreign - known)]
-        agent = Agent.from_specification(replace(own, tools=(*own.tools, *more)))
+        agent = _with_more(agent, [specified(tools.library[name]) for name in sorted(tools.foreign)])
     return with_model(agent, ModelName.parse(plan.model)) if plan.model else agent
+
+
+def _with_more(agent: Agent, tools: Iterable[ToolSpecification]) -> Agent:
+    """Return an agent that uses these tools besides those that it names."""
+    own = agent.specification
+    known = {each.name for each in own.elements}
+    more = (each for each in tools if each.name not in known)
+    made = Agent.from_specification(replace(own, tools=(*own.tools, *more)))
+    made.library = agent.library
+    return made
 
 
 def _assistant(plan: Plan, tools: Tools) -> Agent:
