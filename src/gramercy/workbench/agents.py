@@ -15,13 +15,14 @@ import msgspec
 
 from gramercy.agents.agent import Agent
 from gramercy.agents.base import Limits, Response
-from gramercy.errors import ModelUnavailableError, SourceError
+from gramercy.errors import GramercyError, ModelUnavailableError, SourceError
 from gramercy.execution.executor import Executor
 from gramercy.gram.agents import ModelName
 from gramercy.images.trust import check_file
 from gramercy.journal.sessions import sessions_of
 from gramercy.tools.library import ToolLibrary, specified
 from gramercy.tools.registry import Registry
+from gramercy.toolsets.planning import PLAN, plan_tool
 from gramercy.workbench.agent_files import read_agent
 from gramercy.workbench.modes import PLANNING, Mode, approver_in, policy_in
 from gramercy.workbench.policies import read_policies
@@ -29,16 +30,19 @@ from gramercy.workbench.recording import Recording
 from gramercy.workbench.sources import Origin, image_registry, load_tools
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 
     from gramercy.agents.base import AgentEvent, Talk
+    from gramercy.agents.mentions import Mentions
     from gramercy.agents.tracing import TraceFile
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.policy import Policy
     from gramercy.gram.agents import AgentSpecification
+    from gramercy.gram.specification import ToolSpecification
     from gramercy.images.live import LiveImage
     from gramercy.journal.base import Journal
     from gramercy.providers.base import Message, Provider
+    from gramercy.tools.tool import Tool
     from gramercy.toolsets.workspace import Workspace
 
 ASSISTANT = (
@@ -141,9 +145,33 @@ class Workplace:
         return self.tools.library
 
     @property
+    def workspace(self) -> Workspace | None:
+        """The files that the tools of the image work on, if there are such."""
+        return self.tools.workspace
+
+    def add_tools(self, tools: Iterable[Tool]) -> list[str]:
+        """Let the agent use tools of other servers too; return what cannot be used, and why."""
+        found, told = [], []
+        for tool in tools:
+            try:
+                found.append((tool, specified(tool)))
+            except GramercyError as error:
+                told.append(f"{tool.name} is left out: {error}")
+        library = ToolLibrary.of([*self.library.values(), *(tool for tool, _ in found)])
+        names = frozenset(tool.name for tool, _ in found)
+        self.tools = self.tools._replace(library=library, foreign=self.tools.foreign | names)
+        self._agent = _with_more(self._agent, [specification for _, specification in found])
+        return told
+
+    @property
     def image(self) -> LiveImage | None:
         """The live image that the tools work in, if there is one."""
         return self.tools.image
+
+    @property
+    def images(self) -> tuple[LiveImage, ...]:
+        """The live images: one or none."""
+        return () if self.tools.image is None else (self.tools.image,)
 
     @property
     def journal(self) -> Journal:
@@ -163,12 +191,20 @@ class Workplace:
 
     def provider(self, model: ModelName) -> Provider:
         """Return the provider of a model; the same one for the same name."""
-        # A scripted model is known by its script; of all others one provider answers for every id.
-        key = str(model).casefold() if model.provider.casefold() == "scripted" else model.provider.casefold()
+        # Of some, such as those in this process, a provider has one model.
+        key = f"{model.provider.casefold()}/{model.id}"
         found = self._providers.get(key)
         if found is None:
             found = self._providers[key] = self.open_provider(model)
         return found
+
+    def mentions(self, conversation: Callable[[], Sequence[Message]] = tuple) -> Mentions:
+        """Return what resolves the mentions of a message: files of the project, things of the image."""
+        from gramercy.agents.mentions import Mentions
+        from gramercy.toolsets.workspace import Workspace
+
+        workspace = self.tools.workspace or Workspace(self.project)
+        return Mentions(workspace, self.images, self.journal, conversation)
 
     def stream(
         self,
@@ -300,6 +336,8 @@ def _tools_of(
     if plan.foreign.servers:
         _add_foreign(registry, plan, stack, tell)
     foreign = frozenset(registry.names()) - own - of_image
+    if PLAN not in registry:
+        registry.register(plan_tool())
     return Tools(registry.library(), image, workspace, of_image, foreign)
 
 
@@ -309,11 +347,18 @@ def _agent_of(plan: Plan, tools: Tools, tell: Callable[[str], object]) -> Agent:
         return _assistant(plan, tools)
     agent = read_agent(plan.file, plan.name, tools.library, tell)
     if tools.foreign:
-        own = agent.specification
-        known = {each.name for each in own.elements}
-        more = [specified(tools.library[name]) for name in sorted(tools.foreign - known)]
-        agent = Agent.from_specification(replace(own, tools=(*own.tools, *more)))
+        agent = _with_more(agent, [specified(tools.library[name]) for name in sorted(tools.foreign)])
     return with_model(agent, ModelName.parse(plan.model)) if plan.model else agent
+
+
+def _with_more(agent: Agent, tools: Iterable[ToolSpecification]) -> Agent:
+    """Return an agent that uses these tools besides those that it names."""
+    own = agent.specification
+    known = {each.name for each in own.elements}
+    more = (each for each in tools if each.name not in known)
+    made = Agent.from_specification(replace(own, tools=(*own.tools, *more)))
+    made.library = agent.library
+    return made
 
 
 def _assistant(plan: Plan, tools: Tools) -> Agent:

@@ -138,6 +138,8 @@ def environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.echo(visible(f"warning: {remark}"), err=True)
         if "journal" in told_names:
             options["recording"] = recording_of(configuration.settings)
+        if "model" in options:
+            options["model"] = options["model"] or configuration.settings.model
         if "language" in options:
             options["language"] = options["language"] or configuration.language
         if options.get("images") == () and not any(map(options.get, ("sources", "fixtures", "foreign"))):
