@@ -91,7 +91,7 @@ class Wire:
         """Post a question and yield the data of the events that answer it."""
         client, failures = self._opened()
         request = client.build_request(
-            "POST", self.access.address + path, headers={**headers, **_HEADERS}, content=encoded(body)
+            "POST", self.access.url(path), headers={**headers, **_HEADERS}, content=encoded(body)
         )
         try:
             response = await client.send(request, stream=True)
