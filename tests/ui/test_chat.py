@@ -81,8 +81,8 @@ def test_several_lines_are_one_message(chat, tmp_path):
     opened.expect("> ")
     said(opened, "/export talk.md", "talk.md")
     text = (tmp_path / "talk.md").read_text()
-    assert "> first \n> second" in text
-    assert "> in a\n> \n> block" in text
+    assert "\nfirst \nsecond\n" in text
+    assert "\nin a\n\nblock\n" in text
     left(opened)
 
 
@@ -152,7 +152,7 @@ def test_a_conversation_goes_on_another_day(chat):
     said(first, "/rename Names", "Names")
     left(first)
     again = chat("answer", options=("--resume", "names"))
-    said(again, "/export -", "> I am Ada")
+    said(again, "/export -", "I am Ada")
     said(again, "/fork Other names", "a copy")
     said(again, "/sessions", "Other names")
     said(again, "/search ada", "I am Ada")
@@ -241,11 +241,59 @@ def test_commands_say_what_is_wrong_and_the_chat_goes_on(chat, typed, says):
     left(opened)
 
 
+def test_files_are_mentioned_cut_and_refused_with_a_clear_line(chat, tmp_path):
+    """Bad input: binary files mentioned. What is wrong holds the message back; nothing is lost."""
+    (tmp_path / "notes.md").write_text("the notes")
+    (tmp_path / "long.txt").write_text("word\n" * 20_000)
+    (tmp_path / "picture.bin").write_bytes(bytes(range(256)) * 10)
+    opened = chat("read", "read on", options=("--debug",))
+    assert "the notes" in said(opened, "look at @notes.md please", "StopPart")
+    opened.send("look at @long.txt\n")
+    opened.expect("@long.txt was cut: the first 51,2")
+    opened.expect("StopPart")
+    opened.expect("> ")
+    assert "@picture.bin: picture.bin is not a text file" in said(
+        opened, "and @picture.bin?", "evaluating code"
+    )
+    said(opened, "/export talk.json", "talk.json")
+    assert len(json.loads((tmp_path / "talk.json").read_text())["said"]) == 4
+    left(opened)
+
+
+def test_context_is_laid_beside_told_once_and_dropped(chat, tmp_path):
+    (tmp_path / "notes.md").write_text("the notes")
+    opened = chat("one", "two", options=("--debug",))
+    said(opened, "/add notes.md", "ctx-1: file notes.md, about 3 tokens")
+    said(opened, "/add some plain words", "ctx-2: a text")
+    said(opened, "/pin ctx-1", "ctx-1 stays")
+    first = said(opened, "hello", "StopPart")
+    assert "the notes" in first
+    assert "some plain words" in first
+    assert said(opened, "once more", "StopPart").count("the notes") == 1
+    assert "of a window that is not known" in said(opened, "/context", "ctx-2")
+    said(opened, "/drop all", "1 dropped; what is pinned stays")
+    said(opened, "/drop ctx-9", "there is no 'ctx-9' in the context")
+    left(opened)
+
+
+def test_compact_lets_a_summary_stand_for_what_was_said(chat):
+    opened = chat("one", "two", "three", "They counted.", "four", options=("--debug",))
+    said(opened, "/compact", "there is nothing to summarize yet")
+    for message, answer in (("first", "one"), ("second", "two"), ("third", "three")):
+        said(opened, message, answer)
+        opened.settle()
+    said(opened, "/compact", "a summary stands for 2 messages")
+    shown = said(opened, "go on", "StopPart")
+    assert "They counted." in shown
+    assert "first" not in shown
+    left(opened)
+
+
 def test_a_failing_model_loses_nothing(chat):
     opened = chat("one")
     said(opened, "first", "one")
     said(opened, "second", "question 2 came")
-    said(opened, "/export -", "> second")
+    said(opened, "/export -", "second")
     left(opened)
 
 

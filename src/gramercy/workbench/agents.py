@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
     from gramercy.agents.base import AgentEvent, Talk
+    from gramercy.agents.mentions import Mentions
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.policy import Policy
     from gramercy.gram.agents import AgentSpecification
@@ -142,6 +143,11 @@ class Workplace:
         return self.tools.image
 
     @property
+    def images(self) -> tuple[LiveImage, ...]:
+        """The live images: one or none."""
+        return () if self.tools.image is None else (self.tools.image,)
+
+    @property
     def journal(self) -> Journal:
         """Where the calls are recorded."""
         return self.executor.journal
@@ -159,12 +165,20 @@ class Workplace:
 
     def provider(self, model: ModelName) -> Provider:
         """Return the provider of a model; the same one for the same name."""
-        # A scripted model is known by its script; of all others one provider answers for every id.
-        key = str(model).casefold() if model.provider.casefold() == "scripted" else model.provider.casefold()
+        # Of some, such as those in this process, a provider has one model.
+        key = f"{model.provider.casefold()}/{model.id}"
         found = self._providers.get(key)
         if found is None:
             found = self._providers[key] = self.open_provider(model)
         return found
+
+    def mentions(self, conversation: Callable[[], Sequence[Message]] = tuple) -> Mentions:
+        """Return what resolves the mentions of a message: files of the project, things of the image."""
+        from gramercy.agents.mentions import Mentions
+        from gramercy.toolsets.workspace import Workspace
+
+        workspace = self.tools.workspace or Workspace(self.project)
+        return Mentions(workspace, self.images, self.journal, conversation)
 
     def stream(
         self,

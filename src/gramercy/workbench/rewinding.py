@@ -68,8 +68,7 @@ class Rewinding:
         """
         point = next((each for each in reversed(self._points) if each.messages == left), None)
         self._points = [each for each in self._points if each.messages < left]
-        images = [self._place.image] if self._place.image is not None else []
-        told = self._effects(point) if point else go_back(images, states)
+        told = self._effects(point) if point else go_back(self._place.images, states)
         return [*told, *self._lasting(said)]
 
     def _effects(self, point: Point) -> list[str]:

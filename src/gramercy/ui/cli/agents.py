@@ -53,7 +53,6 @@ _AGENT_OPTIONS = (
     click.option("--agent", "name", metavar="NAME", help="Which agent, where the file holds several."),
     click.option(
         "--model",
-        envvar="GRAMERCY_MODEL",
         metavar="PROVIDER/ID",
         callback=_model,
         help="The model that answers instead of those that the file names (or GRAMERCY_MODEL).",
@@ -189,7 +188,7 @@ class Talking(NamedTuple):
 
     def talk(self, place: Workplace) -> SessionTalk:
         """Find the conversation, or begin one."""
-        images = () if place.image is None else (place.image,)
+        images = place.images
         if self.is_continued:
             found = SessionTalk.latest(place.sessions, project=place.project, images=images)
         elif self.session:
@@ -210,7 +209,7 @@ def new_talk(place: Workplace, title: str = "") -> SessionTalk:
         agent=place.agent.name,
         model=str(place.model),
         project=place.project,
-        images=() if place.image is None else (place.image,),
+        images=place.images,
     )
 
 

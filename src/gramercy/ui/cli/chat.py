@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import click
 
 from gramercy.agents.base import Finished, Response
-from gramercy.errors import AgentError, GramercyError, InvalidMessageError
+from gramercy.agents.context import ContextWindow
+from gramercy.errors import AgentError, GramercyError
 from gramercy.ui.cli.agents import Asking, agent_options, debug_option, new_talk, talk_options
 from gramercy.ui.cli.answers import Answers, figures_line, watched
 from gramercy.ui.cli.chat_commands import COMMANDS, Commands
-from gramercy.ui.cli.composing import LONGEST_MESSAGE, Composer, MessageCompleter
+from gramercy.ui.cli.composing import Composer, MessageCompleter, read_standard_input
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.reading import offer_names, remembered
 from gramercy.ui.cli.terminal import in_background, show, tell, visible
@@ -90,6 +91,9 @@ class Chat:
         self.talk = new_talk(place)
         self.rewinding = Rewinding(place)
         self.commands = Commands(self)
+        self.context = ContextWindow()
+        # Messages as they were typed, without what they mention, by how many were there before.
+        self.typed: dict[int, str] = {}
         # Of the answers in this process.
         self.responses: list[Response] = []
         self.has_failed = False
@@ -102,7 +106,9 @@ class Chat:
         if self.place.image is not None:
             # It is ready when the first message needs it.
             in_background(self.place.image.checkpoints)
-        offer_names(MessageCompleter(Path(self.place.project), tuple(COMMANDS), self.commands.words), "chat")
+        mentions = self.place.mentions().completions
+        project = Path(self.place.project)
+        offer_names(MessageCompleter(project, tuple(COMMANDS), self.commands.words, mentions), "chat")
         with remembered("chat"):
             for message in messages:
                 self.say(message)
@@ -131,9 +137,7 @@ class Chat:
 
     def from_pipe(self, messages: Sequence[str]) -> int:
         """Answer what was said on the command line, together with standard input."""
-        piped = sys.stdin.read(LONGEST_MESSAGE + 1)
-        if len(piped) > LONGEST_MESSAGE:
-            raise InvalidMessageError(f"standard input is longer than {LONGEST_MESSAGE:,} characters")
+        piped = read_standard_input()
         *first, last = messages or ("",)
         for message in [*first, "\n\n".join(filter(None, (last, piped.strip())))]:
             self.say(message, is_raised=True)
@@ -169,10 +173,16 @@ class Chat:
             self.fail(error)
 
     async def _answer(self, message: str, answers: Answers) -> None:
-        self.rewinding.mark(len(self.talk.kept))
+        whole = self.place.mentions(lambda: self.talk.conversation).resolve(message)
+        for note in whole.notes:
+            tell(note)
+        before = len(self.talk.kept)
+        self.typed[before] = message
+        self.rewinding.mark(before)
         self.talk.model = str(self.place.model)
+        text = self.context.with_message(whole.message)
         try:
-            events = self.place.stream(message, self.talk.conversation, talk=self.talk)
+            events = self.place.stream(text, self.talk.conversation, talk=self.talk)
             async with aclosing(events):
                 async for event in events:
                     answers.take(event)
@@ -195,6 +205,8 @@ class Chat:
     def use(self, talk: SessionTalk) -> None:
         """Go on with a conversation."""
         self.talk = talk
+        self.typed.clear()
+        self.context.tell_again()
         self.rewinding.forget()
 
     def fail(self, error: Exception) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
-import msgspec
 
+from gramercy.agents.compaction import compact, tokens_of
+from gramercy.agents.context import about_tokens
+from gramercy.agents.exporting import export_json, export_markdown
 from gramercy.errors import GramercyError, SourceError
 from gramercy.gram.suggestion import suggest
 from gramercy.ui.cli.agents import Talking
@@ -21,7 +23,6 @@ from gramercy.workbench.modes import Mode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gramercy.agents.talks import SessionTalk
     from gramercy.ui.cli.chat import Chat
 
 INTRODUCTION = '''\
@@ -60,6 +61,9 @@ _ALL = (
     Command("/compact", "let the model replace what was said by a summary"),
     Command("/cost", "tell what was used: tokens and dollars"),
     Command("/context", "tell how much of the model's window is used, and by what"),
+    Command("/add FILE|TEXT", "lay something beside the conversation", "a file or a text: /add src/beds.py"),
+    Command("/pin ID", "keep a piece of the context when newer ones come", "an id: /pin ctx-1"),
+    Command("/drop ID|all", "take a piece of the context away", "an id: /drop ctx-1"),
     Command("/copy", "put the last answer into the clipboard"),
     Command("/export [FILE]", "write the conversation as Markdown, or as JSON where FILE ends in .json"),
     Command("/role [NAME]", "take a role of yours, or list them; `none` takes it away"),
@@ -99,6 +103,9 @@ class Commands:
             "/compact": self._compact,
             "/cost": self._cost,
             "/context": self._context,
+            "/add": self._add,
+            "/pin": self._pin,
+            "/drop": self._drop,
             "/copy": self._copy,
             "/export": self._export,
             "/role": self._role,
@@ -160,8 +167,10 @@ class Commands:
             raise SourceError("there is nothing to take back")
         asked = max((n for n, each in enumerate(said) if each.role == "user"), default=len(said))
         told = self._chat.rewinding.back(len(talk.kept), said[asked:], taken.states)
-        tell("\n".join([f"taken back: {cut(taken.text)}", *told]))
-        return taken.text
+        self._chat.context.tell_again()
+        typed = self._chat.typed.pop(len(talk.kept), taken.text)
+        tell("\n".join([f"taken back: {cut(typed)}", *told]))
+        return typed
 
     def _again(self, _: str) -> None:
         message = self._undo()
@@ -220,7 +229,13 @@ class Commands:
             tell("nothing was found")
 
     def _compact(self, _: str) -> None:
-        raise SourceError("not yet")
+        chat, model = self._chat, self._place.model
+        made = chat.runner.run(compact(chat.talk, self._place.provider(model), model))
+        # What was laid beside the messages that are gone is told with the next one.
+        chat.context.tell_again()
+        size = f"about {made.tokens_before:,} tokens before, {made.tokens_after:,} now"
+        tell(f"a summary stands for {made.messages} messages: {size}")
+        show(made.summary, dim=True)
 
     def _cost(self, _: str) -> None:
         responses = self._chat.responses
@@ -238,7 +253,39 @@ class Commands:
         show(f"{len(responses)} answers: {tokens.input:,} tokens in, {tokens.output:,} out, {told}{left}")
 
     def _context(self, _: str) -> None:
-        raise SourceError("not yet")
+        from gramercy.providers.models import context_window
+
+        own, talk = self._place.agent.specification, self._chat.talk
+        tools = "".join(tool.to_gram() for tool in own.tools)
+        fixed, said = about_tokens(own.instruction + tools), tokens_of(talk.conversation)
+        window = context_window(self._place.model)
+        share = f"{(fixed + said) / window:.0%} of {window:,}" if window else "of a window that is not known"
+        show(
+            f"about {fixed:,} tokens of instruction and tools, {said:,} of {len(talk.kept)} messages: {share}"
+        )
+        for item in self._chat.context:
+            pin = ", pinned" if item.is_pinned else ""
+            show(f"  {item.id:<8} {item.title}, about {item.tokens:,} tokens{pin}")
+
+    def _add(self, rest: str) -> None:
+        """Lay a file or a text beside the conversation."""
+        attached = self._place.mentions().resolve(f"@{rest}" if rest[0] != "@" else rest).attached
+        for each in attached:
+            item = self._chat.context.add("file", each.text, source=each.title)
+            tell(f"{item.id}: {item.title}, about {item.tokens:,} tokens, told with your next message")
+        if not attached:
+            item = self._chat.context.add("text", rest)
+            tell(f"{item.id}: a text, about {item.tokens:,} tokens, told with your next message")
+
+    def _pin(self, name: str) -> None:
+        item = self._chat.context.pin(name)
+        tell(f"{item.id} stays until it is dropped")
+
+    def _drop(self, name: str) -> None:
+        if name == "all":
+            tell(f"{self._chat.context.clear()} dropped; what is pinned stays")
+        else:
+            tell(f"{self._chat.context.remove(name).id} dropped; what was said stays said")
 
     def _copy(self, _: str) -> None:
         if not self._chat.responses:
@@ -258,7 +305,9 @@ class Commands:
         if not talk.kept:
             raise SourceError("there is nothing to write yet")
         is_json = rest.endswith(".json")
-        text = json_text([msgspec.to_builtins(each) for each in talk.kept]) if is_json else _markdown(talk)
+        exported = export_json if is_json else export_markdown
+        made = exported(talk.record, talk.kept)
+        text = json_text(made) if is_json else str(made).rstrip("\n")
         if rest in ("", "-"):
             show(text)
             return
@@ -295,14 +344,6 @@ class Commands:
                 show(summary_line(tool))
         for agent in self._place.agent.specification.agents:
             show(f"{agent.name:<24} {'agent':<10} {agent.description or agent.instruction:.80}")
-
-
-def _markdown(talk: SessionTalk) -> str:
-    parts = [f"# {talk.record.title}"]
-    for each in talk.conversation:
-        text = "\n".join(f"> {line}" for line in each.text.split("\n")) if each.role == "user" else each.text
-        parts += [text] if each.text and each.role != "tool" else []
-    return "\n\n".join(parts)
 
 
 def _unknown(word: str) -> str:

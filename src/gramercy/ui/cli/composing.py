@@ -80,6 +80,14 @@ def _check(size: int) -> None:
         )
 
 
+def read_standard_input() -> str:
+    """Read a message from a pipe or file."""
+    try:
+        return _checked(sys.stdin.read(LONGEST_MESSAGE + 1))
+    except UnicodeDecodeError as error:
+        raise InvalidMessageError(f"standard input is not UTF-8: {error.reason} at {error.start}") from None
+
+
 def edited(text: str) -> str | None:
     """Let the person write a message in their editor; None when nothing was saved."""
     try:
@@ -92,11 +100,18 @@ def edited(text: str) -> str | None:
 class MessageCompleter:
     """What readline asks: commands at the beginning, their words after it, files after an @."""
 
-    def __init__(self, project: Path, commands: Sequence[str], words: Callable[[str], Sequence[str]]) -> None:
+    def __init__(
+        self,
+        project: Path,
+        commands: Sequence[str],
+        words: Callable[[str], Sequence[str]],
+        mentions: Callable[[str], Sequence[str]] = lambda _: (),
+    ) -> None:
         self._project = project
         self._commands = commands
-        # The words that may follow a command.
+        # The words that may follow a command, and what may be mentioned beside files.
         self._words = words
+        self._mentions = mentions
         self._found: list[str] = []
 
     def __call__(self, text: str, state: int) -> str | None:
@@ -107,7 +122,9 @@ class MessageCompleter:
 
     def _ways(self, line: str, text: str) -> list[str]:
         if text.startswith("@"):
-            return [f"@{name}" for name in files_from(self._project, text[1:])]
+            mark = "@file:" if text.startswith("@file:") else "@"
+            files = files_from(self._project, text.removeprefix(mark))
+            return [*self._mentions(text), *(f"{mark}{name}" for name in files)]
         command, space, _ = line.partition(" ")
         if not command.startswith("/"):
             return []

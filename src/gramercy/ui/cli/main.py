@@ -73,6 +73,10 @@ COMMANDS = {
         "gramercy.ui.cli.plugins:plugins",
         "List the plug-ins of this environment, what they add, and what is wrong with them.",
     ),
+    "models": (
+        "gramercy.ui.cli.models:group",
+        "Show which models can be asked here, and fetch a small one that needs no key.",
+    ),
     "policy": (
         "gramercy.ui.cli.policy:group",
         "Show the rules that hold here and where they stand, ask what they say to a call, try others.",

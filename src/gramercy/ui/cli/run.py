@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from gramercy.agents.base import Finished, Response
 from gramercy.errors import AgentError, GramercyError
 from gramercy.ui.cli.agents import Asking, agent_options, debug_option, talk_options
 from gramercy.ui.cli.answers import Answers, response_data, watched
+from gramercy.ui.cli.composing import read_standard_input
 from gramercy.ui.cli.main import DENIED, code_of
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.terminal import json_text, tell
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from gramercy.agents.talks import SessionTalk
     from gramercy.ui.cli.agents import Talking
-
-# What a person pastes; a model's window ends far before.
-LONGEST_MESSAGE = 4_000_000
 
 
 @click.command()
@@ -40,7 +37,7 @@ def run(plan: Plan, talking: Talking, messages: Sequence[str], *, debug: bool, a
 
     The answer goes to standard output, what the agent calls to standard error.
     """
-    given = [_read(message) for message in messages]
+    given = [read_standard_input() if message == "-" else message for message in messages]
     with open_workplace(plan, Asking(), tell) as place:
         if debug:
             place.open_provider = watched(place.open_provider)
@@ -54,19 +51,6 @@ def run(plan: Plan, talking: Talking, messages: Sequence[str], *, debug: bool, a
     if as_json:
         click.echo(json_text(work.data()))
     return work.code()
-
-
-def _read(message: str) -> str:
-    """Take a message as it was typed, or from standard input."""
-    if message != "-":
-        return message
-    try:
-        text = sys.stdin.read(LONGEST_MESSAGE + 1)
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"standard input is not UTF-8: {error.reason}") from None
-    if len(text) > LONGEST_MESSAGE:
-        raise click.UsageError(f"standard input is longer than {LONGEST_MESSAGE:,} characters")
-    return text
 
 
 class Run:
@@ -89,7 +73,10 @@ class Run:
 
     async def _one(self, message: str) -> None:
         try:
-            events = self._place.stream(message, self._talk.conversation, talk=self._talk)
+            whole = self._place.mentions(lambda: self._talk.conversation).resolve(message)
+            for note in whole.notes:
+                tell(note)
+            events = self._place.stream(whole.message, self._talk.conversation, talk=self._talk)
             async with aclosing(events):
                 async for event in events:
                     self._answers.take(event)

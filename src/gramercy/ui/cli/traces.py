@@ -18,7 +18,7 @@ from gramercy.errors import SpecificationError
 from gramercy.ui.cli.agents import Asking, agent_options
 from gramercy.ui.cli.answers import cut
 from gramercy.ui.cli.main import FAILED
-from gramercy.ui.cli.options import json_option
+from gramercy.ui.cli.options import in_a_directory, json_option
 from gramercy.ui.cli.terminal import json_text, show, tell
 from gramercy.workbench.agents import open_workplace
 
@@ -125,7 +125,13 @@ def _compared(one: Sequence[Trace], other: Sequence[Trace], *, as_json: bool) ->
 @group.command("replay")
 @click.argument("file", metavar="FILE.gram", type=FILE)
 @RUN
-@click.option("--output", type=click.Path(dir_okay=False), metavar="FILE.gram", help="Write the new traces.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, writable=True),
+    callback=in_a_directory,
+    metavar="FILE.gram",
+    help="Write the new traces.",
+)
 @agent_options
 @json_option("Print the differences of each pair of runs as a list of objects.")
 def replay(plan: Plan, number: int | None, *, output: str | None, as_json: bool) -> int:

