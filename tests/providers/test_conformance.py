@@ -250,14 +250,11 @@ def test_an_agent_says_the_same_with_every_provider(backend):
         "sayHello", "Greets a person.", SCHEMA, lambda given: f"Hello, {given['name']}! Nice to meet you."
     )
     agent = Agent("greeter", "Greet.", "Demo/demo", [say_hello])
-    with backend.serving(Answer((), (CALL,), "calls"), Answer(("Hello, ", "Ada ☃!"))) as (provider, _):
-
-        async def run() -> Any:
-            made = await agent.arun("Hello, I am Ada", provider=provider)
-            await provider.aclose()
-            return made
-
-        response = asyncio.run(asyncio.wait_for(run(), 20))
+    last = Answer(("You are welcome.",))
+    with backend.serving(Answer((), (CALL,), "calls"), Answer(("Hello, ", "Ada ☃!")), last) as (provider, _):
+        response = agent.run("Hello, I am Ada", provider=provider)
+        again = agent.run("And now?", provider=provider, conversation=response)
+    assert again.content == "You are welcome."
     assert response.content == "Hello, Ada ☃!"
     assert [made.result.content for made in response.calls] == ["Hello, Ada ☃! Nice to meet you."]
     assert [message.role for message in response.conversation] == ["user", "assistant", "tool", "assistant"]
