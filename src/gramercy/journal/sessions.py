@@ -382,8 +382,9 @@ class SqlSessions:
         # Calls are found by their session; a comparison of beginnings uses no index in every locale.
         statement = (
             "SELECT identity FROM calls "
-            "WHERE session IN (SELECT id FROM sessions WHERE substr(id, 1, ?) = ?) AND substr(identity, 1, ?) = ? "
-            "AND (delivered = 0 OR state NOT IN ('done', 'failed', 'denied')) ORDER BY key DESC LIMIT 1"
+            "WHERE session IN (SELECT id FROM sessions WHERE substr(id, 1, ?) = ?) "
+            "AND substr(identity, 1, ?) = ? AND (delivered = 0 OR state NOT IN ('done', 'failed', 'denied')) "
+            "ORDER BY key DESC LIMIT 1"
         )
         rows = self._read(statement, (len(name), name, len(beginning), beginning))
         return str(rows[0][0]) if rows else ""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from gramercy.agents.compaction import compact, tokens_of
-from gramercy.agents.limits import about_tokens
 from gramercy.agents.exporting import export_json, export_markdown
+from gramercy.agents.limits import about_tokens
 from gramercy.errors import GramercyError, SourceError
 from gramercy.gram.suggestion import suggest
 from gramercy.ui.cli.agents import Talking
