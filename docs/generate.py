@@ -131,7 +131,7 @@ def cli_page() -> str:
         "Data goes to standard output, everything else to standard error.\n",
         "| exit code | meaning |\n|---|---|",
         "| 0 | done |",
-        "| 1 | a tool or agent failed; `gram`: found something, `audit verify`: not intact, `traces`: differ |",
+        "| 1 | a tool or agent failed; `gram`: findings, `audit verify`: not intact, `traces`: they differ |",
         "| 2 | wrong usage, an unknown tool; for `gramercy gram` also: an unreadable file |",
         "| 3 | a file with tools, rules or agents, an image, a client or a model cannot be used |",
         "| 4 | the call was refused: by a person, by a rule, or because nobody could be asked |",
