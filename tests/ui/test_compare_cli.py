@@ -212,3 +212,45 @@ def test_the_page_has_plots_and_loads_nothing_from_elsewhere(inside, files):
     sentence = done.stdout.splitlines()[-4]
     assert sentence.startswith("warm succeeds less often")
     assert sentence in html.unescape(text)
+
+
+@pytest.fixture(name="scripted")
+def scripted_fixture(files):
+    """Return the words of a run with a model that greets Ada."""
+    answers = [{"name": "say_hello", "arguments": {"name": "Ada"}}, "Greeted.", "And now?"]
+    (files / "script.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in answers))
+    (files / "other.py").write_text(LIBRARY.replace("Return a", "Give a").replace("LEVEL", "safe"))
+    words = ("run", "greeter.gram", "--model", "Scripted/script.jsonl", "--journal", "memory")
+    return (*words, "--tools", "plain.py")
+
+
+@pytest.mark.contract("agents.compare.run-trace")
+def test_a_run_is_recorded_and_replayed_with_another_library(inside, files, scripted):
+    done = inside(*scripted, "--trace", "run.gram", "I am Ada", "Hello again")
+    assert (done.returncode, done.stdout) == (0, "Greeted.\nAnd now?\n")
+    assert (files / "run.gram").read_text().count(":Trace {") == 2
+    assert inside("traces", "replay", "run.gram").returncode == 0
+    other = inside("traces", "replay", "run.gram", "--tools", "dear.py", "--journal", "memory")
+    assert (other.returncode, "+ My dear, Ada!" in other.stdout) == (1, True)
+    assert inside(*scripted, "--trace", "none/run.gram", "I am Ada").returncode == 2
+
+
+def test_a_run_that_fails_is_recorded_too(inside, scripted):
+    done = inside(*scripted, "--trace", "run.gram", *["I am Ada"] * 4)
+    assert done.returncode == 1
+    *_, last = json.loads(inside("traces", "show", "run.gram", "--json").stdout)
+    assert last["outcome"] == "failed"
+    assert "script" in last["error"]
+
+
+@pytest.mark.contract("agents.compare.run-shadow")
+def test_a_shadow_beside_a_run_tells_what_differs_and_changes_nothing(inside, scripted):
+    done = inside(*scripted, "--shadow", "dear.py", "I am Ada")
+    assert (done.returncode, done.stdout) == (0, "Greeted.\n")
+    assert "shadow: 0 of 1 calls alike" in done.stderr
+    assert "  - Hello, Ada!\n  + My dear, Ada!\n" in done.stderr
+    none = inside(*scripted, "--shadow", "wild.py", "I am Ada")
+    assert "shadow: no call compared\nshadow: 1 not: the second say_hello is dangerous" in none.stderr
+    other = inside(*scripted, "--shadow", "other.py", "I am Ada")
+    assert "warning: no shadow of say_hello: description: specified" in other.stderr
+    assert "shadow: 1 not: say_hello has no second implementation" in other.stderr

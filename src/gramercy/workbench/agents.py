@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,13 +15,14 @@ import msgspec
 
 from gramercy.agents.agent import Agent
 from gramercy.agents.base import Limits, Response
-from gramercy.errors import ModelUnavailableError, SourceError
+from gramercy.errors import GramercyError, ModelUnavailableError, SourceError
 from gramercy.execution.executor import Executor
 from gramercy.gram.agents import ModelName
 from gramercy.images.trust import check_file
 from gramercy.journal.sessions import sessions_of
-from gramercy.tools.library import specified
+from gramercy.tools.library import ToolLibrary, specified
 from gramercy.tools.registry import Registry
+from gramercy.toolsets.planning import PLAN, plan_tool
 from gramercy.workbench.agent_files import read_agent
 from gramercy.workbench.modes import PLANNING, Mode, approver_in, policy_in
 from gramercy.workbench.policies import read_policies
@@ -28,17 +30,19 @@ from gramercy.workbench.recording import Recording
 from gramercy.workbench.sources import Origin, image_registry, load_tools
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 
     from gramercy.agents.base import AgentEvent, Talk
     from gramercy.agents.mentions import Mentions
+    from gramercy.agents.tracing import TraceFile
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.execution.policy import Policy
     from gramercy.gram.agents import AgentSpecification
+    from gramercy.gram.specification import ToolSpecification
     from gramercy.images.live import LiveImage
     from gramercy.journal.base import Journal
     from gramercy.providers.base import Message, Provider
-    from gramercy.tools.library import ToolLibrary
+    from gramercy.tools.tool import Tool
     from gramercy.toolsets.workspace import Workspace
 
 ASSISTANT = (
@@ -62,7 +66,7 @@ class Plan(msgspec.Struct, frozen=True):
     """What was said about an agent and what it works with; `name` chooses one agent of the file.
 
     `model` stands in for the models that the file names, of nested agents too. Without a file it is an
-    assistant that may use all tools.
+    assistant that may use all tools. `trace` is where runs are recorded, `shadow` what runs beside its tools.
     """
 
     file: str = ""
@@ -74,6 +78,8 @@ class Plan(msgspec.Struct, frozen=True):
     recording: Recording = Recording()
     limits: Limits = Limits()
     foreign: Foreign = Foreign()
+    trace: str | None = None
+    shadow: tuple[str, ...] = ()
 
 
 class Tools(NamedTuple):
@@ -113,6 +119,7 @@ class Workplace:
         self.mode = Mode.ASK
         # What is said to the model after the agent's own instruction, such as a role.
         self.additions: dict[str, str] = {}
+        self.traces: TraceFile | None = None
 
     @property
     def agent(self) -> Agent:
@@ -136,6 +143,25 @@ class Workplace:
     def library(self) -> ToolLibrary:
         """The implementations of tools."""
         return self.tools.library
+
+    @property
+    def workspace(self) -> Workspace | None:
+        """The files that the tools of the image work on, if there are such."""
+        return self.tools.workspace
+
+    def add_tools(self, tools: Iterable[Tool]) -> list[str]:
+        """Let the agent use tools of other servers too; return what cannot be used, and why."""
+        found, told = [], []
+        for tool in tools:
+            try:
+                found.append((tool, specified(tool)))
+            except GramercyError as error:
+                told.append(f"{tool.name} is left out: {error}")
+        library = ToolLibrary.of([*self.library.values(), *(tool for tool, _ in found)])
+        names = frozenset(tool.name for tool, _ in found)
+        self.tools = self.tools._replace(library=library, foreign=self.tools.foreign | names)
+        self._agent = _with_more(self._agent, [specification for _, specification in found])
+        return told
 
     @property
     def image(self) -> LiveImage | None:
@@ -192,16 +218,20 @@ class Workplace:
 
         Without a message it goes on where the conversation was left, after the calls that have no result.
         """
-        return self.agent.stream(
+        agent = self.agent
+        start = partial(
+            agent.stream,
             message,
             self.library,
-            providers=self.provider,
             conversation=conversation,
             executor=self.executor,
             limits=limits or self.limits,
             talk=talk,
             project=self.project,
         )
+        if self.traces is None:
+            return start(providers=self.provider)
+        return self.traces.stream(agent.specification, message or "", self.provider, start)
 
     async def aclose(self) -> None:
         """Let the providers go."""
@@ -252,7 +282,38 @@ def open_workplace(
             approval_expiry=plan.recording.expiry,
         )
         project = str(Path(plan.origin.project).resolve())
-        yield Workplace(agent, joined, executor, project=project, limits=_patient(plan))
+        place = Workplace(agent, joined, executor, project=project, limits=_patient(plan))
+        if plan.trace is not None:
+            from gramercy.agents.tracing import TraceFile
+
+            place.traces = TraceFile(plan.trace)
+        if plan.shadow:
+            _add_shadow(plan, agent, executor, stack, tell)
+        yield place
+
+
+def _add_shadow(
+    plan: Plan, agent: Agent, executor: Executor, stack: ExitStack, tell: Callable[[str], object]
+) -> None:
+    """Set other implementations beside the tools of an agent, and tell at the end what differed."""
+    from gramercy.agents.shadow import Shadow
+    from gramercy.agents.tracing import tools_of
+
+    library = load_tools(*plan.shadow).library()
+    bound = []
+    for specification in tools_of(agent.specification).values():
+        found = library.bind(specification)
+        bound += [found] if found is not None else []
+        for mismatch in library.explain_binding(specification):
+            tell(f"warning: no shadow of {specification.name}: {mismatch}")
+    shadow = Shadow(ToolLibrary.of(bound), executor)
+    executor.hooks.append(shadow)
+
+    def end() -> None:
+        for line in shadow.close().lines():
+            tell(line)
+
+    stack.callback(end)
 
 
 def _tools_of(
@@ -275,6 +336,8 @@ def _tools_of(
     if plan.foreign.servers:
         _add_foreign(registry, plan, stack, tell)
     foreign = frozenset(registry.names()) - own - of_image
+    if PLAN not in registry:
+        registry.register(plan_tool())
     return Tools(registry.library(), image, workspace, of_image, foreign)
 
 
@@ -284,11 +347,18 @@ def _agent_of(plan: Plan, tools: Tools, tell: Callable[[str], object]) -> Agent:
         return _assistant(plan, tools)
     agent = read_agent(plan.file, plan.name, tools.library, tell)
     if tools.foreign:
-        own = agent.specification
-        known = {each.name for each in own.elements}
-        more = [specified(tools.library[name]) for name in sorted(tools.foreign - known)]
-        agent = Agent.from_specification(replace(own, tools=(*own.tools, *more)))
+        agent = _with_more(agent, [specified(tools.library[name]) for name in sorted(tools.foreign)])
     return with_model(agent, ModelName.parse(plan.model)) if plan.model else agent
+
+
+def _with_more(agent: Agent, tools: Iterable[ToolSpecification]) -> Agent:
+    """Return an agent that uses these tools besides those that it names."""
+    own = agent.specification
+    known = {each.name for each in own.elements}
+    more = (each for each in tools if each.name not in known)
+    made = Agent.from_specification(replace(own, tools=(*own.tools, *more)))
+    made.library = agent.library
+    return made
 
 
 def _assistant(plan: Plan, tools: Tools) -> Agent:

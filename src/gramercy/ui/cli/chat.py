@@ -16,7 +16,14 @@ import click
 from gramercy.agents.base import Finished, Response
 from gramercy.agents.context import ContextWindow
 from gramercy.errors import AgentError, GramercyError
-from gramercy.ui.cli.agents import Asking, agent_options, debug_option, new_talk, talk_options
+from gramercy.ui.cli.agents import (
+    Asking,
+    agent_options,
+    debug_option,
+    new_talk,
+    talk_options,
+    watching_options,
+)
 from gramercy.ui.cli.answers import Answers, figures_line, watched
 from gramercy.ui.cli.chat_commands import COMMANDS, Commands
 from gramercy.ui.cli.composing import Composer, MessageCompleter, read_standard_input
@@ -39,6 +46,7 @@ WELCOME = "{agent} of {model}; /help lists the commands, Ctrl-C stops an answer,
 @click.command()
 @click.argument("file", metavar="[AGENT.gram]", required=False, type=click.Path(exists=True, dir_okay=False))
 @agent_options
+@watching_options
 @talk_options
 @click.option(
     "--mode",

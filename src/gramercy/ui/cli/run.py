@@ -10,7 +10,7 @@ import click
 
 from gramercy.agents.base import Finished, Response
 from gramercy.errors import AgentError, GramercyError
-from gramercy.ui.cli.agents import Asking, agent_options, debug_option, talk_options
+from gramercy.ui.cli.agents import Asking, agent_options, debug_option, talk_options, watching_options
 from gramercy.ui.cli.answers import Answers, response_data, watched
 from gramercy.ui.cli.composing import read_standard_input
 from gramercy.ui.cli.main import DENIED, code_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.argument("file", metavar="AGENT.gram", type=click.Path(exists=True, dir_okay=False))
 @click.argument("messages", nargs=-1, required=True, metavar="MESSAGE...")
 @agent_options
+@watching_options
 @talk_options
 @debug_option
 @json_option("Print the answers with calls, usage and conversation as JSON.")
