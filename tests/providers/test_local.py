@@ -84,6 +84,7 @@ def test_what_a_model_thinks_aloud_is_no_part_of_its_answer():
     assert [part.text for part in parts if isinstance(part, TextPart)] == ["Hello"]
 
 
+@pytest.mark.contract("agents.local.half")
 def test_a_call_that_was_cut_off_says_so():
     """The loop answers it as malformed, and does not run it."""
     parts = answered(Library(said('{"tool": "sayHello", "arguments": {"name": "Ad', reason="length")))
@@ -139,6 +140,7 @@ def test_what_the_library_says_is_wrong_is_told(answer):
         answered(Library(answer))
 
 
+@pytest.mark.contract("agents.local.stopped")
 def test_the_event_loop_goes_on_while_the_model_thinks():
     gate = threading.Event()
     library = Library(said('{"answer": "Hi"}'), gate=gate)
@@ -155,6 +157,7 @@ def test_the_event_loop_goes_on_while_the_model_thinks():
     assert library.threads[0] is not threading.main_thread()
 
 
+@pytest.mark.contract("agents.local.stopped")
 def test_an_answer_that_nobody_waits_for_is_stopped():
     library = Library([*said(*["word "] * 100_000)[:-2], *said("end")])
 
