@@ -28,6 +28,7 @@ TABLES = {
     "search": "searching",
     "journal": "journal",
     "journal-shared": "journal_shared",
+    "agents": "agents",
     "mcp-stdio": "mcp_stdio",
     "mcp-http": "mcp_http",
     "mcp-images": "mcp_images",

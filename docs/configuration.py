@@ -61,6 +61,7 @@ env = { MODE = "test" }  # from --env
 # mask: none beside what sounds like a secret  (default)
 # mask_patterns: none beside the forms of common tokens  (default)
 # retention: none: contents are kept  (default)
+# model: the one that an agent names  (default)
 # refused in …garden/gramercy.toml: network = "open", since a file of the project may not open the network
 ```
 

@@ -31,6 +31,7 @@ ERRORS = {
     "InvalidCaseError": 'read_cases(\'{"mesage": "Hello"}\')',
     "InvalidMessageError": 'Agent("a", "Help.", "x/y").run(" ", provider=ScriptedProvider())',
     "LimitReachedError": 'Agent("a", "Help.", "x/y").run("hi", provider=calls, limits=Limits(turns=1))',
+    "BudgetExceededError": 'Agent("a", "Help.", "OpenAI/o1").run("hi", provider=calls, limits=cheap)',
     "ImageError": 'open_image("pyton")',
     "ImageStartError": 'python_program(None, Environment(python="/no"), confinement=Confinement.NONE)',
     "CheckpointError": 'Timeline().get("c7")',
@@ -65,6 +66,7 @@ from gramercy.workbench.settings import read_port
 from gramercy.workbench.sources import load_tools
 
 
+cheap = Limits(cost=0.0001)
 calls = ScriptedProvider({"name": "read_note", "arguments": "{}"})
 notes = load_tools("examples/notes.py")
 read_note = notes.resolve("read_note")

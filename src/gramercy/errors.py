@@ -49,6 +49,7 @@ GramercyError
 │   ├── InvalidCaseError        a case to compare implementations with cannot be read
 │   ├── InvalidMessageError     a message is empty, too long or not text
 │   └── LimitReachedError       it has used up its turns, calls, time or tokens
+│       └── BudgetExceededError the next question would cost more than is left
 └── ImageError                  a live image cannot be used
     ├── ImageStartError         its processes do not come up
     ├── ImageGoneError          a process of it has ended or does not answer
@@ -437,6 +438,10 @@ class InvalidMessageError(AgentError):
 
 class LimitReachedError(AgentError):
     """A run has used up its turns, its calls, its time or its tokens; `response` is what was done so far."""
+
+
+class BudgetExceededError(LimitReachedError):
+    """The next question of a run would cost more money than is left of its budget; it was not asked."""
 
 
 class ImageError(GramercyError):

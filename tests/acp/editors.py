@@ -11,14 +11,20 @@ from typing import Any
 from gramercy import Agent, create_tool
 from gramercy.agents.base import Limits
 from gramercy.execution.executor import Executor
+from gramercy.images.base import Gallery
 from gramercy.journal.memory import MemoryJournal
 from gramercy.journal.sessions import MemorySessions
 from gramercy.mcp.base import Peer
 from gramercy.providers.scripted import ScriptedProvider
+from gramercy.testing.image import MemoryImage
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.editing import edit_tools
+from gramercy.toolsets.factory import Workshop
+from gramercy.toolsets.files import file_tools
+from gramercy.toolsets.planning import plan_tool
 from gramercy.toolsets.workspace import Workspace
-from gramercy.workbench.agents import Workplace
+from gramercy.workbench.agents import Tools, Workplace
+from gramercy.workbench.modes import Mode
 
 # Longer than anything takes on a busy machine.
 BOUND = 30.0
@@ -127,6 +133,7 @@ class Host:
     """Opens places with these tools and this model; what they record is kept in memory."""
 
     agent = "tester"
+    modes = tuple(Mode)
 
     def __init__(self, model, tools=(), policy=None):
         self.model = model
@@ -136,17 +143,23 @@ class Host:
         self.journal = MemoryJournal()
         self.closed: list[str] = []
 
-    def edit_tools(self, project):
-        """Make the tool that edits files of a directory."""
-        no_workshop: Any = None  # for editing files there need not be one
-        return edit_tools(no_workshop, Workspace(project))
+    @staticmethod
+    def edit_tools(workspace):
+        """Make the tools that read and edit files of a directory."""
+        shop = Workshop(Gallery((MemoryImage(),)))
+        wanted = {"read_buffer", "write_file"}
+        read = [each for each in file_tools(shop, workspace) if each.name in wanted]
+        return [*edit_tools(shop, workspace), *read]
 
     @contextmanager
     def open(self, project, approver):
-        tools = [*self.tools, *self.edit_tools(project)]
+        workspace = Workspace(project)
+        tools = [*self.tools, *self.edit_tools(workspace), plan_tool()]
         agent = Agent(self.agent, "Work.", "Scripted/test", tools)
         executor = Executor(Registry(), approver, policy=self.policy, journal=self.journal)
-        place = Workplace(agent, agent.library, executor, project=project, limits=Limits())
+        place = Workplace(
+            agent, Tools(agent.library, workspace=workspace), executor, project=project, limits=Limits()
+        )
         place.open_provider = lambda _: self.model
         yield place
         self.closed.append(project)

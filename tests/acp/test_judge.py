@@ -10,6 +10,7 @@ import pytest
 from jsonschema_rs import Draft202012Validator
 
 from gramercy import Agent
+from gramercy.toolsets.workspace import Workspace
 from tests.acp.editors import Host, call, tool
 
 HERE = Path(__file__).parent
@@ -44,7 +45,8 @@ def seen(judge, tmp_path_factory):
         "Planned.",
     ]
     (away / "script").write_text("".join(f"{json.dumps(each)}\n" for each in answers))
-    tools = [*Host(None).edit_tools(project), tool("erase", "dangerous")]
+    edits = next(each for each in Host.edit_tools(Workspace(project)) if each.name == "edit_file")
+    tools = [edits, tool("erase", "dangerous")]
     agent = Agent("tester", "Work.", f"Scripted/{away / 'script'}", tools)
     (away / "tester.gram").write_text(agent.to_gram())
     (away / "tester.py").write_text(TOOLS)
@@ -90,7 +92,7 @@ def test_an_edit_was_taken_hunk_by_hunk_and_arguments_were_edited(seen):
     assert form["requestedSchema"]["properties"]["text"]["default"] == "all"
     results = [json.dumps(each) for each in seen["updates"] if each["sessionUpdate"] == "tool_call_update"]
     assert any("erased a little" in text for text in results)
-    assert any("nothing is changed in this mode" in text for text in results)
+    assert any("above the ceiling safe" in text for text in results)
     assert not any("erased all" in text or "erased more" in text for text in results)
 
 

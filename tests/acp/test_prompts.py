@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from gramercy.acp.engine import AcpEngine
+from gramercy.providers.base import Usage
+from gramercy.providers.scripted import ScriptedProvider
 from tests.acp.editors import FULL, Editor, Host, Refused, call, choose, script, tool
 
 THREE = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\n"
@@ -23,7 +25,13 @@ def test_text_and_calls_come_in_their_order(tmp_path):
         return editor
 
     editor = asyncio.run(talk())
-    assert editor.kinds() == ["agent_message_chunk", "tool_call", "tool_call_update", "agent_message_chunk"]
+    assert editor.kinds() == [
+        "agent_message_chunk",
+        "tool_call",
+        "tool_call_update",
+        "agent_message_chunk",
+        "session_info_update",
+    ]
     begun, ended = editor.updates[1:3]
     assert begun["toolCallId"] == ended["toolCallId"]
     assert (begun["title"], begun["status"], begun["rawInput"]) == ("look up", "in_progress", {"text": "up"})
@@ -72,7 +80,7 @@ def test_what_is_not_approved_does_not_run(tmp_path, option, told):
     editor = asyncio.run(talk())
     assert seen == []
     assert told in model.requests[1].messages[-1].text
-    assert editor.updates[-2]["status"] == "failed"
+    assert [each["status"] for each in editor.updates if "status" in each][-1] == "failed"
 
 
 def test_an_option_that_was_not_offered_approves_nothing(tmp_path):
@@ -228,26 +236,123 @@ def test_what_was_edited_to_nonsense_does_not_run(tmp_path):
 
 
 @pytest.mark.contract("agents.acp.modes")
-def test_a_mode_makes_the_rules_stricter(tmp_path):
-    """Issue: modes ask, plan, auto-safe."""
+def test_a_mode_says_how_much_is_asked(tmp_path):
+    """Issue: modes; plan runs what is safe alone, careful asks more, edits asks nothing about files."""
+    (tmp_path / "text").write_text(THREE)
     seen: list[str] = []
     tools = [tool(level, level, seen=seen) for level in ("safe", "cautious", "dangerous")]
     calls = [call(each.name, text=each.name) for each in tools]
-    model = script(calls, "Planned.", calls, "Done alone.", calls, "Asked.")
+    edit = call("edit_file", path="text", old="five", new="FIVE")
+    model = script(calls, "Planned.", calls, "Asked.", calls, "Asked twice.", edit, "Edited.")
 
     async def talk():
         editor = Editor(AcpEngine(Host(model, tools)), choose("once"))
         session = await editor.begin(tmp_path)
-        for mode in ("plan", "auto-safe", "ask"):
+        asked = []
+        for mode in ("plan", "ask", "careful", "edits"):
             await editor.request("session/set_mode", sessionId=session, modeId=mode)
             await editor.say(session, "go")
+            asked.append(len(editor.asked))
+        with pytest.raises(Refused, match="there is no mode 'yolo': expected ask, careful, edits, plan"):
+            await editor.request("session/set_mode", sessionId=session, modeId="yolo")
+        return asked
+
+    assert asyncio.run(talk()) == [0, 1, 3, 3]
+    assert seen == ["safe", *["safe", "cautious", "dangerous"] * 2]
+    refused = [message.text for message in model.requests[1].messages if message.role == "tool"]
+    assert "above the ceiling safe" in refused[1]
+    assert "plan mode" in model.requests[0].instruction
+    assert (tmp_path / "text").read_text() == THREE.replace("five", "FIVE")
+
+
+def test_the_mode_edits_asks_about_everything_else(tmp_path):
+    seen: list[str] = []
+    host = Host(script(call("erase", text="all"), "Well."), [tool("erase", "dangerous", seen=seen)])
+
+    async def talk():
+        editor = Editor(AcpEngine(host), choose("reject"))
+        session = await editor.begin(tmp_path)
+        await editor.request("session/set_mode", sessionId=session, modeId="edits")
+        await editor.say(session, "go")
+        return editor
+
+    assert len(asyncio.run(talk()).asked) == 1
+    assert seen == []
+
+
+@pytest.mark.contract("agents.acp.plan")
+def test_a_plan_is_shown_as_a_plan(tmp_path):
+    """Issue: plan; an agent shows it with the tool update_plan."""
+    steps = ["look", "fix", "test"]
+    model = script(call("update_plan", steps=steps, done=1), call("update_plan", steps=[], done=0), "On it.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)))
+        await editor.say(await editor.begin(tmp_path), "work")
         return editor
 
     editor = asyncio.run(talk())
-    assert seen == ["safe", "safe", "cautious", "safe", "cautious", "dangerous"]
-    assert len(editor.asked) == 1
-    refused = [message.text for message in model.requests[1].messages if message.role == "tool"]
-    assert "nothing is changed in this mode" in refused[1]
+    states = ["completed", "in_progress", "pending"]
+    entries = [
+        {"content": step, "priority": "medium", "status": state}
+        for step, state in zip(steps, states, strict=True)
+    ]
+    assert editor.updates[0] == {"sessionUpdate": "plan", "entries": entries}
+    assert editor.kinds() == ["plan", "agent_message_chunk", "session_info_update"]
+    assert model.requests[1].messages[-1].text == "The plan is shown: 1 of 3 steps are done."
+    assert "1 to 30 steps" in model.requests[2].messages[-1].text
+
+
+@pytest.mark.contract("agents.acp.usage")
+def test_an_editor_sees_how_full_the_window_is(tmp_path, monkeypatch):
+    """Issue: usage; and the title of the conversation once it has one."""
+    monkeypatch.setenv("GRAMERCY_CONTEXT_WINDOW", "1000")
+    model = ScriptedProvider("Hello.", "Again.", usage=Usage(90, 10))
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)))
+        session = await editor.begin(tmp_path)
+        await editor.say(session, "hello")
+        await editor.say(session, "once more")
+        return editor
+
+    editor = asyncio.run(talk())
+    usage = [each for each in editor.updates if each["sessionUpdate"] == "usage_update"]
+    assert [(each["used"], each["size"]) for each in usage] == [(100, 1000)] * 2
+    titles = [each["title"] for each in editor.updates if each["sessionUpdate"] == "session_info_update"]
+    assert titles == ["hello"]
+
+
+@pytest.mark.contract("agents.acp.unsaved")
+def test_what_is_not_saved_in_the_editor_is_read_and_not_overwritten(tmp_path):
+    """Seed 001 (read_buffer), issue: files by the client's fs if it offers."""
+    (tmp_path / "text").write_text("saved\n")
+    unsaved = {"text": "typed\n"}
+    model = script(
+        call("read_buffer", buffer="text"),
+        call("write_file", path="text", content="mine\n"),
+        "Not mine.",
+        call("write_file", path="text", content="mine\n"),
+        call("edit_file", path="text", old="mine", new="still mine"),
+        "Mine.",
+    )
+    reads = {"fs/read_text_file": lambda _: {"content": unsaved["text"]}}
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)), {**choose("once"), **reads})
+        session = await editor.begin(tmp_path, FULL)
+        await editor.say(session, "write")
+        assert (tmp_path / "text").read_text() == "saved\n"
+        # Saved now; the editor does not notice at once that the file is then written twice.
+        unsaved["text"] = "saved\n"
+        await editor.say(session, "write again")
+        return editor
+
+    asyncio.run(talk())
+    told = [request.messages[-1].text for request in model.requests]
+    assert told[1] == "typed\n"
+    assert "text has unsaved changes in Probe" in told[2]
+    assert (tmp_path / "text").read_text() == "still mine\n"
 
 
 @pytest.mark.contract("agents.acp.cancel")

@@ -47,7 +47,8 @@ def test_a_conversation_is_found_again_and_gone_on_with(tmp_path):
         first = await hello(host)
         session = (await first.request("session/new", cwd=str(tmp_path), mcpServers=[]))["sessionId"]
         await first.say(session, "look up")
-        shown = first.updates[:]
+        *shown, title = first.updates
+        assert title == {"sessionUpdate": "session_info_update", "title": "look up"}
         # Another process: nothing but the host's memory is the same.
         second = await hello(host)
         [listed] = (await second.request("session/list", cwd=str(tmp_path)))["sessions"]

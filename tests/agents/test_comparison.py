@@ -82,7 +82,9 @@ def test_figures_count_successes_calls_and_tokens_by_library():
     assert (pair.only_one, pair.only_other, pair.both, pair.neither, pair.alike) == (0, 8, 0, 0, 0)
     assert pair.success_p == 2 / 2**8
     told = list(verdict(pair))
-    assert told[0].startswith("warm succeeds more often than plain: 8 of 8 beside 0; chance alone hardly")
+    assert told[0].startswith(
+        "warm succeeds more often than plain: 8 of 8 beside 0; on these cases chance alone hardly"
+    )
     assert not found.ok
 
 

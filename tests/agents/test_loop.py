@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
-from gramercy import Agent, Executor, Limits, Registry, create_tool, define_tool
+from gramercy import Agent, Executor, Limits, Registry, create_tool
 from gramercy.agents.base import CallBegun, CallEnded, Finished, TurnEnded, Warned
 from gramercy.errors import AgentError, CutStreamError, InvalidMessageError, LimitReachedError
 from gramercy.journal.memory import MemoryJournal
 from gramercy.providers.base import Message, ModelCall, StopPart, TextPart, Usage
 from gramercy.testing.provider import ScriptedProvider
 from gramercy.tools.context import current_call
+from tests.agents.scripts import Kept, agent_with, called, is_in_order, no_parameters
 
 HELLO = """
 [helloAgent:Agent {
@@ -35,39 +36,6 @@ say_hello = create_tool(
     {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
     lambda arguments: f"Hello, {arguments['name']}! Nice to meet you.",
 )
-
-
-def called(name, /, **arguments):
-    """Return a call as a script has it."""
-    return {"name": name, "arguments": arguments}
-
-
-def agent_with(*tools):
-    return Agent("helper", "Help.", "x/y", tools)
-
-
-def no_parameters(name, handler, **options):
-    return define_tool(name, f"Does {name}.", [], handler=lambda _: handler(), **options)
-
-
-class Kept:
-    """Keeps a conversation as a session does."""
-
-    session = "session-1"
-
-    def __init__(self):
-        self.messages = []
-
-    def add(self, message, usage=None):
-        del usage
-        self.messages.append(message)
-
-    def identity(self, call):
-        return f"{self.session}/{call.id}"
-
-    def nested(self, call, agent):
-        del call, agent
-        return None, ()
 
 
 def test_the_model_gets_the_result_and_answers():
@@ -134,6 +102,7 @@ def test_a_call_names_its_agent_session_and_project_in_the_journal():
     assert current_call().client == ""
 
 
+@pytest.mark.contract("agents.loop.kept-first")
 def test_the_answer_is_kept_before_its_calls_run_and_each_result_after():
     talk = Kept()
     seen = []
@@ -147,6 +116,7 @@ def test_the_answer_is_kept_before_its_calls_run_and_each_result_after():
     assert response.session == "session-1"
 
 
+@pytest.mark.contract("agents.loop.going-on")
 def test_calls_without_results_are_finished_first():
     """A run that was killed goes on: the same calls, under the identity that they had."""
     seen = []
@@ -190,6 +160,7 @@ def test_what_was_answered_needs_no_model():
     ],
     ids=["empty", "blank", "bytes", "number", "binary", "huge"],
 )
+@pytest.mark.contract("agents.loop.messages")
 def test_a_message_that_no_model_could_answer_is_refused(message, fault):
     model = ScriptedProvider("never")
     with pytest.raises(InvalidMessageError, match=fault):
@@ -197,6 +168,7 @@ def test_a_message_that_no_model_could_answer_is_refused(message, fault):
     assert model.requests == []
 
 
+@pytest.mark.contract("agents.loop.whole-answers")
 def test_no_call_runs_of_an_answer_without_its_end():
     ran = []
 
@@ -216,6 +188,7 @@ def test_no_call_runs_of_an_answer_without_its_end():
         ({"tokens": 250}, "limit of 250 tokens is reached: 220 are used"),
     ],
 )
+@pytest.mark.contract("agents.loop.limits")
 def test_a_limit_ends_the_run_with_what_was_done(limits, fault):
     step = no_parameters("step", lambda: "stepped", safety_level="cautious")
     model = ScriptedProvider(*[[called("step"), called("step")]] * 9, usage=Usage(100, 10))
@@ -223,9 +196,7 @@ def test_a_limit_ends_the_run_with_what_was_done(limits, fault):
         agent_with(step).run("hi", provider=model, limits=Limits(**limits))
     response = caught.value.response
     assert len(response.calls) in {3, 4}
-    asked = [call.id for message in response.conversation for call in message.calls]
-    answered = [message.call_id for message in response.conversation if message.role == "tool"]
-    assert answered == asked
+    assert is_in_order(response.conversation)
 
 
 @pytest.mark.parametrize(
@@ -243,6 +214,6 @@ def test_a_warning_reaches_the_person_and_the_response():
         return [event async for event in agent_with().stream("hi", provider=short)]
 
     events = asyncio.run(watch())
-    told = "the answer of x/y was cut off at its limit of tokens"
+    told = "the answer of Scripted/test was cut off at its limit of tokens"
     assert [event.text for event in events if isinstance(event, Warned)] == [told]
     assert (events[-1].response.stop, events[-1].response.warnings) == ("length", (told,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
@@ -25,11 +26,18 @@ PAGES = {page.name: page for page in pages.all_pages() if page.blocks}
 def test_every_block_does_what_the_page_says(name: str, tmp_path: Path) -> None:
     """Style: every code block in README and docs is executed by a test."""
     page = PAGES[name]
-    missing = {block.options["needs"] for block in page.blocks if not which(block.options.get("needs", "sh"))}
+    needed = {block.options["needs"] for block in page.blocks if "needs" in block.options}
+    missing = [word for word in sorted(needed) if not _is_there(word)]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
     with _server_of(page) as environment:
         assert walkthrough.Walkthrough(page, tmp_path, environment).run() == len(page.blocks)
+
+
+def _is_there(word: str) -> bool:
+    """Tell whether there is a program, or a module of Python that is named with `python:`."""
+    module = word.removeprefix("python:")
+    return bool(find_spec(module) if module != word else which(word))
 
 
 @contextmanager

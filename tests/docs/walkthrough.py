@@ -5,7 +5,8 @@
   must be followed by `$ echo $?`. `answers="a|b"` runs the commands on a terminal and types the answers.
 - `gram`: must have no errors, or exactly the findings that `finds="A105, …"` names.
 - `json`, `toml`: must parse.
-- `title="name"` also writes the block into that file. `needs="program"` leaves the page out without it.
+- `title="name"` also writes the block into that file. `needs="program"` leaves the page out without it,
+  as `needs="python:module"` does.
 - `file="name"` only writes the block into that file, in any language: a part of a project for later blocks.
 
 `…` stands for anything within a line, and alone in a line for any number of lines.

@@ -703,3 +703,25 @@ def test_of_many_who_ask_about_a_unique_call_none_runs_it_twice(shop):
     assert any(result.content.splitlines()[-1] == "paid 1" for result in results)
     for result in results:
         assert result.content.endswith("paid 1") or "was not run" in result.content, result.content
+
+
+@pytest.mark.contract("agents.judge.once")
+def test_who_comes_late_to_a_unique_call_gets_its_answer_though_it_was_delivered(shop):
+    allow = Policy([{"action": "allow", "tools": ["pay"]}])
+    first = shop.process(policy=allow)
+    first.delivered(paying(first))
+    assert paying(shop.process(policy=allow)).content.endswith("paid 1")
+    assert shop.paid == [1]
+
+
+def test_a_unique_call_that_has_not_happened_after_all_runs(shop):
+    def cut(_):
+        raise KeyboardInterrupt
+
+    allow = Policy([{"action": "allow", "tools": ["pay"]}])
+    first = shop.process(policy=allow, handler=cut)
+    with pytest.raises(KeyboardInterrupt):
+        paying(first)
+    assert first.journal.records()[0].state is State.IN_DOUBT
+    assert paying(shop.process(policy=allow, probe=lambda _: False)).content == "paid 1"
+    assert shop.paid == [1]

@@ -1,4 +1,4 @@
-"""Torture the journal on its real stores, and print figures: `scripts/torture journal`."""
+"""Torture the journal, or agents that go on after a kill, on the real stores, and print figures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.torture.agents import AgentCampaign
 from tests.torture.campaign import Campaign, at_points, at_random
 from tests.torture.stores import Store, stores
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 # Rounds of killing on each store.
 ROUNDS = {"sqlite": 1_000, "postgres": 300}
+AGENT_ROUNDS = {"sqlite": 300, "postgres": 100}
 EXAMPLES = 10_000
 SEED = 20261116
 
@@ -29,7 +31,7 @@ def main() -> int:
     options = _options()
     with ExitStack() as stack:
         for store in stores(options.store, stack):
-            _torture(store, options)
+            TORTURES[options.what](store, options)
     return 0
 
 
@@ -41,9 +43,19 @@ def _torture(store: Store, options: argparse.Namespace) -> None:
     _timed(f"{store.name}: a machine against the model", partial(_machine, store, options.examples))
 
 
+def _torture_agents(store: Store, options: argparse.Namespace) -> None:
+    rounds = options.rounds or AGENT_ROUNDS[store.name]
+    campaign = AgentCampaign(store.place, store.verify)
+    title = f"{store.name}: {rounds} conversations of an agent, seed {options.seed}"
+    _timed(title, partial(campaign.run, rounds, options.seed))
+
+
+TORTURES = {"journal": _torture, "agents": _torture_agents}
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser("torture", description=__doc__)
-    parser.add_argument("what", choices=["journal"])
+    parser.add_argument("what", choices=list(TORTURES))
     parser.add_argument("--store", choices=["sqlite", "postgres", "all"], default="all")
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--examples", type=int, default=EXAMPLES)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+from html.parser import HTMLParser
 
 import pytest
 
@@ -103,6 +105,8 @@ def test_a_dangerous_tool_is_not_run_where_nobody_can_be_asked(inside):
             "there is no trace",
         ),
         (("traces", "show", "greeter.gram"), 1, "there is no trace in this text"),
+        ((*BOTH, "--html", "none/page.html"), 2, "there is no directory none"),
+        ((*BOTH, "--traces", "none/runs"), 2, "there is no directory none"),
     ],
 )
 def test_wrong_words_are_answered_with_a_clear_line(inside, words, code, says):
@@ -152,3 +156,101 @@ def test_traces_are_cases(inside):
     )
     assert done.returncode == 0
     assert "case 1: plain and dear differ" in done.stdout
+
+
+class Page(HTMLParser):
+    """Collects the tags of a page, and which of them were not closed in their order."""
+
+    EMPTY = frozenset({"meta", "br", "line", "circle"})
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.open, self.attributes, self.wrong = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        """Note a tag with its attributes."""
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in self.EMPTY or tag == "circle":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        """Note a tag that is closed at once."""
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        """Note a tag that does not close the last one."""
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+
+@pytest.mark.contract("agents.compare.page")
+def test_the_page_has_plots_and_loads_nothing_from_elsewhere(inside, files):
+    evil = '<script>alert(1)</script>"&'
+    case = {"name": evil, "message": evil, "script": [evil], "expect": {"equals": evil + "x"}}
+    with (files / "cases.jsonl").open("a") as file:
+        file.write(json.dumps(case) + "\n")
+    done = inside(*BOTH, "--html", "page.html", "--repeat", "2")
+    text = (files / "page.html").read_text()
+    page = Page()
+    page.feed(text)
+    assert (page.open, page.wrong) == ([], [])
+    assert page.tags.count("svg") == 3
+    assert "script" not in page.tags
+    assert {name for name, _ in page.attributes} & {"src", "href", "onload", "onclick", "action"} == set()
+    assert "default-src 'none'" in text
+    assert "url(" not in text
+    assert "plain" in text
+    assert "My dear, Ada!" in text
+    assert evil not in text
+    assert "&lt;script&gt;" in text
+    # Every mark of a plot is within it.
+    places = [float(value) for name, value in page.attributes if name in ("cx", "x1", "x2")]
+    assert places
+    assert all(0 <= place <= 760 for place in places)
+    sentence = done.stdout.splitlines()[-4]
+    assert sentence.startswith("warm succeeds less often")
+    assert sentence in html.unescape(text)
+
+
+@pytest.fixture(name="scripted")
+def scripted_fixture(files):
+    """Return the words of a run with a model that greets Ada."""
+    answers = [{"name": "say_hello", "arguments": {"name": "Ada"}}, "Greeted.", "And now?"]
+    (files / "script.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in answers))
+    (files / "other.py").write_text(LIBRARY.replace("Return a", "Give a").replace("LEVEL", "safe"))
+    words = ("run", "greeter.gram", "--model", "Scripted/script.jsonl", "--journal", "memory")
+    return (*words, "--tools", "plain.py")
+
+
+@pytest.mark.contract("agents.compare.run-trace")
+def test_a_run_is_recorded_and_replayed_with_another_library(inside, files, scripted):
+    done = inside(*scripted, "--trace", "run.gram", "I am Ada", "Hello again")
+    assert (done.returncode, done.stdout) == (0, "Greeted.\nAnd now?\n")
+    assert (files / "run.gram").read_text().count(":Trace {") == 2
+    assert inside("traces", "replay", "run.gram").returncode == 0
+    other = inside("traces", "replay", "run.gram", "--tools", "dear.py", "--journal", "memory")
+    assert (other.returncode, "+ My dear, Ada!" in other.stdout) == (1, True)
+    assert inside(*scripted, "--trace", "none/run.gram", "I am Ada").returncode == 2
+
+
+def test_a_run_that_fails_is_recorded_too(inside, scripted):
+    done = inside(*scripted, "--trace", "run.gram", *["I am Ada"] * 4)
+    assert done.returncode == 1
+    *_, last = json.loads(inside("traces", "show", "run.gram", "--json").stdout)
+    assert last["outcome"] == "failed"
+    assert "script" in last["error"]
+
+
+@pytest.mark.contract("agents.compare.run-shadow")
+def test_a_shadow_beside_a_run_tells_what_differs_and_changes_nothing(inside, scripted):
+    done = inside(*scripted, "--shadow", "dear.py", "I am Ada")
+    assert (done.returncode, done.stdout) == (0, "Greeted.\n")
+    assert "shadow: 0 of 1 calls alike" in done.stderr
+    assert "  - Hello, Ada!\n  + My dear, Ada!\n" in done.stderr
+    none = inside(*scripted, "--shadow", "wild.py", "I am Ada")
+    assert "shadow: no call compared\nshadow: 1 not: the second say_hello is dangerous" in none.stderr
+    other = inside(*scripted, "--shadow", "other.py", "I am Ada")
+    assert "warning: no shadow of say_hello: description: specified" in other.stderr
+    assert "shadow: 1 not: say_hello has no second implementation" in other.stderr

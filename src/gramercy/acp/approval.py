@@ -19,7 +19,7 @@ from gramercy.toolsets.documents import lines
 from gramercy.toolsets.hunks import accepted, applied_note, split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from gramercy.acp.editor import Editor
     from gramercy.acp.updates import CallView
@@ -38,7 +38,9 @@ _FIELDS = {"string": "string", "integer": "integer", "number": "number", "boolea
 class EditorApprover:
     """The approval handler of one session. What the person always allows holds for this session alone."""
 
-    def __init__(self, editor: Editor, session: str, view: Callable[[str, Tool], CallView]) -> None:
+    def __init__(
+        self, editor: Editor, session: str, view: Callable[[ApprovalRequest], Awaitable[CallView]]
+    ) -> None:
         self._editor = editor
         self._session = session
         self._view = view
@@ -51,7 +53,7 @@ class EditorApprover:
         async with self._turn:
             if _subject(tool, arguments) in self._allowed:
                 return Approved(self._by, "always allowed in this session")
-            view = self._view(request.call_id, tool)
+            view = await self._view(request)
             try:
                 decision = await self._decided(view, request)
             except ExecutionError as error:
@@ -77,7 +79,7 @@ class EditorApprover:
     async def _whole(self, view: CallView, request: ApprovalRequest) -> Decision:
         content = [*view.diffs, text_content(_question(request, with_difference=not view.diffs))]
         options = _options(request, can_edit=self._editor.can("elicitation", "form"))
-        chosen = await self._permission(view, content, options)
+        chosen = await ask_permission(self._editor, self._session, view, content, options)
         if chosen == EDIT:
             return await self._edited(view, request)
         if chosen not in {ONCE, ALWAYS}:
@@ -95,7 +97,7 @@ class EditorApprover:
             self._editor.update(self._session, part.begun("pending"))
             content = [*part.diffs, text_content(_question(request, with_difference=False))]
             options = _options(request, hunk=f"{hunk.number} of {len(hunks)}")
-            chosen = await self._permission(part, content, options)
+            chosen = await ask_permission(self._editor, self._session, part, content, options)
             is_taken = chosen in {ONCE, ALWAYS}
             self._editor.update(self._session, part.changed("completed" if is_taken else "failed"))
             if chosen == ALWAYS:
@@ -123,17 +125,6 @@ class EditorApprover:
             return Approved(self._by, shown=request.text())
         self._allowed.add(_subject(request.tool, request.arguments))
         return Approved(self._by, "from now on always allowed in this session", request.text())
-
-    async def _permission(
-        self, view: CallView, content: list[dict[str, Any]], options: list[dict[str, Any]]
-    ) -> str:
-        """Return the option that the person has chosen; empty when the question was dismissed."""
-        params = {"sessionId": self._session, "toolCall": view.asked(content), "options": options}
-        answer = (await self._editor.ask("session/request_permission", params)).get("outcome")
-        chosen = answer.get("optionId") if isinstance(answer, dict) else None
-        # What was not offered is not chosen, whatever the editor says.
-        offered: set[str] = {option["optionId"] for option in options}
-        return chosen if isinstance(chosen, str) and chosen in offered else ""
 
     async def _edited(self, view: CallView, request: ApprovalRequest) -> Decision:
         """Have the person change the arguments; what they would do is then asked about again."""
@@ -167,6 +158,27 @@ class EditorApprover:
         }
 
 
+async def ask_permission(
+    editor: Editor,
+    session: str,
+    view: CallView,
+    content: list[dict[str, Any]],
+    options: list[dict[str, Any]],
+) -> str:
+    """Return the option that the person has chosen; empty when the question was dismissed."""
+    params = {"sessionId": session, "toolCall": view.asked(content), "options": options}
+    answer = (await editor.ask("session/request_permission", params)).get("outcome")
+    chosen = answer.get("optionId") if isinstance(answer, dict) else None
+    # What was not offered is not chosen, whatever the editor says.
+    offered: set[str] = {option["optionId"] for option in options}
+    return chosen if isinstance(chosen, str) and chosen in offered else ""
+
+
+def option(name: str, title: str, kind: str) -> dict[str, Any]:
+    """Return something to choose. The kind only tells an editor which symbol or key to use."""
+    return {"optionId": name, "name": title, "kind": kind}
+
+
 def _base(view: CallView) -> str:
     """Return the directory that paths of a difference are relative to."""
     given = view.arguments.get("path") if isinstance(view.arguments, dict) else None
@@ -182,7 +194,7 @@ def _subject(tool: Tool, arguments: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _options(request: ApprovalRequest, *, can_edit: bool = False, hunk: str = "") -> list[dict[str, Any]]:
-    """Return what the person can choose from. The kinds only tell an editor which symbol or key to use."""
+    """Return what the person can choose from."""
     name, path = _subject(request.tool, request.arguments)
     always = f"Always allow {name}{f' of {path}' if path else ''} in this session"
     found = [
@@ -194,7 +206,7 @@ def _options(request: ApprovalRequest, *, can_edit: bool = False, hunk: str = ""
     found.append((REJECT, f"Reject hunk {hunk}" if hunk else "Reject", "reject_once"))
     if hunk:
         found.append((REST, "Reject this hunk and those after it", "reject_always"))
-    return [{"optionId": option, "name": title, "kind": kind} for option, title, kind in found]
+    return [option(*each) for each in found]
 
 
 def _question(request: ApprovalRequest, *, with_difference: bool) -> str:

@@ -12,16 +12,17 @@ import msgspec
 from gramercy.mcp.jsonrpc import invalid_params
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from gramercy.agents.agent import Agent
     from gramercy.agents.base import AgentEvent, Limits, Response, Talk
     from gramercy.execution.approval import ApprovalHandler
-    from gramercy.execution.executor import Executor
     from gramercy.journal.sessions import Sessions
     from gramercy.providers.base import Message
     from gramercy.tools.library import ToolLibrary
+    from gramercy.tools.tool import Tool
+    from gramercy.toolsets.workspace import Workspace
 
 # The only version that there is of the stable protocol.
 PROTOCOL = 1
@@ -30,17 +31,46 @@ CANCELLED = -32800
 S = TypeVar("S", bound=msgspec.Struct)
 
 
+class Mode(Protocol):
+    """How much a person wants to be asked: `ask`, `plan` and others."""
+
+    @property
+    def value(self) -> str:
+        """The name of the mode."""
+
+    @property
+    def does(self) -> str:
+        """What the mode does, in one line."""
+
+
 class Place(Protocol):
     """An agent at work in one directory, with its tools, the guard and a model."""
 
-    agent: Agent
-    library: ToolLibrary
-    executor: Executor
-    project: str
+    @property
+    def project(self) -> str:
+        """The directory that it works in."""
+
+    @property
+    def agent(self) -> Agent:
+        """The agent as it runs now."""
+
+    @property
+    def library(self) -> ToolLibrary:
+        """The implementations of tools."""
+
+    @property
+    def workspace(self) -> Workspace | None:
+        """The files that the tools work on, if they do."""
+
+    def use_mode(self, mode: Any) -> None:
+        """Ask as much as a mode of the host says from now on."""
+
+    def add_tools(self, tools: Iterable[Tool]) -> list[str]:
+        """Let the agent use tools of other servers too; return what cannot be used, and why."""
 
     def stream(
         self,
-        message: str,
+        message: str | None,
         conversation: Sequence[Message] | Response | None = None,
         *,
         talk: Talk | None = None,
@@ -62,6 +92,10 @@ class Host(Protocol):
     @property
     def sessions(self) -> Sessions:
         """The conversations of all places."""
+
+    @property
+    def modes(self) -> Sequence[Mode]:
+        """The modes that a person can choose from, the usual one first."""
 
     def open(self, project: str, approver: ApprovalHandler) -> AbstractContextManager[Place]:
         """Give a place in this directory, whose calls this handler is asked about; it ends with the block."""

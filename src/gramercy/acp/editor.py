@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import CancelledError
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +14,13 @@ from gramercy.errors import ExecutionError
 from gramercy.mcp.jsonrpc import notification, request
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gramercy.mcp.base import Channel
     from gramercy.mcp.jsonrpc import Message
 
+# An editor has the text at hand; one that does not answer must not hold up a tool.
+READ_SECONDS = 5.0
 # Of a name or an error of the editor's, in our own sentences.
 LONGEST_NAME = 80
 LONGEST_TROUBLE = 300
@@ -87,6 +93,45 @@ class Editor:
     def _send(self, frame: bytes) -> None:
         if self.channel is not None:
             self.channel.send(frame)
+
+
+class EditorFiles:
+    """The files of a project as the editor has them in one session, with what is not saved yet.
+
+    Made on the thread of the event loop; tools ask from threads of their own.
+    """
+
+    def __init__(self, editor: Editor, session: str) -> None:
+        self._editor = editor
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    @property
+    def name(self) -> str:
+        """The editor, as a person calls it."""
+        return self._editor.name
+
+    async def read(self, path: Path) -> str | None:
+        """Return the text of a file; None where the editor does not tell."""
+        params = {"sessionId": self._session, "path": str(path)}
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                found = (await self._editor.ask("fs/read_text_file", params)).get("content")
+        except (ExecutionError, TimeoutError):
+            # There is no such file, or it is no text: then the tools say so themselves.
+            return None
+        return found if isinstance(found, str) else None
+
+    def text(self, path: Path) -> str | None:
+        """Return the same to a thread that waits for it."""
+        if threading.get_ident() == self._thread or self._loop.is_closed():
+            return None
+        reading = asyncio.run_coroutine_threadsafe(self.read(path), self._loop)
+        try:
+            return reading.result(2 * READ_SECONDS)
+        except (TimeoutError, CancelledError):
+            return None
 
 
 def _told(error: Any) -> str:

@@ -27,7 +27,7 @@ from gramercy.acp.base import (
     read_params,
 )
 from gramercy.acp.editor import Editor
-from gramercy.acp.session import MODES, EditorSession
+from gramercy.acp.session import EditorSession
 from gramercy.agents.talks import SessionTalk
 from gramercy.errors import (
     GramercyError,
@@ -39,9 +39,9 @@ from gramercy.errors import (
 from gramercy.mcp.jsonrpc import Code, Message, failure, invalid_params, read_frame, success
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from gramercy.acp.base import Host
+    from gramercy.acp.base import Host, ServerWords
     from gramercy.journal.sessions import SessionRecord
     from gramercy.mcp.base import Answer, Channel, Peer
 
@@ -177,7 +177,7 @@ class AcpEngine:
         given = read_params(params, NewParams)
         project = _directory(given.cwd)
         talk = SessionTalk.begin(self._host.sessions, agent=self._host.agent, project=project)
-        session = await self._opened(talk, project)
+        session = await self._opened(talk, project, given.mcp_servers)
         return {"sessionId": session.id, "modes": _modes(session)}
 
     async def _load(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -198,15 +198,16 @@ class AcpEngine:
             raise _unknown(given.session_id)
         if known is not None:
             await self._end(known)
-        return await self._opened(SessionTalk.resume(self._host.sessions, given.session_id), project)
+        talk = SessionTalk.resume(self._host.sessions, given.session_id)
+        return await self._opened(talk, project, given.mcp_servers)
 
-    async def _opened(self, talk: SessionTalk, project: str) -> EditorSession:
+    async def _opened(self, talk: SessionTalk, project: str, servers: Sequence[ServerWords]) -> EditorSession:
         if len(self._sessions) >= MOST_SESSIONS:
             raise ProtocolError(Code.BUSY, f"{MOST_SESSIONS} sessions are open: close one of them first")
-        session = EditorSession(self._editor, talk)
+        session = EditorSession(self._editor, talk, self._host.modes)
         self._sessions[session.id] = session
         try:
-            await session.open(self._host, project)
+            await session.open(self._host, project, servers)
         except BaseException:
             del self._sessions[session.id]
             raise
@@ -280,8 +281,11 @@ def _real(path: str) -> str:
 
 
 def _modes(session: EditorSession) -> dict[str, Any]:
-    listed = [{"id": mode.id, "name": mode.name, "description": mode.description} for mode in MODES]
-    return {"currentModeId": session.mode.id, "availableModes": listed}
+    listed = [
+        {"id": name, "name": name.capitalize(), "description": mode.does}
+        for name, mode in session.modes.items()
+    ]
+    return {"currentModeId": session.mode.value, "availableModes": listed}
 
 
 def _info(record: SessionRecord) -> dict[str, Any]:

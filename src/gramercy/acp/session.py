@@ -8,74 +8,52 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.acp.approval import EditorApprover
+from gramercy.acp.approval import EditorApprover, ask_permission, option
+from gramercy.acp.editor import EditorFiles
 from gramercy.acp.prompts import message_of
-from gramercy.acp.updates import CallView, chunk, view_of
-from gramercy.agents.base import CallBegun, CallEnded
+from gramercy.acp.servers import HandedServers
+from gramercy.acp.updates import CallView, chunk, one_line, plan_update, text_content, view_of
+from gramercy.agents.base import CallBegun, CallEnded, Finished, TurnEnded, Warned
 from gramercy.errors import ExecutionError, LimitReachedError, ProtocolError
 from gramercy.execution.calls import ToolResult
-from gramercy.execution.policy import Action, Rule, RuleOrigin
 from gramercy.mcp.jsonrpc import Code, invalid_params
 from gramercy.providers.base import ModelCall, TextPart, ThoughtPart
-from gramercy.tools.safety import Safety
+from gramercy.providers.models import context_window
+from gramercy.toolsets.planning import PLAN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from gramercy.acp.base import Host, Place
+    from gramercy.acp.base import Host, Mode, Place, ServerWords
     from gramercy.acp.editor import Editor
     from gramercy.agents.base import AgentEvent
     from gramercy.agents.talks import SessionTalk
-    from gramercy.execution.policy import Policy
+    from gramercy.execution.approval import ApprovalRequest
+    from gramercy.mcp.foreign import Review
     from gramercy.tools.tool import Tool
 
-
-class Mode(msgspec.Struct, frozen=True):
-    """How much an agent may do by itself; `rule` can only make the rules of the person stricter."""
-
-    id: str
-    name: str
-    description: str
-    rule: Rule | None = None
-
-
-def _strict(mode: str, safety: tuple[Safety, ...], reason: str) -> Rule:
-    origin = RuleOrigin("mode", f"the mode {mode}", number=1, tightens=True)
-    return Rule(Action.DENY, safety=safety, reason=reason, origin=origin)
-
-
-MODES = (
-    Mode("ask", "Ask", "The rules decide; what they ask about is put to you"),
-    Mode(
-        "plan",
-        "Plan",
-        "Only safe tools run, and nothing is changed",
-        _strict(
-            "plan",
-            (Safety.CAUTIOUS, Safety.DANGEROUS),
-            "nothing is changed in this mode: say what you would do, and the person decides",
-        ),
-    ),
-    Mode(
-        "auto-safe",
-        "No questions",
-        "Nothing is asked: what would be asked about is refused",
-        _strict("auto-safe", (Safety.DANGEROUS,), "nobody is asked in this mode: go on without it"),
-    ),
-)
+# A model's reason to stop, in the words of the protocol, where it is another one than the end of the turn.
+REASONS = {"length": "max_tokens", "refused": "refusal"}
+# Steps of the event loop from the event that a call has begun to the one that shows it; more than it takes.
+MOST_STEPS = 100
 
 
 class EditorSession:
     """A session with its place of work. One message is answered at a time."""
 
-    def __init__(self, editor: Editor, talk: SessionTalk) -> None:
+    def __init__(self, editor: Editor, talk: SessionTalk, modes: Sequence[Mode]) -> None:
         self.id = talk.session
-        self.mode = MODES[0]
+        self.modes = {mode.value: mode for mode in modes}
+        self.mode = modes[0]
         self.talk = talk
         self._editor = editor
+        self._files = EditorFiles(editor, self.id) if editor.can("fs", "readTextFile") else None
         self._stack = ExitStack()
         self._place: Place | None = None
-        self._policy: Policy | None = None
+        self._servers: HandedServers | None = None
+        self._has_title = bool(talk.conversation)
+        self._cost: float | None = 0.0
         self._run: asyncio.Future[str] | None = None
         self._is_stopped = False
         self._views: dict[tuple[str, int], CallView] = {}
@@ -87,12 +65,16 @@ class EditorSession:
         assert self._place is not None  # noqa: S101 - opened before it is known to the engine
         return self._place
 
-    async def open(self, host: Host, project: str) -> None:
+    async def open(self, host: Host, project: str, servers: Sequence[ServerWords]) -> None:
         """Open the place of work; that may load files of the user's, which takes a while."""
+        self._servers = HandedServers(servers, project) if servers else None
         approver = EditorApprover(self._editor, self.id, self._asked_view)
         opened = host.open(project, approver)
         self._place = await asyncio.to_thread(self._stack.enter_context, opened)
-        self._policy = self._place.executor.policy
+        if self._servers is not None:
+            self._stack.callback(self._servers.close)
+        if self._files is not None and self._place.workspace is not None:
+            self._place.workspace.editor = self._files
 
     async def prompt(self, blocks: tuple[dict[str, Any], ...]) -> dict[str, Any]:
         """Answer one message; returns why it ended."""
@@ -123,11 +105,10 @@ class EditorSession:
 
     def set_mode(self, name: str) -> None:
         """Go on in another mode, from the next message on."""
-        found = next((mode for mode in MODES if mode.id == name), None)
-        if found is None:
-            known = ", ".join(mode.id for mode in MODES)
-            raise invalid_params(f"there is no mode {name!r:.60}: expected {known}")
-        self.mode = found
+        if name not in self.modes:
+            raise invalid_params(f"there is no mode {name!r:.60}: expected {', '.join(self.modes)}")
+        self.mode = self.modes[name]
+        self.place.use_mode(self.mode)
 
     def close(self) -> None:
         """End what it works with, and wait for that."""
@@ -136,29 +117,76 @@ class EditorSession:
 
     async def _answer(self, blocks: tuple[dict[str, Any], ...]) -> str:
         message = await message_of(blocks, self._read)
-        self.place.executor.policy = self._ruled()
+        await self._join_servers()
+        reason = "end_turn"
         try:
             async for event in self.place.stream(message, self.talk.conversation, talk=self.talk):
                 self._show(event)
+                if isinstance(event, Finished):
+                    reason = REASONS.get(event.response.stop, reason)
         except LimitReachedError as error:
-            self._tell(f"\n\n{error}")
-            return "max_turn_requests"
-        return "end_turn"
-
-    def _ruled(self) -> Policy:
-        assert self._policy is not None  # noqa: S101 - set with the place
-        return self._policy if self.mode.rule is None else self._policy.with_rule(self.mode.rule)
+            self._notice(str(error))
+            reason = "max_turn_requests"
+        self._show_title()
+        return reason
 
     async def _read(self, path: Path) -> str | None:
-        """Return the text of a file as the editor has it; None where it offers no files."""
-        if not self._editor.can("fs", "readTextFile"):
-            return None
-        params = {"sessionId": self.id, "path": str(path)}
+        return None if self._files is None else await self._files.read(path)
+
+    async def _join_servers(self) -> None:
+        """Give the agent the tools of the servers that the editor has handed over, once."""
+        servers, self._servers = self._servers, None
+        if servers is not None:
+            found = await servers.tools(self._accepted, self._notice)
+            for line in self.place.add_tools(found):
+                self._notice(line)
+
+    async def _accepted(self, server: str, reviews: Sequence[Review]) -> bool:
+        """Have the person look at tools that nobody has accepted yet."""
+        view = CallView(f"server-{server}", one_line(f"Use the tools of the MCP server {server}"))
+        self._editor.update(self.id, view.begun("pending"))
+        content = [text_content("\n\n".join(review.text() for review in reviews))]
+        options = [
+            option("once", "Use them in this session", "allow_once"),
+            option("reject", "Leave them out", "reject_once"),
+        ]
         try:
-            found = (await self._editor.ask("fs/read_text_file", params)).get("content")
+            chosen = await ask_permission(self._editor, self.id, view, content, options)
         except ExecutionError:
-            return None
-        return found if isinstance(found, str) else None
+            chosen = ""
+        self._editor.update(self.id, view.changed("completed" if chosen == "once" else "failed"))
+        return chosen == "once"
+
+    def _notice(self, text: str) -> None:
+        """Tell the person something that is no part of the answer."""
+        if self._editor.can("session", "notices"):
+            notice = {"sessionUpdate": "notice", "severity": "warning", "title": text}
+            self._editor.update(self.id, notice)
+        else:
+            self._tell(f"\n\n> {text}\n\n")
+
+    def _show_title(self) -> None:
+        if not self._has_title and self.talk.record.title:
+            self._has_title = True
+            self._editor.update(
+                self.id, {"sessionUpdate": "session_info_update", "title": self.talk.record.title}
+            )
+
+    def _show_usage(self, event: TurnEnded) -> None:
+        """Show how full the window of the model is, and what the session has cost since it was opened."""
+        known = self._cost is not None and event.cost is not None
+        self._cost = (self._cost or 0.0) + (event.cost or 0.0) if known else None
+        size = context_window(self.place.agent.model)
+        if size is None or event.depth or not event.usage.total:
+            return
+        update: dict[str, Any] = {
+            "sessionUpdate": "usage_update",
+            "used": event.usage.total,
+            "size": size,
+        }
+        if self._cost is not None:
+            update["cost"] = {"amount": self._cost, "currency": "USD"}
+        self._editor.update(self.id, update)
 
     def _tell(self, text: str) -> None:
         self._editor.update(self.id, chunk("agent_message", text))
@@ -169,12 +197,23 @@ class EditorSession:
             self._tell(event.text)
         elif isinstance(event, ThoughtPart):
             self._editor.update(self.id, chunk("agent_thought", event.text))
+        elif isinstance(event, TurnEnded):
+            self._show_usage(event)
+        elif isinstance(event, Warned):
+            self._notice(event.text)
+        elif isinstance(event, CallBegun | CallEnded) and event.call.name == PLAN:
+            self._show_plan(event)
         elif isinstance(event, CallBegun):
             self._view(event.call, event.depth, event.agent)
         elif isinstance(event, CallEnded):
             view = self._view(event.call, event.depth, event.agent)
             self._editor.update(self.id, view.ended(event.result))
             del self._views[event.call.id, event.depth]
+
+    def _show_plan(self, event: CallBegun | CallEnded) -> None:
+        """Show the plan of an agent as what it is, not as a call; one that cannot be used is not shown."""
+        if isinstance(event, CallEnded) and event.result.success:
+            self._editor.update(self.id, plan_update(event.call))
 
     def _view(self, call: ModelCall, depth: int = 0, agent: str = "") -> CallView:
         """Return the view of a call; one that the editor does not know yet is shown to it."""
@@ -188,10 +227,16 @@ class EditorSession:
         self._editor.update(self.id, made.begun())
         return made
 
-    def _asked_view(self, call_id: str, tool: Tool) -> CallView:
+    async def _asked_view(self, request: ApprovalRequest) -> CallView:
         """Return the view of a call that is asked about: the innermost of that id, as it waits for this."""
-        found = [view for (known, _), view in self._views.items() if known == call_id and not view.is_over]
-        return found[-1] if found else self._view(ModelCall(call_id, tool.name))
+        for _ in range(MOST_STEPS):
+            for (known, _depth), view in reversed(self._views.items()):
+                if known == request.call_id and not view.is_over:
+                    return view
+            # The event that it has begun is on its way.
+            await asyncio.sleep(0)
+        arguments = msgspec.json.encode(request.arguments).decode()
+        return self._view(ModelCall(request.call_id, request.tool.name, arguments))
 
     def _tool(self, name: str) -> Tool | None:
         return self.place.library.get(name)
@@ -212,7 +257,8 @@ class EditorSession:
                 kind = "user_message" if message.role == "user" else "agent_message"
                 self._editor.update(self.id, chunk(kind, message.text))
             for call in message.calls:
-                self._view(call)
+                if call.name != PLAN:
+                    self._view(call)
         self._end_views()
 
     def _replay_result(self, call_id: str, text: str, *, is_error: bool) -> None:

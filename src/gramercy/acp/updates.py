@@ -17,6 +17,7 @@ from gramercy.execution.shown import revealed
 from gramercy.tools.content import ImageBlock
 from gramercy.tools.safety import Safety
 from gramercy.toolsets.documents import lines
+from gramercy.toolsets.planning import plan_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,6 +62,15 @@ def fenced(text: str) -> str:
     longest = max((len(found) for found in _FENCES.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}\n{text.rstrip()}\n{fence}"
+
+
+def plan_update(call: ModelCall) -> dict[str, Any]:
+    """Return the plan that a call shows; the whole of it each time."""
+    entries = [
+        {"content": step, "priority": "medium", "status": state}
+        for step, state in plan_steps(read_arguments(call.arguments))
+    ]
+    return {"sessionUpdate": "plan", "entries": entries}
 
 
 @dataclass

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +18,7 @@ from gramercy.tools.library import ToolLibrary, specified
 from gramercy.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
     from typing import Unpack
 
     from gramercy.agents.base import AgentEvent, Response
@@ -121,8 +123,34 @@ class Agent:
         return await loop.answer(message, conversation)
 
     def run(self, message: str | None, library: Any = None, **options: Any) -> Response:
-        """Run the agent on a message from code that has no event loop; takes what `stream` takes."""
-        return asyncio.run(self.arun(message, library, **options))
+        """Run the agent on a message and wait for the answer; takes what `stream` takes.
+
+        Inside of an event loop, as in a notebook, it runs on another thread while the loop waits.
+        """
+        return _finished(self.arun(message, library, **options))
+
+
+def _finished(main: Coroutine[Any, Any, Response]) -> Response:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main)
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+
+    async def noted() -> Response:
+        running.append((asyncio.get_running_loop(), asyncio.current_task()))
+        return await main
+
+    with ThreadPoolExecutor(1, "gramercy-agent") as pool:
+        future = pool.submit(copy_context().run, asyncio.run, noted())
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            # The thread is waited for: it leaves the conversation in order.
+            for loop, task in running:
+                if task is not None and not future.done():
+                    loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 def _tool_of(given: Any) -> ToolSpecification | Tool:

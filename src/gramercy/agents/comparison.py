@@ -14,6 +14,7 @@ from gramercy.agents.differences import Difference, differences
 from gramercy.agents.intervals import Interval, bootstrap, mcnemar, ratio, wilson
 from gramercy.agents.tracing import ReplayProvider, tools_of, traced
 from gramercy.errors import AgentError, BindingError
+from gramercy.journal.texts import masked
 from gramercy.providers.base import Usage
 from gramercy.providers.scripted import ScriptedProvider
 
@@ -137,7 +138,8 @@ async def runs(
                     providers=providers,
                     **options,
                 )
-                yield Run(case.name, variant.name, number, trace, case.expect.failures(trace))
+                failures = tuple(map(masked, case.expect.failures(trace)))
+                yield Run(case.name, variant.name, number, trace, failures)
 
 
 async def compare(
@@ -317,7 +319,7 @@ def _time_verdict(pair: PairFigures, time: Ratio, what: str) -> str:
 def _chance(p: float, informative: int) -> str:
     """Say how sure a difference is; the least p that so few pairs can give may be above the mark."""
     if p < SIGNIFICANT:
-        return f"chance alone hardly does that (p = {p:.2g})"
+        return f"on these cases chance alone hardly does that (p = {p:.2g})"
     if 2 / 2**informative >= SIGNIFICANT:
         return "these are too few runs to tell it from chance: use more cases or --repeat"
     return f"that may be chance (p = {p:.2g})"

@@ -9,17 +9,24 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gramercy.errors import LimitReachedError
+from gramercy.errors import BudgetExceededError, LimitReachedError
 from gramercy.providers.base import Usage
 
 if TYPE_CHECKING:
     from gramercy.agents.base import Limits
+    from gramercy.agents.prices import Price
     from gramercy.providers.base import Message
 
 # English prose and code in the tokenizers of the large providers: 3 to 4 characters for a token.
 CHARACTERS_PER_TOKEN = 3.2
 # Role, separators and the names of fields around each message.
 CHARACTERS_AROUND = 16
+NOTHING = Usage()
+
+
+def dollars(amount: float) -> str:
+    """Write an amount of money, with as many digits as a small one needs."""
+    return f"${amount:.2f}" if amount >= 1 else f"${amount:.4f}"
 
 
 def about_tokens(characters: int) -> int:
@@ -41,6 +48,9 @@ class Meter:
         self.began = monotonic()
         self.usage = Usage()
         self.calls = 0
+        # None from the first answer on whose price is not known; what is known counts against the budget.
+        self.cost: float | None = 0.0
+        self._spent = 0.0
         # As the provider counts, or estimated where it does not.
         self._tokens = 0
 
@@ -60,21 +70,36 @@ class Meter:
         """How many calls may still run."""
         return None if self.limits.calls is None else max(0, self.limits.calls - self.calls)
 
-    def spend(self, usage: Usage, about: int) -> None:
-        """Count an answer; `about` is its estimate, for one that came without a count."""
-        self.usage += usage
-        self._tokens += usage.total or about
+    def spend(self, usage: Usage, about: Usage, price: Price | None) -> float | None:
+        """Count an answer, and return what it has cost; None when its price or its tokens are not known.
 
-    def check(self, about: int = 0) -> None:
+        Without the provider's count, `about` is what counts against the limits.
+        """
+        counted = usage if usage.total else about
+        self.usage += usage
+        self._tokens += counted.total
+        spent = 0.0 if price is None else price.of(counted)
+        self._spent += spent
+        is_known = price is not None and (usage.total > 0 or price.is_free)
+        self.cost = self.cost + spent if is_known and self.cost is not None else None
+        return spent if is_known else None
+
+    def check(self, about: Usage = NOTHING, price: Price | None = None) -> None:
         """Raise LimitReachedError unless a question of about so many tokens may be asked."""
         limits = self.limits
         if self.left == 0.0:
             raise self.out_of_time()
-        if limits.tokens is not None and self._tokens + about > limits.tokens:
-            told = f", and the next question has about {about:,}" if self._tokens < limits.tokens else ""
-            raise LimitReachedError(
-                f"the limit of {limits.tokens:,} tokens is reached: {self._tokens:,} are used{told}"
-            )
+        if limits.tokens is not None and self._tokens + about.total > limits.tokens:
+            told = f"{self._tokens:,} are used"
+            if self._tokens < limits.tokens:
+                told += f", and the next question has about {about.total:,}"
+            raise LimitReachedError(f"the limit of {limits.tokens:,} tokens is reached: {told}")
+        next_cost = 0.0 if price is None else price.of(about)
+        if limits.cost is not None and self._spent + next_cost > limits.cost:
+            told = f"{dollars(self._spent)} are spent"
+            if self._spent < limits.cost:
+                told += f", and the next question costs about {dollars(next_cost)}"
+            raise BudgetExceededError(f"the budget of {dollars(limits.cost)} is used up: {told}")
 
     def out_of_time(self) -> LimitReachedError:
         """Return the error for a run that takes too long."""

@@ -196,15 +196,15 @@ class SessionTalk:
         token, place = self._place(call)
         return f"{self.session}:{token}:{place}" if token else ""
 
-    def nested(self, call: ModelCall, agent: str) -> tuple[SessionTalk, tuple[Message, ...]]:
+    def nested(self, call: ModelCall, agent: str) -> tuple[Self, tuple[Message, ...]]:
         """Return who keeps the talk of a nested agent that this call asks, and what was said in it before."""
         token, place = self._place(call)
         name = nested_id(self.session, token or token_hex(6), place)
         if self._sessions.session(name) is not None:
-            talk = SessionTalk.resume(self._sessions, name)
+            talk = type(self).resume(self._sessions, name)
         else:
             mine = self._record
-            talk = SessionTalk.begin(
+            talk = type(self).begin(
                 self._sessions, agent=agent, name=name, project=mine.project, principal=mine.principal
             )
         return talk, talk.conversation

@@ -457,7 +457,8 @@ class Executor:
         """Return the answer to a caller who has come back for one that is there."""
         if attempt.key or not self.settings.is_shared:
             return None
-        attempt.identity = current_call().identity
+        call = current_call()
+        attempt.identity, attempt.is_unique = call.identity, call.is_unique
         if not attempt.identity:
             return None
         try:

@@ -108,8 +108,8 @@ class Attempt(msgspec.Struct, gc=False):
     """What is known about a call between its look-up and its result; approval may still change it.
 
     Nothing else holds `arguments`: handlers, hooks and approvers get copies, made by `copied`. `identity` is
-    by what a caller who comes back is given this call, `is_lost` that another process runs it. A struct
-    because one is made for every call.
+    by what a caller who comes back is given this call, and nobody but it if it `is_unique`; `is_lost` that
+    another process runs it. A struct because one is made for every call.
     """
 
     call_id: str
@@ -123,6 +123,7 @@ class Attempt(msgspec.Struct, gc=False):
     started: float = 0.0
     approval: Approval | None = None
     identity: str = ""
+    is_unique: bool = False
     is_lost: bool = False
 
     def given(self) -> dict[str, Any]:
@@ -418,7 +419,7 @@ def _new_call(attempt: Attempt) -> NewCall:
         call.session,
         call.project,
         attempt.identity,
-        call.is_unique,
+        attempt.is_unique,
     )
 
 

@@ -18,7 +18,6 @@ from gramercy.execution.results import ADVICE, Refuser
 from gramercy.execution.waiting import wait_for
 from gramercy.journal import owners
 from gramercy.journal.base import FINAL, OPEN, State
-from gramercy.tools.context import current_call
 from gramercy.tools.safety import Safety
 from gramercy.tools.values import copy_json
 
@@ -60,12 +59,13 @@ class Returning:
 
     async def take(self, attempt: Attempt, caller: Caller) -> ToolResult | None:
         """Let an attempt go on with the call that its caller comes back for, or return its answer."""
-        record = self._found(attempt.identity)
+        record = self._found(attempt)
         if record is not None and record.state is State.IN_DOUBT:
             record = await self.probed(record, attempt.tool, caller)
             if record.state is State.FAILED:
                 # It has not happened, so that it may run after all, as a call of its own.
                 self._settings.journal.deliver(record.key)
+                attempt.is_unique = False
                 return None
         if record is None:
             return None
@@ -104,15 +104,15 @@ class Returning:
         content = f"{text}\nCall it again with the same arguments for its answer."
         return ToolResult(call_id, False, content, text, metadata)  # noqa: FBT003
 
-    def _found(self, identity: str) -> CallRecord | None:
-        journal = self._settings.journal
-        record = journal.find(identity)
+    def _found(self, attempt: Attempt) -> CallRecord | None:
+        journal, identity, is_unique = self._settings.journal, attempt.identity, attempt.is_unique
+        record = journal.find(identity, delivered=is_unique)
         if record is not None and record.state is State.EXECUTING and record.key not in self.here:
             self.recover()
-            record = journal.find(identity)
+            record = journal.find(identity, delivered=is_unique)
         if record is None or record.key in self.here:
             return None
-        if record.state in FINAL or current_call().is_unique:
+        if record.state in FINAL or is_unique:
             return record
         return None if self._has_caller(record) else record
 

@@ -59,8 +59,8 @@ class NewCall(msgspec.Struct, frozen=True, gc=False):
     `call_id` is the caller's and may repeat. `arguments` belong to the journal: nobody changes them.
     `session` names the conversation or the serving process that it came through, `identity` is by what a
     caller who comes back after a restart is given this call instead of a second one; empty for one who never
-    does. One that `is_unique` is not begun while another of its identity is not over, or not delivered: they
-    are the same, and MovedError tells how it stands. That is not recorded.
+    does. One that `is_unique` is not begun where there is another of its identity: they are the same, and
+    MovedError tells how it stands. That is not recorded.
     """
 
     call_id: str
@@ -199,8 +199,11 @@ class Journal(Protocol):
     def record(self, key: int) -> CallRecord | None:
         """Return how a call stands."""
 
-    def find(self, identity: str) -> CallRecord | None:
-        """Return the latest call of this identity that is open, runs, is in doubt, or was not delivered."""
+    def find(self, identity: str, *, delivered: bool = False) -> CallRecord | None:
+        """Return the latest call of this identity that is open, runs, is in doubt, or was not delivered.
+
+        With `delivered`, the latest one at all.
+        """
 
     def records(  # noqa: PLR0913 - each is a filter of its own
         self,

@@ -128,12 +128,12 @@ class MemoryJournal:
         """Return how a call stands; a safe one is known by its entry only."""
         return self._records.get(key)
 
-    def find(self, identity: str) -> CallRecord | None:
+    def find(self, identity: str, *, delivered: bool = False) -> CallRecord | None:
         """Return the latest call of this identity that is not over, or whose answer nobody has got."""
         if not identity:
             return None
         for record in reversed(self._records.copy().values()):
-            is_over = record.delivered and record.state is not State.IN_DOUBT
+            is_over = record.delivered and record.state is not State.IN_DOUBT and not delivered
             if record.call.identity == identity and not is_over:
                 return record
         return None

@@ -114,15 +114,15 @@ class SqlJournal(Tables):
         found = self._read(lambda: self._records("key = ?", [key]))
         return found[0] if found else None
 
-    def find(self, identity: str) -> CallRecord | None:
+    def find(self, identity: str, *, delivered: bool = False) -> CallRecord | None:
         """Return the latest call of this identity that is not over, or whose answer nobody has got."""
-        return self._read(lambda: self._found(identity)) if identity else None
+        return self._read(lambda: self._found(identity, delivered=delivered)) if identity else None
 
-    def _found(self, identity: str) -> CallRecord | None:
+    def _found(self, identity: str, *, delivered: bool) -> CallRecord | None:
         # The index leaves out calls without an identity, and is used where the statement says so too.
-        wanted = (
-            "identity = ? AND identity <> '' AND (delivered = 0 OR state NOT IN ('done', 'failed', 'denied'))"
-        )
+        wanted = "identity = ? AND identity <> ''"
+        if not delivered:
+            wanted += " AND (delivered = 0 OR state NOT IN ('done', 'failed', 'denied'))"
         found = self._records(wanted, [identity], 1)
         return found[0] if found else None
 
@@ -208,7 +208,7 @@ class SqlJournal(Tables):
     def _check_unique(self, identity: str) -> None:
         """Refuse a call that somebody else has begun; others who begin it wait until this is written."""
         self._alone_with(identity)
-        found = self._found(identity)
+        found = self._found(identity, delivered=True)
         if found is not None:
             raise MovedError(f"it was begun as call {found.key} already", found)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gramercy.tools.effects import Effect
 
 Handler: TypeAlias = "Callable[[dict[str, Any]], Any]"
-SchemaStyle: TypeAlias = Literal["openai", "anthropic", "mcp"]
+SchemaStyle: TypeAlias = Literal["openai", "anthropic", "mcp", "openai-responses", "gemini", "langchain"]
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -223,6 +223,20 @@ def _anthropic_shape(tool: Tool, schema: Schema) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "input_schema": schema}
 
 
+def _responses_shape(tool: Tool, schema: Schema) -> dict[str, Any]:
+    # The strict form, which is the default there, knows no optional arguments.
+    about = {"name": tool.name, "description": tool.description}
+    return {"type": "function", **about, "parameters": schema, "strict": False}
+
+
+def _gemini_shape(tool: Tool, schema: Schema) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": schema}
+
+
+def _langchain_shape(tool: Tool, schema: Schema) -> dict[str, Any]:
+    return {**schema, "title": tool.name, "description": tool.description}
+
+
 def _mcp_shape(tool: Tool, schema: Schema) -> dict[str, Any]:
     shown: dict[str, Any] = {"name": tool.name}
     if tool.title:
@@ -249,4 +263,7 @@ _SHAPES: dict[str, Callable[[Tool, Schema], dict[str, Any]]] = {
     "openai": _openai_shape,
     "anthropic": _anthropic_shape,
     "mcp": _mcp_shape,
+    "openai-responses": _responses_shape,
+    "gemini": _gemini_shape,
+    "langchain": _langchain_shape,
 }

@@ -9,6 +9,10 @@ import codecs
 import io
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # The longer marks first: the one of UTF-32 begins with the one of UTF-16.
 _MARKS = (
@@ -128,6 +132,17 @@ class Document:
     script: Script = field(default_factory=Script)
     digest: str | None = None
     owner: str = ""
+
+
+class OpenFiles(Protocol):
+    """An editor with files open, whose texts may not be saved yet."""
+
+    @property
+    def name(self) -> str:
+        """The editor, as a person calls it."""
+
+    def text(self, path: Path) -> str | None:
+        """Return the text of a file as the editor has it; None where it does not tell. May be slow."""
 
 
 class Documents:

@@ -27,11 +27,12 @@ from gramercy.images.files.restoring import recover, restore
 from gramercy.images.files.states import ABSENT, State, is_secret
 from gramercy.images.files.store import Store, files_directory
 from gramercy.toolsets import storage
-from gramercy.toolsets.documents import Document, Documents, Script, decode, format_of, unwritable
+from gramercy.toolsets.documents import Document, Documents, Script, decode, format_of, plain, unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gramercy.toolsets.documents import OpenFiles
     from gramercy.toolsets.storage import Content
 
 # A file passes through the model's context whole; what is larger is data, which evaluated code reads better.
@@ -40,6 +41,8 @@ LARGEST_FILE = 20 * 1024 * 1024
 LONGEST_PATH = 2_000
 # Names shown of a directory that was taken for a file.
 MOST_LISTED = 20
+# An editor notices within a second that a file has changed on disk.
+RELOAD_SECONDS = 5.0
 # What is kept for undo: more writes than a person would take back one by one, and a bound on the disk.
 MOST_WRITES = 100
 MOST_BYTES = 256 * 1024 * 1024
@@ -54,6 +57,10 @@ class Workspace:
         else:
             self.root = _directory(root)
         self.documents = Documents()
+        # The editor that a person has files of the project open in, where it can be asked for their texts.
+        self.editor: OpenFiles | None = None
+        # When we wrote a file, and what it held before: an editor may not have read the new text yet.
+        self._latest: dict[str, tuple[float, str]] = {}
         self._past = Past(lambda: self.root)
         self._lock = threading.RLock()
 
@@ -105,7 +112,8 @@ class Workspace:
         name = self.documents.latest() if name is None else name
         if name is None:
             raise WorkspaceError("no document is open: read a file first, or name one")
-        attached = self.documents.attached(name) or self._attached(name)
+        known = self.documents.attached(name) if self.editor is None else None
+        attached = known or self._attached(name)
         return attached if attached is not None else self.read(name)
 
     def attach(self, name: str, text: str, owner: str) -> Document:
@@ -116,7 +124,23 @@ class Workspace:
         return self.documents.attach(Document(name, text, owner=owner))
 
     def _attached(self, path: str) -> Document | None:
-        return self.documents.attached(self.name_of(path))
+        name = self.name_of(path)
+        if self.editor is not None:
+            self._look_into(self.editor, name)
+        return self.documents.attached(name)
+
+    def _look_into(self, editor: OpenFiles, name: str) -> None:
+        """Take in what the editor has of a file; what it has saved is the file's own text."""
+        found = editor.text(self.root / name)
+        if found is None:
+            return
+        text, content = plain(found), self._content(name)
+        is_saved = content is not None and _document(name, content.data, name).text == text
+        written, replaced = self._latest.get(name, (0.0, ""))
+        if is_saved or (text == replaced and time() - written < RELOAD_SECONDS):
+            self.documents.detach(name)
+        else:
+            self.documents.attach(Document(name, text, owner=editor.name))
 
     def state(self, path: str) -> str:
         """Tell the state of a file, for an approval to be sealed to."""
@@ -139,6 +163,8 @@ class Workspace:
             missing = self._past.missing_above(name)
             new = self._replace(path, data, old, before if expected is None else expected)
             self._past.add(name, old, new, missing)
+            if self.editor is not None:
+                self._latest[name] = (time(), "" if old is None else _document(name, old.data, path).text)
             self.documents.opened(name)
             return len(data)
 

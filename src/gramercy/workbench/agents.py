@@ -7,38 +7,50 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from gramercy.agents.agent import Agent
 from gramercy.agents.base import Limits, Response
-from gramercy.errors import GramError, SourceError
+from gramercy.errors import GramercyError, ModelUnavailableError, SourceError
 from gramercy.execution.executor import Executor
 from gramercy.gram.agents import ModelName
 from gramercy.images.trust import check_file
 from gramercy.journal.sessions import sessions_of
+from gramercy.tools.library import ToolLibrary, specified
 from gramercy.tools.registry import Registry
+from gramercy.toolsets.planning import PLAN, plan_tool
+from gramercy.workbench.agent_files import read_agent
+from gramercy.workbench.modes import PLANNING, Mode, approver_in, policy_in
 from gramercy.workbench.policies import read_policies
 from gramercy.workbench.recording import Recording
 from gramercy.workbench.sources import Origin, image_registry, load_tools
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 
     from gramercy.agents.base import AgentEvent, Talk
+    from gramercy.agents.mentions import Mentions
+    from gramercy.agents.tracing import TraceFile
     from gramercy.execution.approval import ApprovalHandler
+    from gramercy.execution.policy import Policy
     from gramercy.gram.agents import AgentSpecification
+    from gramercy.gram.specification import ToolSpecification
     from gramercy.images.live import LiveImage
     from gramercy.journal.base import Journal
     from gramercy.providers.base import Message, Provider
-    from gramercy.tools.library import ToolLibrary
+    from gramercy.tools.tool import Tool
+    from gramercy.toolsets.workspace import Workspace
 
+ASSISTANT = (
+    "You work with a programmer in their project, with tools in a live image of it. Look before you change "
+    "something, try what you claim, and say briefly what you did and what came of it."
+)
 # As short as can be: a run that nobody attends says at once that a call waits for a person.
 AT_ONCE = 0.001
-# More than people write; a file of this size is something else.
-LARGEST_FILE = 4_000_000
 
 
 class Foreign(msgspec.Struct, frozen=True):
@@ -53,10 +65,11 @@ class Foreign(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """What was said about an agent and what it works with; `name` chooses one agent of the file.
 
-    `model` stands in for the models that the file names, of nested agents too.
+    `model` stands in for the models that the file names, of nested agents too. Without a file it is an
+    assistant that may use all tools. `trace` is where runs are recorded, `shadow` what runs beside its tools.
     """
 
-    file: str
+    file: str = ""
     name: str | None = None
     origin: Origin = Origin()
     model: str | None = None
@@ -65,6 +78,18 @@ class Plan(msgspec.Struct, frozen=True):
     recording: Recording = Recording()
     limits: Limits = Limits()
     foreign: Foreign = Foreign()
+    trace: str | None = None
+    shadow: tuple[str, ...] = ()
+
+
+class Tools(NamedTuple):
+    """The tools that there are, with what they work in; which of them are of the image, and of servers."""
+
+    library: ToolLibrary
+    image: LiveImage | None = None
+    workspace: Workspace | None = None
+    of_image: frozenset[str] = frozenset()
+    foreign: frozenset[str] = frozenset()
 
 
 class Workplace:
@@ -73,69 +98,140 @@ class Workplace:
     Providers are opened once for each name, when they are first asked. All of it lives on one event loop.
     """
 
-    def __init__(  # noqa: PLR0913 - what is joined here
+    def __init__(
         self,
         agent: Agent,
-        library: ToolLibrary,
+        tools: Tools,
         executor: Executor,
         *,
         project: str,
         limits: Limits,
-        image: LiveImage | None = None,
     ) -> None:
-        self.agent = agent
-        self.library = library
+        self._agent = agent
+        self.tools = tools
         self.executor = executor
         self.project = project
         self.limits = limits
-        self.image = image
-        self.sessions = sessions_of(executor.settings.journal)
+        self.sessions = sessions_of(executor.journal)
         self.open_provider: Callable[[ModelName], Provider] = _open_provider
         self._providers: dict[str, Provider] = {}
+        self._policy, self._approver = executor.policy, executor.approval_handler
+        self.mode = Mode.ASK
+        # What is said to the model after the agent's own instruction, such as a role.
+        self.additions: dict[str, str] = {}
+        self.traces: TraceFile | None = None
+
+    @property
+    def agent(self) -> Agent:
+        """The agent as it runs now: with the model, the role and the mode that were chosen."""
+        planning = (PLANNING,) if self.mode is Mode.PLAN else ()
+        added = [text for text in (*self.additions.values(), *planning) if text.strip()]
+        if not added:
+            return self._agent
+        own = self._agent.specification
+        made = Agent.from_specification(replace(own, instruction="\n\n".join([own.instruction, *added])))
+        made.library = self._agent.library
+        return made
+
+    def use_mode(self, mode: Mode) -> None:
+        """Ask as much as a mode says from now on."""
+        self.mode = mode
+        self.executor = self.executor.with_approver(approver_in(mode, self._approver))
+        self.executor.policy = policy_in(mode, self._policy)
+
+    @property
+    def library(self) -> ToolLibrary:
+        """The implementations of tools."""
+        return self.tools.library
+
+    @property
+    def workspace(self) -> Workspace | None:
+        """The files that the tools of the image work on, if there are such."""
+        return self.tools.workspace
+
+    def add_tools(self, tools: Iterable[Tool]) -> list[str]:
+        """Let the agent use tools of other servers too; return what cannot be used, and why."""
+        found, told = [], []
+        for tool in tools:
+            try:
+                found.append((tool, specified(tool)))
+            except GramercyError as error:
+                told.append(f"{tool.name} is left out: {error}")
+        library = ToolLibrary.of([*self.library.values(), *(tool for tool, _ in found)])
+        names = frozenset(tool.name for tool, _ in found)
+        self.tools = self.tools._replace(library=library, foreign=self.tools.foreign | names)
+        self._agent = _with_more(self._agent, [specification for _, specification in found])
+        return told
+
+    @property
+    def image(self) -> LiveImage | None:
+        """The live image that the tools work in, if there is one."""
+        return self.tools.image
+
+    @property
+    def images(self) -> tuple[LiveImage, ...]:
+        """The live images: one or none."""
+        return () if self.tools.image is None else (self.tools.image,)
 
     @property
     def journal(self) -> Journal:
         """Where the calls are recorded."""
-        return self.executor.settings.journal
+        return self.executor.journal
 
     @property
     def model(self) -> ModelName:
         """The model that answers."""
-        return self.agent.model
+        return self._agent.model
 
     def use_model(self, name: str | ModelName) -> None:
         """Let another model answer from now on, for nested agents too; ProviderError if it cannot be had."""
         model = ModelName.parse(name)
         self.provider(model)
-        self.agent = with_model(self.agent, model)
+        self._agent = with_model(self._agent, model)
 
     def provider(self, model: ModelName) -> Provider:
         """Return the provider of a model; the same one for the same name."""
-        # A scripted model is known by its script; of all others one provider answers for every id.
-        key = str(model).casefold() if model.provider.casefold() == "scripted" else model.provider.casefold()
+        # Of some, such as those in this process, a provider has one model.
+        key = f"{model.provider.casefold()}/{model.id}"
         found = self._providers.get(key)
         if found is None:
             found = self._providers[key] = self.open_provider(model)
         return found
 
+    def mentions(self, conversation: Callable[[], Sequence[Message]] = tuple) -> Mentions:
+        """Return what resolves the mentions of a message: files of the project, things of the image."""
+        from gramercy.agents.mentions import Mentions
+        from gramercy.toolsets.workspace import Workspace
+
+        workspace = self.tools.workspace or Workspace(self.project)
+        return Mentions(workspace, self.images, self.journal, conversation)
+
     def stream(
         self,
-        message: str,
+        message: str | None,
         conversation: Sequence[Message] | Response | None = None,
         *,
         talk: Talk | None = None,
         limits: Limits | None = None,
-    ) -> AsyncIterator[AgentEvent]:
-        """Run the agent on a message; the last event is Finished."""
-        return self.agent.stream(
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Run the agent on a message; the last event is Finished.
+
+        Without a message it goes on where the conversation was left, after the calls that have no result.
+        """
+        agent = self.agent
+        start = partial(
+            agent.stream,
             message,
             self.library,
-            providers=self.provider,
             conversation=conversation,
             executor=self.executor,
             limits=limits or self.limits,
             talk=talk,
+            project=self.project,
         )
+        if self.traces is None:
+            return start(providers=self.provider)
+        return self.traces.stream(agent.specification, message or "", self.provider, start)
 
     async def aclose(self) -> None:
         """Let the providers go."""
@@ -167,18 +263,13 @@ def open_workplace(
     that used them.
     """
     with ExitStack() as stack:
-        plan = _with_tools_beside(plan, tell)
+        plan = _with_tools_beside(plan, tell) if plan.file else _with_default_image(plan)
+        plan = _with_usable_project(plan, stack, tell) if plan.origin.language else plan
         rules = read_policies(plan.origin.project, plan.policy)
         for remark in rules.remarks:
             tell(f"warning: {remark}")
-        registry = load_tools(*plan.origin.sources) if tools is None else Registry(tools.values())
-        image = _add_image(registry, plan, stack, rules.policy) if plan.origin.language else None
-        if plan.foreign.servers:
-            _add_foreign(registry, plan, stack, tell)
-        library = registry.library()
-        agent = read_agent(plan.file, plan.name, library, tell)
-        if plan.model:
-            agent = with_model(agent, ModelName.parse(plan.model))
+        joined = _tools_of(plan, rules.policy, stack, tell, tools)
+        agent = _agent_of(plan, joined, tell)
         journal = plan.recording.open(plan.origin.project, tell)
         stack.callback(journal.close)
         executor = Executor(
@@ -191,7 +282,106 @@ def open_workplace(
             approval_expiry=plan.recording.expiry,
         )
         project = str(Path(plan.origin.project).resolve())
-        yield Workplace(agent, library, executor, project=project, limits=_patient(plan), image=image)
+        place = Workplace(agent, joined, executor, project=project, limits=_patient(plan))
+        if plan.trace is not None:
+            from gramercy.agents.tracing import TraceFile
+
+            place.traces = TraceFile(plan.trace)
+        if plan.shadow:
+            _add_shadow(plan, agent, executor, stack, tell)
+        yield place
+
+
+def _add_shadow(
+    plan: Plan, agent: Agent, executor: Executor, stack: ExitStack, tell: Callable[[str], object]
+) -> None:
+    """Set other implementations beside the tools of an agent, and tell at the end what differed."""
+    from gramercy.agents.shadow import Shadow
+    from gramercy.agents.tracing import tools_of
+
+    library = load_tools(*plan.shadow).library()
+    bound = []
+    for specification in tools_of(agent.specification).values():
+        found = library.bind(specification)
+        bound += [found] if found is not None else []
+        for mismatch in library.explain_binding(specification):
+            tell(f"warning: no shadow of {specification.name}: {mismatch}")
+    shadow = Shadow(ToolLibrary.of(bound), executor)
+    executor.hooks.append(shadow)
+
+    def end() -> None:
+        for line in shadow.close().lines():
+            tell(line)
+
+    stack.callback(end)
+
+
+def _tools_of(
+    plan: Plan,
+    policy: Policy,
+    stack: ExitStack,
+    tell: Callable[[str], object],
+    loaded: ToolLibrary | None,
+) -> Tools:
+    """Bring the tools of files, of an image and of other servers together."""
+    registry = load_tools(*plan.origin.sources) if loaded is None else Registry(loaded.values())
+    own = frozenset(registry.names())
+    image = workspace = None
+    if plan.origin.language is not None:
+        from gramercy.toolsets.workspace import Workspace
+
+        workspace = Workspace(plan.origin.project)
+        image = _add_image(registry, plan, stack, (policy, workspace))
+    of_image = frozenset(registry.names()) - own
+    if plan.foreign.servers:
+        _add_foreign(registry, plan, stack, tell)
+    foreign = frozenset(registry.names()) - own - of_image
+    if PLAN not in registry:
+        registry.register(plan_tool())
+    return Tools(registry.library(), image, workspace, of_image, foreign)
+
+
+def _agent_of(plan: Plan, tools: Tools, tell: Callable[[str], object]) -> Agent:
+    """Read the agent, or make one that has all tools; those of servers named at the start are its own too."""
+    if not plan.file:
+        return _assistant(plan, tools)
+    agent = read_agent(plan.file, plan.name, tools.library, tell)
+    if tools.foreign:
+        agent = _with_more(agent, [specified(tools.library[name]) for name in sorted(tools.foreign)])
+    return with_model(agent, ModelName.parse(plan.model)) if plan.model else agent
+
+
+def _with_more(agent: Agent, tools: Iterable[ToolSpecification]) -> Agent:
+    """Return an agent that uses these tools besides those that it names."""
+    own = agent.specification
+    known = {each.name for each in own.elements}
+    more = (each for each in tools if each.name not in known)
+    made = Agent.from_specification(replace(own, tools=(*own.tools, *more)))
+    made.library = agent.library
+    return made
+
+
+def _assistant(plan: Plan, tools: Tools) -> Agent:
+    from gramercy.workbench.serving import TOOLSETS
+
+    if plan.model is None:
+        raise ModelUnavailableError(
+            "no model is named: say --model PROVIDER/ID or set GRAMERCY_MODEL "
+            "(gramercy models list tells which can be had)"
+        )
+    unused = tools.of_image - TOOLSETS["default"]
+    used = [specified(tool) for tool in tools.library.values() if tool.name not in unused]
+    return Agent("assistant", ASSISTANT, plan.model, used, description="Works with a person in their project")
+
+
+def _with_default_image(plan: Plan) -> Plan:
+    """Take an image in the language of the project where nothing else was named."""
+    if plan.origin.sources or plan.origin.language or plan.foreign.servers:
+        return plan
+    from gramercy.images.project import default_language
+
+    origin = msgspec.structs.replace(plan.origin, language=default_language(plan.origin.project))
+    return msgspec.structs.replace(plan, origin=origin)
 
 
 def _patient(plan: Plan) -> Limits:
@@ -201,6 +391,15 @@ def _patient(plan: Plan) -> Limits:
         return plan.limits
     patience = plan.origin.patience(plan.origin.timeout)
     return msgspec.structs.replace(plan.limits, tool_seconds=max(seconds, patience))
+
+
+def _with_usable_project(plan: Plan, stack: ExitStack, tell: Callable[[str], object]) -> Plan:
+    """Let the image work in an empty directory where it may not work here."""
+    from gramercy.workbench.site import usable_project
+
+    origin = plan.origin
+    project = stack.enter_context(usable_project(origin.project, sandbox=origin.sandbox, tell=tell))
+    return msgspec.structs.replace(plan, origin=msgspec.structs.replace(origin, project=project))
 
 
 def _with_tools_beside(plan: Plan, tell: Callable[[str], object]) -> Plan:
@@ -213,12 +412,15 @@ def _with_tools_beside(plan: Plan, tell: Callable[[str], object]) -> Plan:
     return msgspec.structs.replace(plan, origin=origin)
 
 
-def _add_image(registry: Registry, plan: Plan, stack: ExitStack, policy: Any) -> LiveImage:
+def _add_image(
+    registry: Registry, plan: Plan, stack: ExitStack, about: tuple[Policy, Workspace]
+) -> LiveImage:
     """Add the tools of a live image, in which our own files are read-only."""
     from gramercy.workbench.keeping import walled
     from gramercy.workbench.sources import live_image
 
     origin, project = plan.origin, Path(plan.origin.project).resolve()
+    policy, workspace = about
     environment, own = origin.environment, (plan.file, plan.policy, plan.foreign.pins, *origin.sources)
     if origin.sandbox:
         environment = walled(environment, project, own, policy, registry.library().values())
@@ -231,7 +433,7 @@ def _add_image(registry: Registry, plan: Plan, stack: ExitStack, policy: Any) ->
             environment=environment,
         )
     )
-    for tool in image_registry(image, image.language, origin.project).library().values():
+    for tool in image_registry(image, image.language, workspace).library().values():
         if tool.name in registry:
             raise SourceError(
                 f"{', '.join(origin.sources)} defines {tool.name}, which the image has too: rename it"
@@ -257,66 +459,6 @@ def _add_foreign(registry: Registry, plan: Plan, stack: ExitStack, tell: Callabl
         tell(line)
 
     servers.check(told)
-
-
-def read_agent(
-    file: str, name: str | None, library: ToolLibrary, tell: Callable[[str], object] = lambda _: None
-) -> Agent:
-    """Read an agent of a file, or raise SourceError with every fault of it by line and column.
-
-    What is only a warning is told.
-    """
-    text = _text(file)
-    _check(text, file, (), tell)
-    try:
-        agent = Agent.from_gram(text, name)
-    except GramError as error:
-        raise SourceError(f"{file}: {error}") from None
-    _check(text, file, _used(agent.specification), tell, library)
-    return agent
-
-
-def _text(file: str) -> str:
-    path = Path(file)
-    try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise SourceError(f"{file} is larger than {LARGEST_FILE:,} bytes: it is no agent")
-        return check_file(path, path.read_bytes()).decode()
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{file} is not UTF-8 at byte {error.start}: an agent is a text in gram") from None
-    except OSError as error:
-        raise SourceError(f"{file} cannot be read: {error.strerror}") from None
-
-
-def _check(
-    text: str,
-    file: str,
-    used: Sequence[str],
-    tell: Callable[[str], object],
-    library: ToolLibrary | None = None,
-) -> None:
-    """Raise what makes an agent unusable; with a library, what of the tools that it uses has no match."""
-    from gramercy.gram.lint.diagnostics import Severity
-    from gramercy.gram.lint.linter import lint
-
-    def explain(specification: Any) -> Any:
-        return () if library is None else library.explain_binding(specification)
-
-    found = lint(text, explain=lambda each: explain(each) if each.name in used else ())
-    wrong = []
-    for each in found:
-        line = f"{file}:{each.start.line + 1}:{each.start.character + 1}: {each.code} {each.message}"
-        if each.severity is Severity.ERROR:
-            wrong.append(line)
-        elif each.severity is Severity.WARNING and library is None:
-            tell(f"warning: {line}")
-    if wrong:
-        raise SourceError("\n".join(wrong))
-
-
-def _used(agent: AgentSpecification) -> tuple[str, ...]:
-    """Return the names of all tools that an agent and the agents in it use."""
-    return (*(tool.name for tool in agent.tools), *(name for each in agent.agents for name in _used(each)))
 
 
 def with_model(agent: Agent, model: ModelName) -> Agent:

@@ -282,6 +282,7 @@ def _over(nearer: Settings, farther: Settings) -> Settings:
         mask=tuple(dict.fromkeys((*nearer.mask, *farther.mask))),
         mask_patterns=tuple(dict.fromkeys((*nearer.mask_patterns, *farther.mask_patterns))),
         retention=nearer.retention or farther.retention,
+        model=nearer.model or farther.model,
     )
 
 
@@ -323,6 +324,14 @@ def _united(*parts: Sequence[T]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(each for part in parts for each in part))
 
 
+_RECORDS = "how calls are recorded and approved"
+_OF_THE_USER = {
+    **dict.fromkeys(("journal", "approval_wait", "approval_expiry"), _RECORDS),
+    **dict.fromkeys(("mask", "mask_patterns", "retention"), _RECORDS),
+    "model": "who reads along and is paid",
+}
+
+
 def raised(
     settings: Settings, table: dict[str, Any], project: Path, limits: Settings
 ) -> Iterator[tuple[str, Any, str]]:
@@ -339,10 +348,10 @@ def raised(
             lost = ", ".join(str(path) for path in paths if path not in kept)
             yield key, kept, f"{outside} ({lost})"
     yield from _raised_limits(settings, limits)
-    for key in ("journal", "approval_wait", "approval_expiry", "mask", "mask_patterns", "retention"):
+    for key, what in _OF_THE_USER.items():
         if getattr(settings, key) not in (None, ()):
             rest = () if key.startswith("mask") else None
-            yield key, rest, "a file of the project has no say in how calls are recorded and approved"
+            yield key, rest, f"a file of the project has no say in {what}"
     if settings.publish:
         yield "publish", None, "a file of the project may open no ports"
     if settings.network is Network.OPEN:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from gramercy.errors import ImageError, InvalidSettingError
+from gramercy.errors import ImageError, InvalidSettingError, SpecificationError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.environment import LANGUAGES, MOST_DEBUG, Files, Network, PublishedPort, Sandbox
 
@@ -64,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True):
     mask: tuple[str, ...] = ()
     mask_patterns: tuple[str, ...] = ()
     retention: float | None = None
+    model: str | None = None
 
 
 def read_settings(table: Mapping[str, Any], base: Path, allowed: str = "") -> tuple[Settings, list[str]]:
@@ -273,6 +274,15 @@ def _days(value: object, _base: Path) -> float:
     return float(value)  # type: ignore[arg-type]  # as above
 
 
+def _model(value: object, _base: Path) -> str:
+    from gramercy.gram.agents import ModelName
+
+    try:
+        return str(ModelName.parse(_text(value)))
+    except SpecificationError as error:
+        raise InvalidSettingError(str(error)) from None
+
+
 class Key(NamedTuple):
     """One setting: how it is read, and what people are told about it.
 
@@ -445,6 +455,14 @@ KEYS: dict[str, Key] = {
         "none: contents are kept",
         "How long the contents of a call are kept after it is over; a server deletes them when it starts.",
         "retention = 90",
+        "nothing",
+    ),
+    "model": Key(
+        _model,
+        "`Provider/id`",
+        "the one that an agent names",
+        "The model that answers for all agents.",
+        'model = "Ollama/qwen3"',
         "nothing",
     ),
 }

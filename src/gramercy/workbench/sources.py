@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from gramercy.images.environment import Environment
     from gramercy.images.live import LiveImage
+    from gramercy.toolsets.workspace import Workspace
 
 # An image that ends a call by itself can tell more about it than a guard that gives up waiting.
 GRACE_SECONDS = 5.0
@@ -103,14 +104,15 @@ def assembled(origin: Origin, *, timeout: float = 60.0) -> Iterator[Registry]:
         yield registry
 
 
-def image_registry(image: LiveImage, language: str, project: str) -> Registry:
+def image_registry(image: LiveImage, language: str, project: str | Workspace) -> Registry:
     """Return the tools that one image has, of every set; it need not be started for that."""
     from gramercy.tools.registry import Registry
     from gramercy.toolsets.core import register_core_tools, register_session_tools
     from gramercy.toolsets.project import register_project_tools
     from gramercy.toolsets.workspace import Workspace
 
-    registry, workspace = Registry(), Workspace(project)
+    registry = Registry()
+    workspace = Workspace(project) if isinstance(project, str) else project
     register_core_tools(registry, image, project=workspace)
     register_project_tools(registry, image, workspace)
     register_session_tools(registry, image, language=language, workspace=workspace)

@@ -19,6 +19,7 @@ from gramercy.journal.sessions import sessions_of
 from gramercy.ui.cli.agents import agent_options
 from gramercy.ui.cli.terminal import tell
 from gramercy.workbench.agents import Plan, open_workplace
+from gramercy.workbench.modes import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 # Editors kill an agent that is still there some seconds after they closed its input.
 LEAVING_SECONDS = 1.0
+# What agents are called that no file describes.
+ASSISTANT = "assistant"
 
 
 class EditorHost:
@@ -38,6 +41,7 @@ class EditorHost:
         self._plan = plan
         self.agent = agent
         self.sessions = sessions_of(journal)
+        self.modes = tuple(Mode)
 
     @contextmanager
     def open(self, project: str, approver: ApprovalHandler) -> Iterator[Workplace]:
@@ -49,13 +53,14 @@ class EditorHost:
 
 
 @click.command()
-@click.argument("file", metavar="AGENT.gram", type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", metavar="[AGENT.gram]", required=False, type=click.Path(exists=True, dir_okay=False))
 @agent_options
 def acp(plan: Plan) -> None:
     """Let an editor talk with an agent of a gram file (Zed, Emacs, Neovim, JetBrains).
 
     It speaks the Agent Client Protocol on standard input and output, and works in the directory that the
-    editor names for each session. Dangerous calls are asked about in the editor.
+    editor names for each session. Dangerous calls are asked about in the editor. Without a file it is an
+    assistant that works in a live image of the project; that needs --model.
     """
     from gramercy.mcp.stdio import claim_descriptors
 
@@ -63,7 +68,8 @@ def acp(plan: Plan) -> None:
         click.echo("waiting for an editor on standard input; Ctrl-C ends, --help tells more", err=True)
     # Before anything of the user's is run, which might print.
     wire = claim_descriptors()
-    plan = msgspec.structs.replace(plan, file=str(Path(plan.file).resolve()))
+    if plan.file:
+        plan = msgspec.structs.replace(plan, file=str(Path(plan.file).resolve()))
     with closing(plan.recording.open(plan.origin.project, _tell)) as journal:
         host = EditorHost(plan, journal, _name(plan))
         from gramercy.acp.engine import AcpEngine
@@ -83,7 +89,7 @@ def acp(plan: Plan) -> None:
 def _name(plan: Plan) -> str:
     """Return the name of the agent; whether its tools are there is seen in the directory of a session."""
     try:
-        return Agent.load(plan.file, plan.name).name
+        return Agent.load(plan.file, plan.name).name if plan.file else ASSISTANT
     except (GramError, UnicodeDecodeError) as error:
         raise SourceError(f"{plan.file}: {error}") from None
 

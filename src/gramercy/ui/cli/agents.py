@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import sys
+import threading
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gramercy.agents.base import MOST_CALLS, MOST_TURNS, Limits
+from gramercy.agents.base import MOST_CALLS, MOST_COST, MOST_TURNS, Limits
+from gramercy.agents.talks import SessionTalk
 from gramercy.errors import SpecificationError
 from gramercy.execution.approval import Denied
 from gramercy.execution.results import Refuser
 from gramercy.gram.agents import ModelName
-from gramercy.ui.cli.approval import one_at_a_time
+from gramercy.ui.cli.approval import LEFT, one_at_a_time
 from gramercy.ui.cli.options import (
     LANGUAGE,
     LEVELS,
     approval_options,
     environment_options,
     foreign_options,
+    in_a_directory,
     place_options,
     policy_option,
     timeout_option,
@@ -28,10 +33,11 @@ from gramercy.workbench.agents import Foreign, Plan
 from gramercy.workbench.sources import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gramercy.execution.approval import ApprovalRequest, Decision
     from gramercy.tools.tool import Tool
+    from gramercy.workbench.agents import Workplace
 
 NOBODY = Denied("nobody can be asked: standard input is not a terminal", Refuser.NOBODY)
 
@@ -48,7 +54,6 @@ _AGENT_OPTIONS = (
     click.option("--agent", "name", metavar="NAME", help="Which agent, where the file holds several."),
     click.option(
         "--model",
-        envvar="GRAMERCY_MODEL",
         metavar="PROVIDER/ID",
         callback=_model,
         help="The model that answers instead of those that the file names (or GRAMERCY_MODEL).",
@@ -76,7 +81,7 @@ _LIMIT_OPTIONS = (
     ),
     click.option(
         "--max-calls",
-        type=click.IntRange(min=0),
+        type=click.IntRange(min=1),
         default=MOST_CALLS,
         show_default=True,
         help="How many tool calls one message may take.",
@@ -91,7 +96,7 @@ _LIMIT_OPTIONS = (
         "--budget",
         type=click.FloatRange(min=0),
         metavar="DOLLARS",
-        help="What one message may cost; a model without a known price is warned about.",
+        help=f"What one message may cost; by default {MOST_COST:g}, 0 is without limit.",
     ),
 )
 
@@ -107,7 +112,7 @@ def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
         taken = options.pop
         environment, timeout, project = taken("environment"), taken("timeout"), taken("project")
         plan = Plan(
-            taken("file"),
+            taken("file") or "",
             taken("name"),
             Origin(taken("sources"), taken("image"), project, taken("sandbox"), environment, timeout),
             taken("model"),
@@ -116,6 +121,8 @@ def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
             taken("recording"),
             _limits(options),
             Foreign(*(taken(name) for name in ("foreign", "foreign_pins", "foreign_rules", "foreign_env"))),
+            taken("trace", None),
+            taken("shadow", ()),
         )
         return command(plan=plan, **options)
 
@@ -129,9 +136,142 @@ def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _limits(options: dict[str, Any]) -> Limits:
     names = {"turns": "max_turns", "calls": "max_calls", "seconds": "max_seconds", "tokens": "max_tokens"}
     told = {name: options.pop(option) for name, option in names.items()}
-    return Limits(**told, cost=options.pop("budget"))
+    budget = options.pop("budget")
+    if budget is not None:
+        told["cost"] = budget or None
+    return Limits(**told)
 
 
-def ask_person(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
-    """Ask the person at the terminal; without one the question stays open for `gramercy approvals`."""
-    return one_at_a_time(tool, arguments, request) if sys.stdin.isatty() else NOBODY
+def watching_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that record runs and set other tools beside; they become a part of `plan`."""
+    trace = click.option(
+        "--trace",
+        type=click.Path(dir_okay=False, writable=True),
+        callback=in_a_directory,
+        metavar="FILE.gram",
+        help="Record the runs as traces, for gramercy traces and compare.",
+    )
+    shadow = click.option(
+        "--shadow",
+        multiple=True,
+        metavar="FILE.py|MODULE",
+        help="Other implementations of the tools: safe calls are made with them too, and differences told.",
+    )
+    return trace(shadow(command))
+
+
+def debug_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that shows what is said to a model and what comes back."""
+    return click.option(
+        "--debug",
+        is_flag=True,
+        help="Show requests, answers and tokens on standard error; keys are not in them.",
+    )(command)
+
+
+def talk_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say which conversation goes on; the command gets them as `talking`."""
+
+    @wraps(command)
+    def wrapped(*, session: str | None, is_continued: bool, fork: bool, title: str, **options: Any) -> Any:
+        if session and is_continued:
+            raise click.UsageError("say either --session NAME or --continue")
+        return command(talking=Talking(session, is_continued, fork, title), **options)
+
+    for option in reversed(
+        (
+            click.option(
+                "--continue", "is_continued", is_flag=True, help="Go on with the last conversation."
+            ),
+            click.option(
+                "--session",
+                "--resume",
+                metavar="ID|TITLE",
+                help="Go on with this conversation (see gramercy sessions).",
+            ),
+            click.option(
+                "--fork", is_flag=True, help="Go on in a copy, and leave the conversation as it is."
+            ),
+            click.option("--title", default="", help="What the conversation is called in lists."),
+        )
+    ):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+class Talking(NamedTuple):
+    """Which conversation was asked for; without a name a new one."""
+
+    session: str | None = None
+    is_continued: bool = False
+    is_forked: bool = False
+    title: str = ""
+
+    def talk(self, place: Workplace) -> SessionTalk:
+        """Find the conversation, or begin one."""
+        images = place.images
+        if self.is_continued:
+            found = SessionTalk.latest(place.sessions, project=place.project, images=images)
+        elif self.session:
+            found = SessionTalk.resume(place.sessions, self.session, project=place.project, images=images)
+        else:
+            return new_talk(place, self.title)
+        found = found.fork(title=self.title) if self.is_forked else found
+        if self.title:
+            found.rename(self.title)
+        return found
+
+
+def new_talk(place: Workplace, title: str = "") -> SessionTalk:
+    """Begin a conversation with an agent."""
+    return SessionTalk.begin(
+        place.sessions,
+        title,
+        agent=place.agent.name,
+        model=str(place.model),
+        project=place.project,
+        images=place.images,
+    )
+
+
+class Asking:
+    """Asks the person at the terminal; without one a question stays open for `gramercy approvals`.
+
+    A question that is open when the answer is stopped goes away: the next line that is typed is not its.
+    """
+
+    def __init__(self) -> None:
+        self._is_stopped = threading.Event()
+        # Handlers are called on threads, which do not know by themselves whether there may be colours.
+        self._context = click.get_current_context(silent=True)
+
+    def __call__(self, tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
+        """Ask about one call."""
+        if not sys.stdin.isatty():
+            return NOBODY
+        is_stopped = self._is_stopped
+
+        def is_open() -> bool:
+            if is_stopped.is_set():
+                raise _StoppedError
+            return request.is_open()
+
+        scope = nullcontext() if self._context is None else self._context.scope(cleanup=False)
+        try:
+            with scope:
+                return one_at_a_time(tool, arguments, replace(request, is_open=is_open))
+        except _StoppedError:
+            return LEFT
+
+    @contextmanager
+    def until_stopped(self) -> Iterator[None]:
+        """Let questions be asked until the block ends."""
+        self._is_stopped = stopped = threading.Event()
+        try:
+            yield
+        finally:
+            stopped.set()
+
+
+class _StoppedError(Exception):
+    """The person has stopped the run that asked; never leaves this module."""

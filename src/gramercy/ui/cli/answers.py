@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.agents.base import CallBegun, CallEnded, Finished, Response, TurnEnded
+from gramercy.agents.base import CallBegun, CallEnded, Finished, Response, TurnEnded, Warned
 from gramercy.providers.base import TextPart, ThoughtPart
-from gramercy.ui.cli.terminal import show
+from gramercy.ui.cli.main import may_color
+from gramercy.ui.cli.markdown import Markdown
+from gramercy.ui.cli.terminal import json_text, show
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
     from gramercy.agents.base import AgentEvent
     from gramercy.execution.calls import ToolResult
-    from gramercy.providers.base import ModelCall
+    from gramercy.gram.agents import ModelName
+    from gramercy.providers.base import ModelCall, Part, Provider, Request
 
 # One line of a terminal; the whole call is in the journal and in --json.
 LONGEST_LINE = 200
@@ -30,6 +35,7 @@ class Answers:
     def __init__(self, *, quiet: bool = False) -> None:
         self._is_quiet = quiet
         self._streams = sys.stdout.isatty() and not quiet
+        self._markdown = Markdown() if self._streams and may_color() else None
         self._is_line_open = False
 
     def take(self, event: AgentEvent) -> None:
@@ -43,16 +49,25 @@ class Answers:
             self._ended(event)  # type: ignore[arg-type]
         elif kind is Finished:
             self._finished(event.response)  # type: ignore[union-attr]
+        elif kind is Warned:
+            self._warned(event.text)  # type: ignore[union-attr]
         elif kind is TurnEnded or kind is ThoughtPart:
             self.end_line()
 
     def _text(self, text: str) -> None:
-        if self._streams and text:
+        if not self._streams or not text:
+            return
+        if self._markdown is None:
             show(text, ends_line=False)
-            self._is_line_open = not text.endswith("\n")
+        else:
+            _write(self._markdown.feed(text))
+        self._is_line_open = not text.endswith("\n")
 
     def end_line(self) -> None:
         """Let what follows begin on a line of its own."""
+        if self._markdown is not None:
+            _write(self._markdown.end())
+            self._markdown = Markdown()
         if self._is_line_open:
             show("")
             self._is_line_open = False
@@ -67,10 +82,56 @@ class Answers:
             color = None if event.result.success else "red"
             show(f"{'  ' * event.depth}← {result_line(event.result)}", err=True, fg=color, dim=color is None)
 
+    def _warned(self, text: str) -> None:
+        self.end_line()
+        show(f"warning: {text}", err=True, fg="yellow")
+
     def _finished(self, response: Response) -> None:
         self.end_line()
         if not self._streams and not self._is_quiet:
             show(response.content)
+
+
+def _write(text: str) -> None:
+    """Write text that is safe and styled already."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def figures_line(response: Response, model: str) -> str:
+    """Write what an answer took, on one line."""
+    usage = response.usage
+    tokens = f"{usage.input:,} tokens in, {usage.output:,} out" if usage.total else "tokens unknown"
+    return f"({model}, {tokens}, {cost_text(response.cost)}, {response.elapsed:.1f} s)"
+
+
+def cost_text(cost: float | None) -> str:
+    """Write what something cost."""
+    return "cost N/A" if cost is None else f"${cost:.4f}"
+
+
+class Watched:
+    """A provider that shows what it is asked and what it answers."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self.name = provider.name
+
+    async def chat(self, request: Request) -> AsyncIterator[Part]:
+        """Stream the answer, and show both."""
+        show(f"request: {json_text(msgspec.to_builtins(request))}", err=True, dim=True)
+        async for part in self._provider.chat(request):
+            show(f"{type(part).__name__}: {msgspec.json.encode(part).decode()}", err=True, dim=True)
+            yield part
+
+    async def aclose(self) -> None:
+        """Let connections go."""
+        await self._provider.aclose()
+
+
+def watched(opening: Callable[[ModelName], Provider]) -> Callable[[ModelName], Provider]:
+    """Return what opens providers that show what they are asked."""
+    return lambda model: Watched(opening(model))
 
 
 def call_line(call: ModelCall) -> str:
@@ -113,5 +174,7 @@ def response_data(response: Response) -> dict[str, Any]:
         "cost": response.cost,
         "turns": response.turns,
         "elapsed": response.elapsed,
+        "stop": response.stop,
+        "warnings": list(response.warnings),
         "conversation": msgspec.to_builtins(response.conversation),
     }

@@ -21,23 +21,24 @@ from gramercy.ui.cli.answers import cut
 from gramercy.ui.cli.approval import one_at_a_time
 from gramercy.ui.cli.inbox import aligned
 from gramercy.ui.cli.main import BUDGET, FAILED, INTERRUPTED
-from gramercy.ui.cli.options import json_option
+from gramercy.ui.cli.options import in_a_directory, json_option
+from gramercy.ui.cli.report import HEAD, figures_cells, time_text, write_report
 from gramercy.ui.cli.terminal import json_text, show, tell
 from gramercy.ui.cli.traces import told_differences
-from gramercy.workbench.agents import open_workplace, read_agent
+from gramercy.workbench.agent_files import read_agent
+from gramercy.workbench.agents import open_workplace
 from gramercy.workbench.sources import load_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gramercy.agents.cases import Case
-    from gramercy.agents.comparison import Figure, Run, VariantFigures
+    from gramercy.agents.comparison import Run
     from gramercy.execution.approval import ApprovalRequest, Decision
     from gramercy.tools.library import ToolLibrary
     from gramercy.tools.tool import Tool
     from gramercy.workbench.agents import Plan, Workplace
 
-HEAD = ("library", "success", "95 %", "median s (95 %)", "tools ms (95 %)", "calls", "tokens", "cost $")
 # A comparison makes many calls that nobody will come back to: a question left open would help nobody.
 UNATTENDED = Denied(
     "a comparison without a terminal asks nobody: allow the tool with a rule (--policy)", Refuser.APPROVER
@@ -76,6 +77,7 @@ UNATTENDED = Denied(
     "--html",
     "page",
     type=click.Path(dir_okay=False, writable=True),
+    callback=in_a_directory,
     metavar="FILE.html",
     help="Also write a report with plots, in one file that loads nothing from elsewhere.",
 )
@@ -83,6 +85,7 @@ UNATTENDED = Denied(
     "--traces",
     "folder",
     type=click.Path(file_okay=False),
+    callback=in_a_directory,
     metavar="DIRECTORY",
     help="Also write every run as a trace, in one file for each library.",
 )
@@ -117,14 +120,11 @@ def compare(  # noqa: PLR0913 - one parameter per option
         work = _Work(place, total_budget, quiet=as_json)
         code = work.run(variants, cases, repeat)
     found = Comparison(variants, cases, work.done)
+    _report(found, as_json=as_json)
     if folder is not None:
         _write_traces(Path(folder), found)
     if page is not None:
-        # Most comparisons do without it.
-        from gramercy.ui.cli.report import write_report
-
         write_report(Path(page), found, plan.file)
-    _report(found, as_json=as_json)
     return code or (0 if found.ok else FAILED)
 
 
@@ -205,16 +205,14 @@ class _Work:
     def _tell(self, run: Run, total: int) -> None:
         if not self._is_quiet:
             outcome = "ok" if run.ok else cut(run.failures[0], 120)
-            about = (
-                f"{len(self.done)}/{total}  {run.case}  {run.variant}  {run.trace.seconds:.3f} s  {outcome}"
-            )
-            show(about, err=True, fg=None if run.ok else "red", dim=run.ok)
+            about = f"{len(self.done)}/{total}  {run.case}  {run.variant}  {time_text(run.trace.seconds)}"
+            show(f"{about}  {outcome}", err=True, fg=None if run.ok else "red", dim=run.ok)
 
 
 def _write_traces(folder: Path, found: Comparison) -> None:
     from gramercy.agents.traces import save_traces
 
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     for variant in found.variants:
         made = [run.trace for run in found.of(variant.name)]
         if made:
@@ -232,7 +230,7 @@ def _report(found: Comparison, *, as_json: bool) -> None:
 
 
 def _parts(found: Comparison) -> Iterator[str]:
-    yield aligned([HEAD, *map(_row, found.figures())])
+    yield aligned([HEAD, *map(figures_cells, found.figures())])
     yield ""
     names = [variant.name for variant in found.variants]
     yield aligned([("case", *names), *(_case_row(found, case.name, names) for case in found.cases)])
@@ -249,29 +247,6 @@ def _parts(found: Comparison) -> Iterator[str]:
     for pair in found.pairs():
         yield ""
         yield from verdict(pair)
-
-
-def _row(figures: VariantFigures) -> tuple[str, ...]:
-    low, high = figures.rate.interval or (0.0, 1.0)
-    usage = figures.usage
-    return (
-        figures.name,
-        f"{figures.successes} of {figures.runs}",
-        f"{low:.0%} to {high:.0%}",
-        _figure(figures.seconds, 1, 3),
-        _figure(figures.tool_seconds, 1000, 2) if figures.tool_seconds else "",
-        f"{figures.calls:.1f}",
-        f"{usage.input:,} + {usage.output:,}",
-        "N/A" if figures.cost is None else f"{figures.cost:.4f}",
-    )
-
-
-def _figure(figure: Figure, scale: float, digits: int) -> str:
-    value = f"{figure.value * scale:.{digits}f}"
-    if figure.interval is None:
-        return value
-    low, high = (f"{end * scale:.{digits}f}" for end in figure.interval)
-    return f"{value} ({low} to {high})"
 
 
 def _case_row(found: Comparison, case: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -36,6 +36,10 @@ COMMANDS = {
         "gramercy.ui.cli.audit:group",
         "Look at what was recorded of calls, prove that nobody has changed it, delete contents.",
     ),
+    "chat": (
+        "gramercy.ui.cli.chat:chat",
+        "Talk with an agent: of a gram file, or an assistant that has all tools of a live image.",
+    ),
     "compare": (
         "gramercy.ui.cli.compare:compare",
         "Run an agent on the same cases with several libraries, and tell what differs.",

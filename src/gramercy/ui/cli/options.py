@@ -138,6 +138,8 @@ def environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.echo(visible(f"warning: {remark}"), err=True)
         if "journal" in told_names:
             options["recording"] = recording_of(configuration.settings)
+        if "model" in options:
+            options["model"] = options["model"] or configuration.settings.model
         if "language" in options:
             options["language"] = options["language"] or configuration.language
         if options.get("images") == () and not any(map(options.get, ("sources", "fixtures", "foreign"))):
@@ -400,13 +402,13 @@ def save_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--save",
         type=click.Path(dir_okay=False, writable=True),
-        callback=_in_a_directory,
+        callback=in_a_directory,
         metavar="FILE",
         help="Write the state after the evaluation, unless that failed.",
     )(command)
 
 
-def _in_a_directory(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+def in_a_directory(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
     """Refuse at once what would fail only after the evaluation."""
     if path is not None and not Path(path).parent.is_dir():
         raise click.BadParameter(f"there is no directory {Path(path).parent}", context, parameter)

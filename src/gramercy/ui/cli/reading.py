@@ -43,7 +43,11 @@ MOST_READ = 4_000
 OF_STATES = (":save", ":restore")
 OF_FILES = (*OF_STATES, ":load", ":edit", ":files", ":tests")
 # Quotes are not among them: the line editor would close them after what is completed, 'foo as well.
-DELIMITERS = {"sbcl": " \t\n()`,;#|\\", "python": " \t\n()[]{}=+-*/%&|^~<>,;@!\\"}
+DELIMITERS = {
+    "sbcl": " \t\n()`,;#|\\",
+    "python": " \t\n()[]{}=+-*/%&|^~<>,;@!\\",
+    "chat": " \t\n",
+}
 
 
 class Entries:
@@ -98,7 +102,7 @@ class Entries:
         return lines
 
     def _is_whole(self, form: Form) -> bool:
-        if not self._interactive or self._waiting or _input_waits():
+        if not self._interactive or self._waiting or input_waits():
             return form.is_complete
         return form.is_entered or (self._is_pasted and form.may_end)
 
@@ -111,7 +115,7 @@ class Entries:
         return self._waiting.popleft()
 
 
-def _input_waits() -> bool:
+def input_waits() -> bool:
     """Tell whether a line can be read at once, as when a text was pasted."""
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
@@ -193,7 +197,7 @@ class Completer:
     def __call__(self, text: str, state: int) -> str | None:
         """Return one way to complete a text; at the beginning of a line, the key indents."""
         if state == 0:
-            line = _before_cursor() or text
+            line = before_cursor() or text
             self._found = sorted(set(self._ways(line, text))) if line.strip() else ["\t"]
         return self._found[state] if state < len(self._found) else None
 
@@ -232,7 +236,8 @@ class Completer:
             return {}
 
 
-def _before_cursor() -> str:
+def before_cursor() -> str:
+    """Return what stands before the cursor in the line that is being typed."""
     readline = sys.modules.get("readline")
     return readline.get_line_buffer()[: readline.get_endidx()] if readline else ""
 
@@ -274,7 +279,7 @@ def files_from(directory: Path, typed: str) -> list[str]:
     return found
 
 
-def offer_names(completer: Completer, language: str) -> None:
+def offer_names(completer: Callable[[str, int], str | None], language: str) -> None:
     """Let the Tab key complete names, where there is line editing."""
     try:
         import readline

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gramercy.agents.base import Finished, Response
 from gramercy.errors import AgentError, GramercyError
-from gramercy.ui.cli.agents import agent_options, ask_person
-from gramercy.ui.cli.answers import Answers, response_data
+from gramercy.ui.cli.agents import Asking, agent_options, debug_option, talk_options, watching_options
+from gramercy.ui.cli.answers import Answers, response_data, watched
+from gramercy.ui.cli.composing import read_standard_input
 from gramercy.ui.cli.main import DENIED, code_of
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.terminal import json_text, tell
@@ -20,23 +21,28 @@ from gramercy.workbench.agents import Plan, Workplace, open_workplace
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What a person pastes; a model's window ends far before.
-LONGEST_MESSAGE = 4_000_000
+    from gramercy.agents.talks import SessionTalk
+    from gramercy.ui.cli.agents import Talking
 
 
 @click.command()
 @click.argument("file", metavar="AGENT.gram", type=click.Path(exists=True, dir_okay=False))
 @click.argument("messages", nargs=-1, required=True, metavar="MESSAGE...")
 @agent_options
+@watching_options
+@talk_options
+@debug_option
 @json_option("Print the answers with calls, usage and conversation as JSON.")
-def run(plan: Plan, messages: Sequence[str], *, as_json: bool) -> int:
+def run(plan: Plan, talking: Talking, messages: Sequence[str], *, debug: bool, as_json: bool) -> int:
     """Run an agent of a gram file on messages, one after the other; - is standard input.
 
     The answer goes to standard output, what the agent calls to standard error.
     """
-    given = [_read(message) for message in messages]
-    with open_workplace(plan, ask_person, tell) as place:
-        work = Run(place, Answers(quiet=as_json))
+    given = [read_standard_input() if message == "-" else message for message in messages]
+    with open_workplace(plan, Asking(), tell) as place:
+        if debug:
+            place.open_provider = watched(place.open_provider)
+        work = Run(place, talking.talk(place), Answers(quiet=as_json))
         try:
             asyncio.run(work.all(given))
         except GramercyError as error:
@@ -48,24 +54,12 @@ def run(plan: Plan, messages: Sequence[str], *, as_json: bool) -> int:
     return work.code()
 
 
-def _read(message: str) -> str:
-    """Take a message as it was typed, or from standard input."""
-    if message != "-":
-        return message
-    try:
-        text = sys.stdin.read(LONGEST_MESSAGE + 1)
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"standard input is not UTF-8: {error.reason}") from None
-    if len(text) > LONGEST_MESSAGE:
-        raise click.UsageError(f"standard input is longer than {LONGEST_MESSAGE:,} characters")
-    return text
-
-
 class Run:
     """One conversation of a command: messages in, responses out, and what ended it."""
 
-    def __init__(self, place: Workplace, answers: Answers) -> None:
+    def __init__(self, place: Workplace, talk: SessionTalk, answers: Answers) -> None:
         self._place = place
+        self._talk = talk
         self._answers = answers
         self.responses: list[Response] = []
         self.error: GramercyError | None = None
@@ -79,12 +73,16 @@ class Run:
             await self._place.aclose()
 
     async def _one(self, message: str) -> None:
-        before = self.responses[-1] if self.responses else None
         try:
-            async for event in self._place.stream(message, before):
-                self._answers.take(event)
-                if isinstance(event, Finished):
-                    self.responses.append(event.response)
+            whole = self._place.mentions(lambda: self._talk.conversation).resolve(message)
+            for note in whole.notes:
+                tell(note)
+            events = self._place.stream(whole.message, self._talk.conversation, talk=self._talk)
+            async with aclosing(events):
+                async for event in events:
+                    self._answers.take(event)
+                    if isinstance(event, Finished):
+                        self.responses.append(event.response)
         except AgentError as error:
             if isinstance(error.response, Response):
                 self.responses.append(error.response)
@@ -105,7 +103,7 @@ class Run:
         found: dict[str, Any] = {
             "agent": self._place.agent.name,
             "model": str(self._place.model),
-            "session": last.session if last else "",
+            "session": self._talk.session if self._talk.kept else "",
             "content": last.content if last else "",
             "responses": [response_data(each) for each in self.responses],
         }

@@ -6,7 +6,8 @@ import json
 import sys
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import msgspec
@@ -15,7 +16,7 @@ from gramercy.execution.approval import Approved
 from gramercy.execution.calls import ToolCall, ToolResult
 from gramercy.execution.executor import Executor
 from gramercy.tools.context import enter_call, leave_call
-from gramercy.tools.tool import tools_to_schema
+from gramercy.tools.tool import SchemaStyle, tools_to_schema
 from gramercy.ui.cli.approval import BY, ask_at_terminal
 from gramercy.ui.cli.main import DENIED, FAILED
 from gramercy.ui.cli.options import (
@@ -50,7 +51,7 @@ _FIGURES = ("tool", "calls", "ok", "failed", "denied", "in doubt", "open", "succ
 _WAITS = ("size", "approvals", "wait p50", "wait p95")
 # What a person still counts in seconds, and in minutes.
 MINUTE, HOUR = 60, 3_600
-STYLES = click.Choice(["openai", "anthropic", "mcp"])
+STYLES = click.Choice(get_args(SchemaStyle))
 
 
 @click.group()
@@ -75,6 +76,42 @@ def list_tools(
         return
     for tool in tools:
         click.echo(visible(summary_line(tool)))
+
+
+@group.command("export")
+@origin_options
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice([*get_args(SchemaStyle), "gram"]),
+    default="openai",
+    show_default=True,
+    help="Who reads it; gram is for the specifications of agents.",
+)
+@click.option("--max-safety", type=LEVELS, help="Only tools at or below this level.")
+@click.option("--category", "categories", multiple=True, help="Only tools in one of these categories.")
+@click.option("--output", type=click.Path(dir_okay=False, writable=True), help="Write this file instead.")
+def export_tools(
+    origin: Origin, style: Any, max_safety: str | None, categories: Sequence[str], output: str | None
+) -> None:
+    """Write what a model provider or another agent library needs to know of the tools."""
+    with assembled(origin) as registry:
+        tools = registry.select(max_safety_level=max_safety, categories=categories or None)
+    if style == "gram":
+        from gramercy.tools.library import specified
+
+        text = "\n\n".join(specified(each).to_gram() for each in tools)
+    else:
+        text = json.dumps(tools_to_schema(tools, style), indent=2, ensure_ascii=False)
+    if output is None:
+        click.echo(text)
+        return
+    from gramercy.errors import UnreadableFileError
+
+    try:
+        Path(output).write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise UnreadableFileError(f"{output} cannot be written: {error.strerror}") from None
 
 
 @group.command("show")

@@ -15,10 +15,10 @@ from gramercy.agents.differences import differences
 from gramercy.agents.traces import load_traces, save_traces
 from gramercy.agents.tracing import ReplayProvider, recorded_tools, replay_executor, traced
 from gramercy.errors import SpecificationError
-from gramercy.ui.cli.agents import agent_options, ask_person
+from gramercy.ui.cli.agents import Asking, agent_options
 from gramercy.ui.cli.answers import cut
 from gramercy.ui.cli.main import FAILED
-from gramercy.ui.cli.options import json_option
+from gramercy.ui.cli.options import in_a_directory, json_option
 from gramercy.ui.cli.terminal import json_text, show, tell
 from gramercy.workbench.agents import open_workplace
 
@@ -125,7 +125,13 @@ def _compared(one: Sequence[Trace], other: Sequence[Trace], *, as_json: bool) ->
 @group.command("replay")
 @click.argument("file", metavar="FILE.gram", type=FILE)
 @RUN
-@click.option("--output", type=click.Path(dir_okay=False), metavar="FILE.gram", help="Write the new traces.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, writable=True),
+    callback=in_a_directory,
+    metavar="FILE.gram",
+    help="Write the new traces.",
+)
 @agent_options
 @json_option("Print the differences of each pair of runs as a list of objects.")
 def replay(plan: Plan, number: int | None, *, output: str | None, as_json: bool) -> int:
@@ -136,7 +142,7 @@ def replay(plan: Plan, number: int | None, *, output: str | None, as_json: bool)
     """
     old = [trace.without_secrets() for trace in _chosen(plan.file, number)]
     if plan.origin.sources or plan.origin.language or plan.foreign.servers:
-        with open_workplace(plan, ask_person, tell) as place:
+        with open_workplace(plan, Asking(), tell) as place:
             new = [_again(trace, place.library, place.executor) for trace in old]
     else:
         new = [_again(trace, recorded_tools(trace), replay_executor()) for trace in old]

@@ -1,0 +1,354 @@
+"""One agent in conversation: ask the model, send its calls through the guard, give it the results, again.
+
+Whatever goes wrong with a call becomes a result that the model reads; only limits, a provider that fails and
+the caller's own cancellation end a run before its answer. However it ends, every call has a result.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gramercy.agents.base import CallMade, Response, TurnEnded, Warned, unanswered
+from gramercy.agents.binding import agent_tool
+from gramercy.agents.calling import HALF, REFUSED, STOPPED, AgentCall, AgentCaller, Calls
+from gramercy.agents.limits import Meter, about_tokens, dollars, size_of
+from gramercy.agents.prices import FILE, Prices
+from gramercy.agents.watching import watched_question, watched_run
+from gramercy.errors import (
+    AgentError,
+    CutStreamError,
+    InvalidMessageError,
+    LimitReachedError,
+    ProviderError,
+)
+from gramercy.execution.calls import clean
+from gramercy.providers.base import (
+    CallPart,
+    Message,
+    ModelCall,
+    OfferedTool,
+    Request,
+    StopPart,
+    TextPart,
+    ThoughtPart,
+    Usage,
+    UsagePart,
+)
+from gramercy.tools.context import current_call
+from gramercy.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gramercy.agents.base import AgentEvent, Talk
+    from gramercy.agents.binding import BoundAgent
+    from gramercy.execution.executor import Executor
+    from gramercy.gram.agents import ModelName
+    from gramercy.providers.base import Provider, StopReason
+
+# More than a million tokens: no model reads so much at once.
+LONGEST_MESSAGE = 4_000_000
+# Of the tokens that a model reads at once; beyond it the person is told, while there is room to act.
+WARNED_SHARE = 0.8
+
+
+class Shared(msgspec.Struct):
+    """What the run of an agent shares with those of its nested agents."""
+
+    executor: Executor
+    providers: dict[ModelName, Provider]
+    prices: Prices
+    windows: Callable[[ModelName], int | None]
+    meter: Meter
+    project: str = ""
+    warnings: list[str] = msgspec.field(default_factory=list)
+
+
+class Answer:
+    """What one question to the model has brought so far."""
+
+    __slots__ = ("began", "calls", "is_whole", "stop", "text", "usage")
+
+    def __init__(self) -> None:
+        self.began = monotonic()
+        self.text: list[str] = []
+        self.calls: list[ModelCall] = []
+        self.usage = Usage()
+        self.stop: StopReason = "other"
+        # Without its end mark an answer may end in the middle of a call.
+        self.is_whole = False
+
+    def take(self, part: Any) -> None:
+        """Add the next part."""
+        kind = type(part)
+        if kind is TextPart:
+            self.text.append(part.text)
+        elif kind is CallPart:
+            self.calls.append(self._named(part.call))
+        elif kind is UsagePart:
+            self.usage = part.usage
+        elif kind is StopPart:
+            self.stop, self.is_whole = part.reason, True
+
+    def _named(self, call: ModelCall) -> ModelCall:
+        """Return a call whose id no other call of the answer has: its result is found by it."""
+        taken = {each.id for each in self.calls}
+        if call.id and call.id not in taken:
+            return call
+        number = len(self.calls) + 1
+        while f"{call.id or 'call'}_{number}" in taken:
+            number += 1
+        return msgspec.structs.replace(call, id=f"{call.id or 'call'}_{number}")
+
+
+class Run:
+    """One agent in conversation, `depth` agents deep."""
+
+    def __init__(
+        self,
+        bound: BoundAgent,
+        shared: Shared,
+        emit: Callable[[AgentEvent], object],
+        *,
+        talk: Talk | None = None,
+        depth: int = 0,
+    ) -> None:
+        self.agent = bound.agent
+        self.messages: list[Message] = []
+        self._shared, self._emit, self._talk, self._depth = shared, emit, talk, depth
+        self._provider = shared.providers[bound.agent.model]
+        nested = [agent_tool(each.agent, _Nested(each, shared, depth + 1)) for each in bound.agents]
+        deadline = shared.executor.settings.deadline or shared.meter.limits.tool_seconds
+        self._executor = shared.executor.with_tools(Registry([*bound.tools, *nested]), deadline=deadline)
+        caller = AgentCaller(bound.agent.name, depth, shared.project, talk, emit)
+        self._calls = Calls(self._executor, caller, {each.agent.name: each.is_safe for each in bound.agents})
+        known = {tool.name for tool in self._executor.tools()}
+        self._offered = tuple(
+            OfferedTool(each.name, each.description, each.schema)
+            for each in (*bound.tools, *nested)
+            if each.name in known
+        )
+        self._made: list[CallMade] = []
+        self._turns = 0
+        self._answer: Answer | None = None
+        self._price = shared.prices.find(bound.agent.model)
+        self._window, self._is_near = shared.windows(bound.agent.model), False
+        # Of what a question sends: what the provider has counted last, and the characters since then.
+        self._last = Usage()
+        self._characters = len(self.agent.instruction) + len(msgspec.json.encode(self._offered))
+
+    async def answer(self, message: str | None, history: tuple[Message, ...]) -> Response:
+        """Run to the answer; what ends the run before leaves a conversation that can go on."""
+        with watched_run(self.agent, self._depth, self._session):
+            return await self._run(message, history)
+
+    async def _run(self, message: str | None, history: tuple[Message, ...]) -> Response:
+        self.messages = list(history)
+        self._characters += sum(map(size_of, history))
+        try:
+            await self._call(unanswered(history))
+            if message is not None:
+                self._keep(Message("user", message))
+            return await self._converse()
+        except BaseException as error:
+            with suppress(Exception):  # what keeps the conversation may be what has failed
+                self._close(error)
+            if isinstance(error, AgentError | ProviderError) and error.response is None:
+                error.response = self.response("")
+            raise
+
+    async def _converse(self) -> Response:
+        """Take turns until the model answers in text."""
+        last = self.messages[-1] if self.messages else None
+        if last is None:
+            raise InvalidMessageError("there is nothing to answer: say what you want")
+        if last.role == "assistant":
+            return self.response(last.text)
+        limit = self._shared.meter.limits.turns
+        while self._turns < limit:
+            answer = await self._ask()
+            if answer.stop == "length":
+                self._warn(f"the answer of {self.agent.model} was cut off at its limit of tokens")
+            await self._call(answer.calls, answer.stop)
+            if not answer.calls or answer.stop == "refused":
+                return self.response("".join(answer.text), answer.stop)
+        raise LimitReachedError(f"the agent {self.agent.name} has used its {limit} turns without an answer")
+
+    async def _ask(self) -> Answer:
+        """Ask the model, pass on what it says while it says it, and keep the answer before its calls run."""
+        about = self._about()
+        self._shared.meter.check(about, self._price)
+        self._warn_of_limits(about)
+        answer = self._answer = Answer()
+        with watched_question(self.agent, self._depth, self._session) as question:
+            await self._listen(answer)
+            self._answer = None
+            question.answered(self._take(answer), len(answer.calls))
+        return answer
+
+    async def _listen(self, answer: Answer) -> None:
+        request = Request(self.agent.model.id, tuple(self.messages), self.agent.instruction, self._offered)
+        stream = self._provider.chat(request)
+        try:
+            async for part in stream:
+                answer.take(part)
+                if (type(part) is TextPart or type(part) is ThoughtPart) and self._depth == 0:
+                    self._emit(part)
+        finally:
+            closing = getattr(stream, "aclose", None)
+            if closing is not None:
+                await closing()
+        if not answer.is_whole:
+            raise CutStreamError("the answer ended without saying why: none of its calls was run")
+
+    def _take(self, answer: Answer) -> TurnEnded:
+        """Keep an answer that has come to its end, and count what it has cost."""
+        self._turns += 1
+        about = self._about()
+        message = Message("assistant", "".join(answer.text), tuple(answer.calls))
+        self._keep(message, answer.usage)
+        about = msgspec.structs.replace(about, output=about_tokens(size_of(message)))
+        cost = self._shared.meter.spend(answer.usage, about, self._price)
+        if answer.usage.total:
+            self._last, self._characters = answer.usage, 0
+        turn = TurnEnded(
+            self._turns,
+            answer.usage,
+            self.agent.name,
+            self._depth,
+            str(self.agent.model),
+            answer.stop,
+            monotonic() - answer.began,
+            cost,
+        )
+        self._emit(turn)
+        return turn
+
+    async def _call(self, calls: Sequence[ModelCall], stop: StopReason = "calls") -> None:
+        """Make the calls of an answer and keep their results; those that cannot be whole are not made."""
+        meter = self._shared.meter
+        if stop == "refused":
+            self._calls.refuse(calls, REFUSED)
+        elif stop == "length":
+            self._calls.refuse(calls[-1:], HALF)
+        for group in self._calls.groups(calls):
+            meter.check()
+            admitted = group if meter.calls_left is None else group[: meter.calls_left]
+            meter.calls += len(admitted)
+            await self._calls.make(admitted)
+            self._keep_results(group)
+            if len(admitted) < len(group):
+                raise meter.out_of_calls()
+
+    def _keep_results(self, calls: Sequence[ModelCall]) -> None:
+        """Keep the results that are there, in the order of the calls."""
+        for call in calls:
+            result = self._calls.results.pop(call.id, None)
+            if result is None:
+                continue
+            self._made.append(CallMade(call, result))
+            self._keep(Message("tool", result.content, call_id=call.id, is_error=not result.success))
+            if "journal_key" in result.metadata:
+                self._executor.delivered(result)
+
+    def _close(self, error: BaseException) -> None:
+        """Leave a conversation that can go on: what was said is kept, and every call has a result."""
+        answer, self._answer = self._answer, None
+        if answer is not None and "".join(answer.text).strip():
+            self._keep(Message("assistant", "".join(answer.text)), answer.usage)
+            return
+        why = STOPPED
+        if isinstance(error, AgentError | ProviderError):
+            why = str(error).partition("\n")[0]
+        elif self._shared.meter.left == 0.0:
+            why = str(self._shared.meter.out_of_time())
+        left = unanswered(self.messages)
+        self._calls.give_up(left, why)
+        self._keep_results(left)
+
+    def _warn(self, text: str) -> None:
+        if text in self._shared.warnings:
+            return
+        self._shared.warnings.append(text)
+        self._emit(Warned(text, self.agent.name, self._depth))
+
+    def _warn_of_limits(self, about: Usage) -> None:
+        """Say in time that the context gets full, and that a budget does not hold; each once in a run."""
+        window, cost, model = self._window, self._shared.meter.limits.cost, self.agent.model
+        if window is not None and about.input > WARNED_SHARE * window and not self._is_near:
+            self._is_near = True
+            self._warn(
+                f"the conversation has about {about.input:,} of the {window:,} tokens that {model} reads "
+                f"({about.input / window:.0%}): shorten it, or begin a new one"
+            )
+        if self._turns == 0 and self._price is None and cost is not None:
+            self._warn(
+                f"the price of {model} is not known: the budget of {dollars(cost)} does not hold for it; "
+                f"name a file of prices in {FILE}"
+            )
+
+    def _about(self) -> Usage:
+        """Estimate how many tokens the next question has; what was cached the last time will be again."""
+        return Usage(self._last.total + about_tokens(self._characters), cached=self._last.cached)
+
+    def _keep(self, message: Message, usage: Usage | None = None) -> None:
+        if self._talk is not None:
+            self._talk.add(message, usage)
+        self.messages.append(message)
+        self._characters += size_of(message)
+
+    @property
+    def _session(self) -> str:
+        return "" if self._talk is None else self._talk.session
+
+    def response(self, content: str, stop: StopReason = "end") -> Response:
+        """Return what has come of the run so far."""
+        shared = self._shared
+        return Response(
+            content,
+            tuple(self._made),
+            shared.meter.usage,
+            tuple(self.messages),
+            self._turns,
+            shared.meter.elapsed,
+            shared.meter.cost,
+            session=self._session,
+            stop=stop,
+            warnings=tuple(shared.warnings),
+        )
+
+
+class _Nested:
+    """Asks a nested agent for the one that has called it."""
+
+    def __init__(self, bound: BoundAgent, shared: Shared, depth: int) -> None:
+        self._bound, self._shared, self._depth = bound, shared, depth
+
+    async def __call__(self, message: str) -> str:
+        call = current_call()
+        if not isinstance(call, AgentCall):
+            raise AgentError(f"the agent {self._bound.agent.name} is asked by another one, not by itself")
+        emit = call.caller.emit
+        talk, history = call.nested(self._bound.agent.name)
+        run = Run(self._bound, self._shared, emit, talk=talk, depth=self._depth)
+        response = await run.answer(None if history else checked_message(message), history)
+        return response.content
+
+
+def checked_message(message: object) -> str:
+    """Return a message as it can be sent, or raise InvalidMessageError."""
+    if not isinstance(message, str):
+        raise InvalidMessageError(f"a message is text, not {type(message).__name__}")
+    if not message.strip():
+        raise InvalidMessageError("the message is empty: say what you want")
+    if "\0" in message:
+        raise InvalidMessageError("the message has NUL characters: it is no text")
+    if len(message) > LONGEST_MESSAGE:
+        raise InvalidMessageError(
+            f"the message has {len(message):,} characters, more than the {LONGEST_MESSAGE:,} that can be sent"
+        )
+    return clean(message)

@@ -1,0 +1,223 @@
+"""`gramercy chat`: talk with an agent at the terminal; what it does there can be stopped and taken back.
+
+What is typed with a slash is in `chat_commands`, how a message is written in `composing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gramercy.agents.base import Finished, Response
+from gramercy.agents.context import ContextWindow
+from gramercy.errors import AgentError, GramercyError
+from gramercy.ui.cli.agents import (
+    Asking,
+    agent_options,
+    debug_option,
+    new_talk,
+    talk_options,
+    watching_options,
+)
+from gramercy.ui.cli.answers import Answers, figures_line, watched
+from gramercy.ui.cli.chat_commands import COMMANDS, Commands
+from gramercy.ui.cli.composing import Composer, MessageCompleter, read_standard_input
+from gramercy.ui.cli.main import FAILED
+from gramercy.ui.cli.reading import offer_names, remembered
+from gramercy.ui.cli.terminal import in_background, show, tell, visible
+from gramercy.workbench.agents import Plan, Workplace, open_workplace
+from gramercy.workbench.modes import Mode
+from gramercy.workbench.rewinding import Rewinding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gramercy.agents.talks import SessionTalk
+    from gramercy.ui.cli.agents import Talking
+
+WELCOME = "{agent} of {model}; /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves"
+
+
+@click.command()
+@click.argument("file", metavar="[AGENT.gram]", required=False, type=click.Path(exists=True, dir_okay=False))
+@agent_options
+@watching_options
+@talk_options
+@click.option(
+    "--mode",
+    type=click.Choice([mode.value for mode in Mode]),
+    default=Mode.ASK.value,
+    show_default=True,
+    help="How much is asked; /mode changes it.",
+)
+@click.option(
+    "--role", metavar="NAME", help="A role of yours: a file NAME.md in roles of your configuration."
+)
+@click.option(
+    "--message", "-m", "messages", multiple=True, help="What to say first; may be given repeatedly."
+)
+@debug_option
+def chat(  # noqa: PLR0913 - one parameter per option
+    plan: Plan, talking: Talking, mode: str, role: str | None, messages: Sequence[str], *, debug: bool
+) -> int:
+    """Talk with an agent: of a gram file, or an assistant that has all tools of a live image.
+
+    Standard input that is no terminal is one message.
+    """
+    asking = Asking()
+    with open_workplace(plan, asking, tell) as place, asyncio.Runner() as runner:
+        if debug:
+            place.open_provider = watched(place.open_provider)
+        place.use_mode(Mode(mode))
+        # At once, and not after the first message was typed.
+        place.provider(place.model)
+        talk = Chat(place, runner, asking)
+        try:
+            talk.talk = talking.talk(place)
+            if role is not None:
+                talk.commands.do(f"/role {role}")
+            if sys.stdin.isatty():
+                return talk.at_terminal(messages)
+            return talk.from_pipe(messages)
+        finally:
+            runner.run(place.aclose())
+
+
+class Chat:
+    """One person, one agent, and the conversation that they are in."""
+
+    def __init__(self, place: Workplace, runner: asyncio.Runner, asking: Asking) -> None:
+        self.place = place
+        self.first_model = place.model
+        self.runner = runner
+        self._asking = asking
+        self.talk = new_talk(place)
+        self.rewinding = Rewinding(place)
+        self.commands = Commands(self)
+        self.context = ContextWindow()
+        # Messages as they were typed, without what they mention, by how many were there before.
+        self.typed: dict[int, str] = {}
+        # Of the answers in this process.
+        self.responses: list[Response] = []
+        self.has_failed = False
+
+    def at_terminal(self, messages: Sequence[str]) -> int:
+        """Talk with a person until they leave."""
+        show(WELCOME.format(agent=self.place.agent.name, model=self.place.model), err=True, dim=True)
+        if self.talk.kept:
+            self.commands.show_end()
+        if self.place.image is not None:
+            # It is ready when the first message needs it.
+            in_background(self.place.image.checkpoints)
+        mentions = self.place.mentions().completions
+        project = Path(self.place.project)
+        offer_names(MessageCompleter(project, tuple(COMMANDS), self.commands.words, mentions), "chat")
+        with remembered("chat"):
+            for message in messages:
+                self.say(message)
+            self._converse(Composer())
+        click.echo("", err=True)
+        return 0
+
+    def _converse(self, composer: Composer) -> None:
+        while True:
+            try:
+                entry = composer.read(self.prompt)
+                if not self.handle(entry):
+                    return
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                # Only what was being typed is given up.
+                click.echo("", err=True)
+            except GramercyError as error:
+                self.fail(error)
+
+    @property
+    def prompt(self) -> str:
+        """The prompt: it names a mode that is not the usual one."""
+        return "> " if self.place.mode is Mode.ASK else f"{self.place.mode.value}> "
+
+    def from_pipe(self, messages: Sequence[str]) -> int:
+        """Answer what was said on the command line, together with standard input."""
+        piped = read_standard_input()
+        *first, last = messages or ("",)
+        for message in [*first, "\n\n".join(filter(None, (last, piped.strip())))]:
+            self.say(message, is_raised=True)
+        return FAILED if self.has_failed else 0
+
+    def handle(self, entry: str) -> bool:
+        """Do what was typed; tell whether to go on."""
+        if not entry.strip():
+            return True
+        if entry.startswith("/") and "\n" not in entry:
+            return self.commands.do(entry)
+        # A message may begin with a slash after a space.
+        self.say(entry)
+        return True
+
+    def say(self, message: str, *, is_raised: bool = False) -> None:
+        """Let the agent answer; Ctrl-C stops the answer, and what was said so far is kept."""
+        answers = Answers()
+        try:
+            with self._asking.until_stopped():
+                self.runner.run(self._answer(message, answers))
+        except KeyboardInterrupt:
+            if self.place.image is not None:
+                self.place.image.interrupt()
+            answers.end_line()
+            tell("(stopped)")
+            if is_raised:
+                raise
+        except GramercyError as error:
+            answers.end_line()
+            if is_raised:
+                raise
+            self.fail(error)
+
+    async def _answer(self, message: str, answers: Answers) -> None:
+        whole = self.place.mentions(lambda: self.talk.conversation).resolve(message)
+        for note in whole.notes:
+            tell(note)
+        before = len(self.talk.kept)
+        self.typed[before] = message
+        self.rewinding.mark(before)
+        self.talk.model = str(self.place.model)
+        text = self.context.with_message(whole.message)
+        try:
+            events = self.place.stream(text, self.talk.conversation, talk=self.talk)
+            async with aclosing(events):
+                async for event in events:
+                    answers.take(event)
+                    if isinstance(event, Finished):
+                        self._finished(event.response)
+        except AgentError as error:
+            if isinstance(error.response, Response):
+                self.responses.append(error.response)
+            raise
+
+    def _finished(self, response: Response) -> None:
+        self.responses.append(response)
+        if sys.stdout.isatty():
+            show(figures_line(response, str(self.place.model)), err=True, dim=True)
+
+    def begin(self) -> None:
+        """Begin another conversation."""
+        self.use(new_talk(self.place))
+
+    def use(self, talk: SessionTalk) -> None:
+        """Go on with a conversation."""
+        self.talk = talk
+        self.typed.clear()
+        self.context.tell_again()
+        self.rewinding.forget()
+
+    def fail(self, error: Exception) -> None:
+        """Tell what went wrong; the conversation goes on."""
+        self.has_failed = True
+        show(visible(str(error)), err=True, fg="red")

@@ -1,0 +1,73 @@
+"""Modes: how much a person who works with an agent wants to be asked, for as long as they work with it.
+
+A mode never allows what a rule asks about or denies: `careful` and `plan` make verdicts stricter, `edits`
+answers the question that dangerous tools ask by default, and only for changes that can be taken back.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from gramercy.execution.approval import Approved, Denied
+from gramercy.execution.policy import Action, Policy, Rule, RuleOrigin
+from gramercy.execution.results import Refuser
+from gramercy.tools.safety import Safety
+
+if TYPE_CHECKING:
+    from gramercy.execution.approval import ApprovalHandler, ApprovalRequest
+    from gramercy.tools.tool import Tool
+
+NOBODY = Denied("nobody can be asked here", Refuser.NOBODY)
+PLANNING = (
+    "You are in plan mode: only tools that change nothing run, all others are refused. Look around as you "
+    "need, then answer with a plan of what you would do, step by step, and wait for the person to agree."
+)
+
+
+class Mode(StrEnum):
+    """What is asked."""
+
+    ASK = "ask"
+    CAREFUL = "careful"
+    EDITS = "edits"
+    PLAN = "plan"
+
+    @property
+    def does(self) -> str:
+        """What the mode does, in one line."""
+        return _DOES[self]
+
+
+_DOES = {
+    Mode.ASK: "as the rules say: without any, dangerous tools ask",
+    Mode.CAREFUL: "every tool that may change something asks",
+    Mode.EDITS: "changes of files are made without a question, since /undo takes them back; others ask",
+    Mode.PLAN: "only tools that change nothing run; the agent makes a plan",
+}
+
+
+def policy_in(mode: Mode, policy: Policy) -> Policy:
+    """Return the rules that hold in a mode."""
+    # A rule that only tightens leaves what others deny denied.
+    origin = RuleOrigin("mode", f"the mode {mode.value}", tightens=True)
+    if mode is Mode.CAREFUL:
+        asks = Rule(Action.ASK, safety=(Safety.CAUTIOUS, Safety.DANGEROUS), origin=origin)
+        return policy.with_rule(asks)
+    if mode is Mode.PLAN:
+        return Policy(policy.rules, Safety.SAFE, ceiling_origin=origin)
+    return policy
+
+
+def approver_in(mode: Mode, approver: ApprovalHandler | None) -> ApprovalHandler | None:
+    """Return who is asked in a mode."""
+    if mode is not Mode.EDITS:
+        return approver
+
+    def decide(tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Any:
+        # A rule that somebody has written to be asked is a wish to be asked.
+        if tool.edits is not None and request.verdict.rule is None:
+            return Approved(by="the mode edits")
+        return NOBODY if approver is None else approver(tool, arguments, request)
+
+    return decide

@@ -1,0 +1,229 @@
+"""A run that is stopped leaves a conversation that can go on: every call has a result."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import aclosing, suppress
+
+import pytest
+
+from gramercy import Executor, Limits, Registry, define_tool
+from gramercy.agents.base import CallBegun
+from gramercy.agents.loop import Loop
+from gramercy.errors import LimitReachedError
+from gramercy.journal.base import State
+from gramercy.journal.memory import MemoryJournal
+from gramercy.journal.sqlite import SqliteJournal
+from gramercy.providers.base import Message, TextPart
+from gramercy.testing.provider import ScriptedProvider
+from tests.agents.scripts import Kept, agent_with, called, is_in_order, no_parameters
+
+SECONDS = 10
+
+
+def waiting_tool(name, began, **options):
+    """Return a tool that tells that it runs, and waits to be cancelled."""
+
+    async def handler(_):
+        began.set()
+        await asyncio.Event().wait()
+
+    return define_tool(name, f"Does {name}.", [], handler=handler, **options)
+
+
+async def stopped(agent, model, began, **options):
+    """Run an agent, cancel it as soon as something has begun, and return what was kept."""
+    talk = Kept()
+    run = asyncio.create_task(agent.arun("go", provider=model, talk=talk, **options))
+    await asyncio.wait_for(began.wait(), SECONDS)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(run, SECONDS)
+    return talk
+
+
+@pytest.mark.contract("agents.loop.cancelled")
+def test_a_call_that_was_cancelled_has_a_result_and_so_have_those_after_it():
+    async def main():
+        began, journal = asyncio.Event(), MemoryJournal()
+        agent = agent_with(waiting_tool("write", began, safety_level="cautious"))
+        model = ScriptedProvider([called("write"), called("write")])
+        executor = Executor(Registry(), journal=journal)
+        return await stopped(agent, model, began, executor=executor), journal
+
+    talk, journal = asyncio.run(main())
+    assert is_in_order(talk.messages)
+    told = [message.text for message in talk.messages if message.role == "tool"]
+    assert told[0].startswith(
+        "write was interrupted: the run was stopped from outside. What it had begun may"
+    )
+    assert told[1] == "write was not run: the run was stopped from outside."
+    assert [record.state for record in journal.records()] == [State.IN_DOUBT]
+
+
+def test_results_of_calls_side_by_side_that_were_there_are_kept():
+    async def main():
+        began = asyncio.Event()
+        agent = agent_with(waiting_tool("wait", began), no_parameters("quick", lambda: "there"))
+        model = ScriptedProvider([called("quick"), called("wait")])
+        talk, seen = Kept(), asyncio.Event()
+
+        async def watch():
+            async for event in agent.stream("go", provider=model, talk=talk):
+                if type(event).__name__ == "CallEnded":
+                    seen.set()
+
+        run = asyncio.create_task(watch())
+        await asyncio.wait_for(asyncio.gather(began.wait(), seen.wait()), SECONDS)
+        run.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait_for(run, SECONDS)
+        return talk
+
+    talk = asyncio.run(main())
+    assert is_in_order(talk.messages)
+    told = [message.text for message in talk.messages if message.role == "tool"]
+    assert told[0] == "there"
+    assert told[1].startswith("wait was interrupted")
+
+
+def test_a_question_that_nobody_waits_for_any_more_is_withdrawn(tmp_path):
+    """Also in a journal that others share: the conversation says that the call was stopped."""
+    journal = SqliteJournal(tmp_path / "journal.db")
+
+    async def main():
+        asked = asyncio.Event()
+
+        async def think(*_):
+            asked.set()
+            await asyncio.Event().wait()
+
+        agent = agent_with(no_parameters("delete", lambda: 1, safety_level="dangerous"))
+        executor = Executor(Registry(), think, journal=journal)
+        return await stopped(agent, ScriptedProvider(called("delete")), asked, executor=executor)
+
+    assert is_in_order(asyncio.run(main()).messages)
+    assert [record.state for record in journal.records()] == [State.FAILED]
+    journal.close()
+
+
+@pytest.mark.contract("agents.loop.cancelled")
+def test_what_the_model_had_said_is_kept():
+    async def main():
+        said = asyncio.Event()
+
+        async def pause():
+            said.set()
+            await asyncio.Event().wait()
+
+        return await stopped(agent_with(), ScriptedProvider(["Once upon", pause, " a time"]), said)
+
+    assert asyncio.run(main()).messages == [Message("user", "go"), Message("assistant", "Once upon")]
+
+
+@pytest.mark.contract("agents.loop.cancelled")
+def test_a_listener_that_leaves_stops_the_run():
+    """When the generator is closed, the calls have ended and the conversation is in order."""
+
+    async def main():
+        began, talk = asyncio.Event(), Kept()
+        agent = agent_with(waiting_tool("wait", began))
+        async with aclosing(
+            agent.stream("go", provider=ScriptedProvider(called("wait")), talk=talk)
+        ) as events:
+            async for event in events:
+                if isinstance(event, CallBegun):
+                    await asyncio.wait_for(began.wait(), SECONDS)
+                    break
+        return talk.messages, len(asyncio.all_tasks())
+
+    messages, tasks = asyncio.run(main())
+    assert is_in_order(messages)
+    assert [message.role for message in messages] == ["user", "assistant", "tool"]
+    assert tasks == 1
+
+
+def test_a_nested_agent_stops_with_its_run():
+    async def main():
+        began = asyncio.Event()
+        worker = agent_with(waiting_tool("dig", began, safety_level="cautious"), name="worker")
+        model = ScriptedProvider(called("worker", message="go"), called("dig"))
+        return await stopped(agent_with(agents=[worker]), model, began)
+
+    talk = asyncio.run(main())
+    assert is_in_order(talk.messages)
+    (inner,) = talk.inner.values()
+    assert is_in_order(inner.messages)
+    assert inner.messages[-1].text.startswith("dig was interrupted")
+
+
+@pytest.mark.parametrize("where", ["call", "answer"])
+@pytest.mark.contract("agents.loop.limits")
+def test_the_limit_of_time_holds_in_the_middle_of_a_call_and_of_an_answer(where):
+    async def forever():
+        await asyncio.Event().wait()
+
+    slow = define_tool("slow", "Is slow.", [], handler=lambda _: forever(), safety_level="cautious")
+    model = ScriptedProvider(called("slow") if where == "call" else ["Well", forever])
+    with pytest.raises(LimitReachedError, match=r"limit of 0\.1 seconds") as caught:
+        agent_with(slow).run("go", provider=model, limits=Limits(seconds=0.1))
+    conversation = caught.value.response.conversation
+    assert is_in_order(conversation)
+    last = "slow was interrupted: the limit of 0.1 seconds" if where == "call" else "Well"
+    assert conversation[-1].text.startswith(last)
+
+
+@pytest.mark.contract("agents.loop.streaming")
+def test_the_first_piece_of_text_is_there_before_the_second_is_made():
+    """Nothing is buffered between the model and the listener."""
+
+    async def main():
+        heard = asyncio.Event()
+
+        async def until_heard():
+            await asyncio.wait_for(heard.wait(), SECONDS)
+
+        model, seen = ScriptedProvider(["first", until_heard, "second"]), []
+        async for event in agent_with().stream("go", provider=model):
+            if isinstance(event, TextPart):
+                seen.append(event.text)
+                heard.set()
+        return seen
+
+    assert asyncio.run(main()) == ["first", "second"]
+
+
+def test_a_plain_tool_is_left_behind_when_the_run_is_stopped():
+    async def main():
+        began, ended = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def block():
+            loop.call_soon_threadsafe(began.set)
+            ended.wait(SECONDS)
+
+        try:
+            return await stopped(
+                agent_with(no_parameters("block", block)), ScriptedProvider(called("block")), began
+            )
+        finally:
+            ended.set()
+
+    assert is_in_order(asyncio.run(main()).messages)
+
+
+def test_a_talk_that_cannot_keep_a_message_ends_the_run_before_anything_follows():
+    ran = []
+
+    class Full(Kept):
+        def add(self, message, usage=None):
+            if message.role == "assistant":
+                raise OSError("no space left on device")
+            super().add(message, usage)
+
+    agent = agent_with(no_parameters("step", lambda: ran.append(1)))
+    loop = Loop(agent.specification, agent.library, provider=ScriptedProvider(called("step")), talk=Full())
+    with pytest.raises(OSError, match="no space"):
+        asyncio.run(loop.answer("go", None))
+    assert ran == []
