@@ -133,7 +133,12 @@ AgentEvent: TypeAlias = TextPart | ThoughtPart | CallBegun | CallEnded | TurnEnd
 
 
 class Talk(Protocol):
-    """Who keeps a conversation: every message is there before anything follows from it."""
+    """Who keeps a conversation: every message is there before anything follows from it.
+
+    A run says in `model` who answers, before it asks.
+    """
+
+    model: str
 
     @property
     def session(self) -> str:

@@ -120,6 +120,8 @@ class Run:
         self.agent = bound.agent
         self.messages: list[Message] = []
         self._shared, self._emit, self._talk, self._depth = shared, emit, talk, depth
+        if talk is not None:
+            talk.model = str(bound.agent.model)
         self._provider = shared.providers[bound.agent.model]
         nested = [agent_tool(each.agent, _Nested(each, shared, depth + 1)) for each in bound.agents]
         deadline = shared.executor.settings.deadline or shared.meter.limits.tool_seconds

@@ -112,6 +112,15 @@ class Sessions(Protocol):
     def session(self, name: str) -> SessionRecord | None:
         """Return a conversation."""
 
+    def secret(self, name: str) -> str:
+        """Return what only this conversation has, and nothing shows; it is gone with it."""
+
+    def unsettled(self, name: str, beginning: str) -> str:
+        """Return the latest identity with this beginning of a call that is not over or not delivered.
+
+        Among the calls of this conversation and those nested in it; empty if there is none.
+        """
+
     def sessions(self, *, project: str = "", before: float = 0.0, most: int = 100) -> list[SessionRecord]:
         """Return conversations, the one with the latest message first; `before` is where to go on.
 
@@ -152,6 +161,7 @@ class MemorySessions:
         self._lock = RLock()
         self._sessions: dict[str, SessionRecord] = {}
         self._messages: dict[str, list[Message]] = {}
+        self._secrets: dict[str, str] = {}
 
     def begin(  # noqa: PLR0913 - as the protocol has it
         self,
@@ -169,6 +179,7 @@ class MemorySessions:
             if new.id in self._sessions:
                 raise JournalError(f"there is a session {new.id} already")
             self._sessions[new.id], self._messages[new.id] = new, []
+            self._secrets[new.id] = token_hex(12)
             return new.id
 
     def add(  # noqa: PLR0913 - as the protocol has it
@@ -194,6 +205,16 @@ class MemorySessions:
     def session(self, name: str) -> SessionRecord | None:
         """Return a conversation."""
         return self._sessions.get(name)
+
+    def secret(self, name: str) -> str:
+        """Return what only this conversation has."""
+        with self._lock:
+            return self._secrets[_known(self._sessions.get(name), name).id]
+
+    def unsettled(self, name: str, beginning: str) -> str:
+        """Return nothing: a journal in memory has no caller who comes back."""
+        del name, beginning
+        return ""
 
     def sessions(self, *, project: str = "", before: float = 0.0, most: int = 100) -> list[SessionRecord]:
         """Return conversations, the one with the latest message first."""
@@ -252,7 +273,7 @@ class MemorySessions:
         with self._lock:
             there = name in self._sessions
             for each in [each for each in self._sessions if each == name or is_nested(each, name)]:
-                del self._messages[each], self._sessions[each]
+                del self._messages[each], self._sessions[each], self._secrets[each]
             return there
 
 
@@ -348,6 +369,25 @@ class SqlSessions:
         """Return a conversation."""
         rows = self._read(f"SELECT {_SESSION} FROM sessions s WHERE s.id = ?", (name,))  # noqa: S608 - our own names
         return SessionRecord(*rows[0]) if rows else None
+
+    def secret(self, name: str) -> str:
+        """Return what only this conversation has."""
+        rows = self._read("SELECT token FROM sessions WHERE id = ?", (name,))
+        if not rows:
+            raise JournalError(f"there is no session {name}")
+        return str(rows[0][0])
+
+    def unsettled(self, name: str, beginning: str) -> str:
+        """Return the latest identity with this beginning of a call that is not over or not delivered."""
+        # Calls are found by their session; a comparison of beginnings uses no index in every locale.
+        statement = (
+            "SELECT identity FROM calls "
+            "WHERE session IN (SELECT id FROM sessions WHERE substr(id, 1, ?) = ?) "
+            "AND substr(identity, 1, ?) = ? AND (delivered = 0 OR state NOT IN ('done', 'failed', 'denied')) "
+            "ORDER BY key DESC LIMIT 1"
+        )
+        rows = self._read(statement, (len(name), name, len(beginning), beginning))
+        return str(rows[0][0]) if rows else ""
 
     def sessions(self, *, project: str = "", before: float = 0.0, most: int = 100) -> list[SessionRecord]:
         """Return conversations, the one with the latest message first."""
