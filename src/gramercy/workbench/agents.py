@@ -49,6 +49,8 @@ ASSISTANT = (
     "You work with a programmer in their project, with tools in a live image of it. Look before you change "
     "something, try what you claim, and say briefly what you did and what came of it."
 )
+# Of tools that are missing, on one line.
+MOST_NAMED = 3
 # As short as can be: a run that nobody attends says at once that a call waits for a person.
 AT_ONCE = 0.001
 
@@ -345,10 +347,28 @@ def _agent_of(plan: Plan, tools: Tools, tell: Callable[[str], object]) -> Agent:
     """Read the agent, or make one that has all tools; those of servers named at the start are its own too."""
     if not plan.file:
         return _assistant(plan, tools)
-    agent = read_agent(plan.file, plan.name, tools.library, tell)
+    try:
+        agent = read_agent(plan.file, plan.name, tools.library, tell)
+    except SourceError as error:
+        raise _without_image(plan, error) or error from None
     if tools.foreign:
         agent = _with_more(agent, [specified(tools.library[name]) for name in sorted(tools.foreign)])
     return with_model(agent, ModelName.parse(plan.model)) if plan.model else agent
+
+
+def _without_image(plan: Plan, error: SourceError) -> SourceError | None:
+    """Return what to say instead where an agent wants tools of an image and there is none."""
+    if plan.origin.language is not None:
+        return None
+    from gramercy.workbench.serving import TOOLSETS
+
+    names = sorted(name for name in frozenset().union(*TOOLSETS.values()) if f"tool {name!r}: " in str(error))
+    if not names:
+        return None
+    listed = ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
+    return SourceError(
+        f"{plan.file} uses tools of a live image ({listed}): say --image sbcl or --image python"
+    )
 
 
 def _with_more(agent: Agent, tools: Iterable[ToolSpecification]) -> Agent:

@@ -85,7 +85,11 @@ def _story(trace: Trace) -> Iterator[str]:
             yield f"← {_result(call)}  ({call.seconds * 1000:.1f} ms)"
     yield trace.answer or f"{trace.outcome}: {trace.error}"
     tokens = f"{usage.input:,} + {usage.output:,} tokens" if usage.total else "tokens not known"
-    yield f"({len(trace.turns)} turns, {len(trace.calls)} calls, {tokens})"
+    yield f"({_count(len(trace.turns), 'turn')}, {_count(len(trace.calls), 'call')}, {tokens})"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _result(call: TracedCall) -> str:
@@ -118,7 +122,7 @@ def _compared(one: Sequence[Trace], other: Sequence[Trace], *, as_json: bool) ->
         if len(one) != len(other):
             show(f"{len(one)} runs and {len(other)}: the others have nothing beside them")
         elif not any(found):
-            tell(f"the same calls, results and answers in {len(one)} {'run' if len(one) == 1 else 'runs'}")
+            tell(f"the same calls, results and answers in {_count(len(one), 'run')}")
     return FAILED if any(found) or len(one) != len(other) else 0
 
 
