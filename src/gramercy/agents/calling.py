@@ -244,9 +244,22 @@ class Calls:
         """Give a result to calls that were stopped or not begun."""
         for call in calls:
             if call.id not in self.results:
-                text = INTERRUPTED if call.id in self._begun else NOT_BEGUN
-                result = self.results[call.id] = _unmade(call, text, why)
+                result = self.results[call.id] = self._given_up(call, why)
                 self._caller.emit(CallEnded(call, result, self._caller.agent, self._caller.depth))
+
+    def _given_up(self, call: ModelCall, why: str) -> ToolResult:
+        """Return the result of a call that was stopped; with its record, so that nobody comes back for it."""
+        if call.id not in self._begun:
+            return _unmade(call, NOT_BEGUN, why)
+        talk = self._caller.talk
+        identity = "" if talk is None else talk.identity(call)
+        record = self._executor.journal.find(identity) if identity else None
+        if record is None:
+            return _unmade(call, INTERRUPTED, why)
+        # A call that was never claimed has not begun: its question was withdrawn.
+        is_withdrawn = record.state is State.FAILED and not record.facts.fence
+        text = NOT_BEGUN if is_withdrawn else INTERRUPTED
+        return msgspec.structs.replace(_unmade(call, text, why), metadata={"journal_key": record.key})
 
 
 async def _stop(tasks: list[asyncio.Task[None]]) -> None:
