@@ -186,11 +186,8 @@ class Calls:
         if len(group) == 1:
             await self._make(group[0])
             return
-        tasks = [asyncio.create_task(self._make(call)) for call in group]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            await _stop(tasks)
+        # The guard raises nothing but a cancellation, which ends all of them before it ends this.
+        await asyncio.gather(*map(self._make, group))
 
     async def _make(self, call: ModelCall) -> None:
         """Send one call through the guard."""
@@ -260,15 +257,6 @@ class Calls:
         is_withdrawn = record.state is State.FAILED and not record.facts.fence
         text = NOT_BEGUN if is_withdrawn else INTERRUPTED
         return msgspec.structs.replace(_unmade(call, text, why), metadata={"journal_key": record.key})
-
-
-async def _stop(tasks: list[asyncio.Task[None]]) -> None:
-    """End the calls that still run; each of them cleans up behind itself."""
-    left = [task for task in tasks if not task.done()]
-    for task in left:
-        task.cancel()
-    if left:
-        await asyncio.gather(*left, return_exceptions=True)
 
 
 def _unmade(call: ModelCall, text: str, why: str = "") -> ToolResult:
