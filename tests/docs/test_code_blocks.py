@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs import pages, walkthrough
+from tests.docs import model, pages, walkthrough
 from tests.postgres import PostgresServer, why_none
 
 if TYPE_CHECKING:
@@ -36,13 +36,19 @@ def test_every_block_does_what_the_page_says(name: str, tmp_path: Path) -> None:
 
 def _is_there(word: str) -> bool:
     """Tell whether there is a program, or a module of Python that is named with `python:`."""
+    if word == "model":
+        return True
     module = word.removeprefix("python:")
     return bool(find_spec(module) if module != word else which(word))
 
 
 @contextmanager
 def _server_of(page: Page) -> Iterator[dict[str, str]]:
-    """Start PostgreSQL for a page that makes a database; return what its programs must know."""
+    """Start PostgreSQL for a page that makes a database, a model for one that asks; return where they are."""
+    if any(block.options.get("needs") == "model" for block in page.blocks):
+        with model.played() as service:
+            yield model.environment(service)
+        return
     if all(block.options.get("needs") != "createdb" for block in page.blocks):
         yield {}
         return
