@@ -12,6 +12,7 @@ import pytest
 
 from tests.docs import model, pages, walkthrough
 from tests.postgres import PostgresServer, why_none
+from tests.providers.real_model import DATA, have_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from tests.docs.pages import Page
 
 
+# What a page needs that runs the small model itself.
+MODEL = "model"
+# Pages that say so get a service that plays every model.
+SERVICE = "service"
 PAGES = {page.name: page for page in pages.all_pages() if page.blocks}
 
 
@@ -36,7 +41,7 @@ def test_every_block_does_what_the_page_says(name: str, tmp_path: Path) -> None:
 
 def _is_there(word: str) -> bool:
     """Tell whether there is a program, or a module of Python that is named with `python:`."""
-    if word == "model":
+    if word in (MODEL, SERVICE):
         return True
     module = word.removeprefix("python:")
     return bool(find_spec(module) if module != word else which(word))
@@ -44,12 +49,20 @@ def _is_there(word: str) -> bool:
 
 @contextmanager
 def _server_of(page: Page) -> Iterator[dict[str, str]]:
-    """Start PostgreSQL for a page that makes a database, a model for one that asks; return where they are."""
-    if any(block.options.get("needs") == "model" for block in page.blocks):
+    """Start PostgreSQL for a page that makes a database, and have a model where it is asked.
+
+    Gives what the programs of the page must know.
+    """
+    needed = {block.options.get("needs") for block in page.blocks}
+    if MODEL in needed:
+        have_model()
+        yield {"XDG_DATA_HOME": str(DATA)}
+        return
+    if SERVICE in needed:
         with model.played() as service:
             yield model.environment(service)
         return
-    if all(block.options.get("needs") != "createdb" for block in page.blocks):
+    if "createdb" not in needed:
         yield {}
         return
     if reason := why_none():

@@ -120,6 +120,8 @@ class Run:
         self.agent = bound.agent
         self.messages: list[Message] = []
         self._shared, self._emit, self._talk, self._depth = shared, emit, talk, depth
+        if talk is not None:
+            talk.model = str(bound.agent.model)
         self._provider = shared.providers[bound.agent.model]
         nested = [agent_tool(each.agent, _Nested(each, shared, depth + 1)) for each in bound.agents]
         deadline = shared.executor.settings.deadline or shared.meter.limits.tool_seconds
@@ -151,8 +153,12 @@ class Run:
         self._characters += sum(map(size_of, history))
         try:
             await self._call(unanswered(history))
-            if message is not None:
-                self._keep(Message("user", message))
+            late = [each async for each in self._calls.late(history)]
+            said = [told for told, _ in late] + ([] if message is None else [message])
+            if said:
+                self._keep(Message("user", "\n\n".join(said)))
+            for _, result in late:
+                self._executor.delivered(result)
             return await self._converse()
         except BaseException as error:
             with suppress(Exception):  # what keeps the conversation may be what has failed
@@ -251,7 +257,9 @@ class Run:
             if result is None:
                 continue
             self._made.append(CallMade(call, result))
-            self._keep(Message("tool", result.content, call_id=call.id, is_error=not result.success))
+            key = result.metadata["journal_key"] if "awaiting" in result.metadata else 0
+            told = Message("tool", result.content, call_id=call.id, is_error=not result.success, awaiting=key)
+            self._keep(told)
             if "journal_key" in result.metadata:
                 self._executor.delivered(result)
 

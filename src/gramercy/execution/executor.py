@@ -258,9 +258,9 @@ class Executor:
         return drive(self._gate.edit(attempt, seal, dict(arguments), by, BLOCKING))
 
     def delivered(self, result: ToolResult) -> None:
-        """Record that a caller who may come back has got this result."""
+        """Record that a caller who may come back has got this result; what is in doubt is none yet."""
         key = result.metadata.get("journal_key")
-        if key is not None and "awaiting" not in result.metadata:
+        if key is not None and "awaiting" not in result.metadata and "in_doubt" not in result.metadata:
             self.settings.journal.deliver(key)
             self._returning.here.discard(key)
 
