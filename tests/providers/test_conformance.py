@@ -88,6 +88,8 @@ def test_text_comes_in_pieces_and_the_reason_last(backend):
 
 @pytest.mark.contract("agents.wire.conform")
 def test_calls_come_whole_and_in_order(backend):
+    if backend.has_grammar:
+        pytest.skip("it writes one call, whole, or an answer")
     with backend.serving(Answer(("Let me see. ",), (CALL, OTHER), "calls")) as (provider, _):
         parts = answered(provider)
     assert text_of(parts) == "Let me see. "
@@ -104,6 +106,8 @@ def test_tokens_are_told_before_the_end(backend):
 
 
 def test_malformed_arguments_come_as_the_model_wrote_them(backend):
+    if backend.has_grammar:
+        pytest.skip("it writes one call, whole, or an answer")
     broken = ModelCall("call_1", "sayHello", '{"name": "Ada')
     with backend.serving(Answer((), (broken,), "calls")) as (provider, _):
         parts = answered(provider)
@@ -123,6 +127,8 @@ def test_an_answer_cut_by_its_limit_says_so(wire):
 
 @pytest.mark.contract("agents.wire.half")
 def test_half_an_answer_has_no_end_and_no_call(backend):
+    if backend.has_grammar:
+        pytest.skip("it writes one call, whole, or an answer")
     if backend.name == "pydantic-ai function":
         pytest.skip("what is in this process is never cut")
     got: list[Part] = []
