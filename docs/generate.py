@@ -97,6 +97,7 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `approvals watch` | an object on a line after each change: `pending`, the list of `approvals list` |
 | `audit show` | list of calls; with KEY a list of stories, each with `steps` |
 | `audit verify` | object: `intact`, `flaws`, `events`, `calls`, `chains`, `masked`, `deleted`, `digest` |
+| `compare` | object: `variants` with figures, `pairs` with `verdict`, `differences`, `runs` with `trace` |
 | `config show` | object: `project`, `files`, `settings`, `refused`, `remarks` ([more](configuration.md)) |
 | `doctor` | object: `ok`, `checks`, each with `status`, `name` and `detail` |
 | `eval` | object, the whole reply: `ok`, `forms` with `values`, `stdout`, `stderr`, `warnings`, `error`, … |
@@ -117,6 +118,8 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `tools why` | object: `tool`, `action` (`allow`, `ask` or `deny`), `explanation` |
 | `tools call` | object: `id`, `success`, `content`, `error`, `metadata` |
 | `run` | object: `agent`, `model`, `session`, `content`, `responses` with `calls`, `usage`, … |
+| `traces show` | list of runs: `agent`, `model`, `message`, `answer`, `outcome`, `turns` with `calls`, … |
+| `traces diff`, `replay` | object: `runs`, `pairs`, each with `run` and `differences` |
 | any of them that cannot be done | object: `error` with `type`, `message` and `exit_code` |
 """
 
@@ -128,7 +131,7 @@ def cli_page() -> str:
         "Data goes to standard output, everything else to standard error.\n",
         "| exit code | meaning |\n|---|---|",
         "| 0 | done |",
-        "| 1 | a tool or agent failed; for `gramercy gram`: something found, `audit verify`: not intact |",
+        "| 1 | a tool or agent failed; `gram`: findings, `audit verify`: not intact, `traces`: they differ |",
         "| 2 | wrong usage, an unknown tool; for `gramercy gram` also: an unreadable file |",
         "| 3 | a file with tools, rules or agents, an image, a client or a model cannot be used |",
         "| 4 | the call was refused: by a person, by a rule, or because nobody could be asked |",

@@ -62,14 +62,15 @@ class Paying:
 
     name = "paying"
 
-    def __init__(self, points, calls, tool="pay"):
-        self.points, self.calls, self.tool = points, calls, tool
+    def __init__(self, points, calls, tool="pay", number=None):
+        self.points, self.calls, self.tool, self.number = points, calls, tool, number
 
     async def chat(self, request):
         """Ask for the next payment."""
-        done = [message for message in request.messages if message.role == "tool"]
+        last = max(place for place, each in enumerate(request.messages) if each.role == "user")
+        done = [message for message in request.messages[last:] if message.role == "tool"]
         if len(done) < self.calls and self.tool in {each.name for each in request.tools}:
-            number = len(done) + 1
+            number = self.number or len(done) + 1
             # Each in a turn of its own, all with the same id, as some servers have it.
             given = f'{{"number": {number}}}' if self.tool == "pay" else '{"message": "pay"}'
             yield CallPart(ModelCall("call_0", self.tool, given))
@@ -118,16 +119,22 @@ def run(place, ledger, point, calls, kind):
 
     tool = create_tool("pay", "Pays.", NUMBER, pay, safety_level="dangerous")
     agent = Agent("payer", "Pay.", "Scripted/x", [tool])
-    provider: Provider = Paying(points, calls)
+    provider: Provider = Paying(points, calls, number=1 if kind == "stubborn" else None)
     if kind == "nested":
         agent, provider = Agent("boss", "Have it paid.", "Scripted/x", [], [agent]), Both(points, calls)
     journal = open_journal(place)
     sessions = sessions_of(journal)
-    executor = Executor(Registry(), approve, journal=journal, approval_wait=5.0)
+    is_attended = kind != "unattended"
+    executor = Executor(
+        Registry(),
+        approve if is_attended else None,
+        journal=journal,
+        approval_wait=5.0 if is_attended else 0.001,
+    )
     opened = DyingTalk.begin if sessions.session("pay") is None else DyingTalk.resume
     talk = opened(sessions, name="pay")
     # It may have been killed between the conversation and its first message.
-    message = None if talk.conversation else "Pay, please"
+    message = None if talk.conversation and is_attended else "Pay, please"
     response = agent.run(
         message,
         provider=provider,

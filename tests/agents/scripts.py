@@ -39,6 +39,8 @@ def takes(name, handler, *parameters, **options):
 class Kept:
     """Keeps a conversation, and those of nested agents, as a session does."""
 
+    model = ""
+
     def __init__(self, session="session-1"):
         self.session = session
         self.messages = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gramercy.agents.context import ContextWindow, about_tokens, fenced
+from gramercy.agents.context import ContextWindow, fenced
 from gramercy.errors import InvalidMessageError
 
 
@@ -97,4 +97,4 @@ def test_lines_are_told_and_a_fence_is_longer_than_those_inside():
     item = window.add("file", "a\n```\nb", source="notes.md", line=3)
     assert item.title == "file notes.md, lines 3-5"
     assert fenced("a\n````\nb") == "`````\na\n````\nb\n`````"
-    assert about_tokens("x" * 320) == 101
+    assert window.add("text", "x" * 320).tokens == 101

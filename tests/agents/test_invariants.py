@@ -61,6 +61,7 @@ class Kept:
     """A talk in memory."""
 
     session = "s"
+    model = ""
 
     def __init__(self):
         self.messages = []

@@ -16,7 +16,9 @@ import pytest
 
 from gramercy.agents.base import unanswered
 from gramercy.agents.talks import SessionTalk
+from gramercy.execution.approval import Approved, decide
 from gramercy.journal.audit import verify_journal
+from gramercy.journal.base import State
 from gramercy.journal.opening import open_journal
 from gramercy.journal.sessions import sessions_of
 from gramercy.journal.sqlite import SqliteJournal
@@ -134,6 +136,28 @@ def test_a_nested_agent_goes_on_where_it_was_killed(bank, point):
     code, said = bank.run("", 2, "nested")
     assert (code, said.count("I have paid: ")) == (0, 2)
     assert bank.payments == ["1", "2"]
+
+
+@pytest.mark.contract("agents.memory.identity")
+def test_a_model_that_tries_again_does_not_repeat_what_is_in_doubt(bank):
+    assert bank.run("after the effect", 3, "stubborn")[0] == -signal.SIGKILL
+    code, said = bank.run("", 3, "stubborn")
+    assert (code, said.count("nobody knows whether it has taken effect")) == (0, 3)
+    assert bank.payments == ["1"]
+
+
+@pytest.mark.contract("agents.memory.identity")
+def test_a_call_that_was_approved_meanwhile_runs_when_the_model_makes_it_again(bank):
+    """An agent that has nobody to ask leaves the question open; gramercy approvals decides it."""
+    code, said = bank.run("", 1, "unattended")
+    assert (code, bank.payments) == (0, [])
+    journal = SqliteJournal(bank.place)
+    (record,) = journal.records([State.AWAITING])
+    assert record.facts.question is not None
+    decide(journal, record.key, record.facts.question.seal, Approved())
+    journal.close()
+    code, said = bank.run("", 1, "unattended")
+    assert (code, said, bank.payments) == (0, "I have paid: paid 1", ["1"])
 
 
 @pytest.mark.slow

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gramercy import Agent, create_tool
+from gramercy import Agent, Executor, Registry, create_tool
 from gramercy.agents.talks import SessionTalk, fork_session, go_back
 from gramercy.errors import JournalError
+from gramercy.execution.approval import Approved
+from gramercy.journal.base import Facts, NewCall, State
 from gramercy.journal.opening import open_journal
 from gramercy.journal.sessions import MemorySessions, sessions_of
 from gramercy.journal.sqlite import SqliteJournal
@@ -69,28 +71,60 @@ def test_what_was_never_said_is_not_recorded(sessions):
 @pytest.mark.contract("agents.memory.kept")
 def test_answers_are_kept_with_model_and_usage(sessions):
     talk = talked(sessions, "hi")
-    talk.model = "Scripted/two"
-    model = ScriptedProvider("again", usage=Usage(3, 4))
-    AGENT.run("more", provider=model, talk=talk, conversation=talk.conversation)
+    for model in ("OpenAI/gpt-4o-mini", "Nobody/knows"):
+        other = Agent("greeter", "Greet.", model)
+        provider = ScriptedProvider("again", usage=Usage(3, 4))
+        other.run("more", provider=provider, talk=talk, conversation=talk.conversation)
     answers = [each.data for each in sessions.messages(talk.session) if each.role == "assistant"]
     assert answers == [
-        {"model": "Scripted/one", "usage": {"input": 10, "output": 2}},
-        {"model": "Scripted/two", "usage": {"input": 3, "output": 4}},
+        {"model": "Scripted/one", "usage": {"input": 10, "output": 2}, "cost": 0.0},
+        {"model": "OpenAI/gpt-4o-mini", "usage": {"input": 3, "output": 4}, "cost": pytest.approx(2.85e-06)},
+        {"model": "Nobody/knows", "usage": {"input": 3, "output": 4}},
     ]
 
 
 @pytest.mark.contract("agents.memory.identity")
-def test_calls_are_known_again_by_session_message_and_place(sessions):
-    talk = SessionTalk.begin(sessions)
-    calls = (ModelCall("1", "greet"), ModelCall("1", "greet"), ModelCall("2", "greet"))
+def test_calls_are_known_again_by_their_place(sessions):
+    talk = talked(sessions, "hi")
+    calls = (ModelCall("1", "greet"), ModelCall("1", "greet"), ModelCall("1", "greet", '{"a": 1}'))
     talk.add(Message("assistant", "", calls))
     names = [talk.identity(call) for call in calls]
     assert len(set(names)) == 3
     again = SessionTalk.resume(sessions, talk.session)
-    assert [again.identity(call) for call in again.conversation[0].calls] == names
-    assert again.identity(ModelCall("9", "greet")) == ""
+    assert [again.identity(call) for call in again.conversation[-1].calls] == names
+    talk.take_back()
+    talk.add(Message("user", "again"))
     talk.add(Message("assistant", "", calls))
     assert talk.identity(calls[0]) not in names
+
+
+@pytest.mark.contract("agents.memory.identity")
+def test_a_call_like_one_that_is_not_settled_is_the_same(tmp_path):
+    journal = open_journal(str(tmp_path / "journal.db"))
+    sessions = sessions_of(journal)
+    talk, other = talked(sessions, "hi"), talked(sessions, "hi")
+    first = ModelCall("1", "greet", '{"a": 1, "b": [2]}')
+    like = ModelCall("9", "greet", '{"b":[2],"a":1}')
+    talk.add(Message("assistant", "", (first,)))
+    known = talk.identity(first)
+    key = journal.begin(NewCall("1", "greet", "dangerous", {}, session=talk.session, identity=known))
+    talk.add(Message("assistant", "", (like,)))
+    inner, _ = talk.nested(like, "helper")
+    for each in (talk, SessionTalk.resume(sessions, talk.session), inner):
+        assert each.identity(like) == known
+    for each in (
+        talk.identity(ModelCall("1", "greet", '{"a": 2, "b": [2]}')),
+        talk.identity(ModelCall("1", "meet", first.arguments)),
+        talk.identity(ModelCall("1", "greet", first.arguments[:-1])),
+        other.identity(first),
+    ):
+        assert each != known
+    for state in (State.EXECUTING, State.DONE):
+        journal.move(key, state, Facts())
+        assert talk.identity(like) == known
+    journal.deliver(key)
+    assert talk.identity(like) != known
+    journal.close()
 
 
 @pytest.mark.contract("agents.memory.found-again")
@@ -175,16 +209,19 @@ def test_a_message_is_taken_back_with_all_that_followed(sessions):
 
 
 @pytest.mark.contract("agents.memory.identity")
-def test_a_call_after_one_that_was_taken_back_is_another_call(sessions):
-    """By number and place it would be given the answer of the first."""
-    talk = talked(sessions, "one", message="first")
-    identities = []
-    for _ in range(2):
-        talk.add(Message("user", "again"))
-        talk.add(Message("assistant", "", (ModelCall("1", "greet"),)))
-        identities.append(talk.identity(ModelCall("1", "greet")))
+def test_the_same_call_runs_again_once_its_result_was_delivered(tmp_path):
+    """Also where the first one was taken back: the journal would give its answer."""
+    paid = []
+    pay = create_tool("pay", "Pays.", {"type": "object"}, lambda _: paid.append(1), safety_level="dangerous")
+    agent, journal = Agent("payer", "Pay.", "Scripted/one", [pay]), open_journal(str(tmp_path / "journal.db"))
+    executor = Executor(Registry(), lambda *_: Approved(), journal=journal)
+    talk = SessionTalk.begin(sessions_of(journal))
+    for _ in range(3):
+        model = ScriptedProvider({"name": "pay"}, {"name": "pay"}, "done")
+        agent.run("pay", provider=model, talk=talk, conversation=talk.conversation, executor=executor)
         talk.take_back()
-    assert identities[0] != identities[1]
+    assert len(paid) == 6
+    journal.close()
 
 
 @pytest.mark.contract("agents.memory.take-back")

@@ -12,6 +12,7 @@ import pytest
 
 from tests.docs import pages, walkthrough
 from tests.postgres import PostgresServer, why_none
+from tests.providers.real_model import DATA, have_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tests.docs.pages import Page
 
 
+# What a page needs that runs the small model itself.
+MODEL = "model"
 PAGES = {page.name: page for page in pages.all_pages() if page.blocks}
 
 
@@ -36,14 +39,24 @@ def test_every_block_does_what_the_page_says(name: str, tmp_path: Path) -> None:
 
 def _is_there(word: str) -> bool:
     """Tell whether there is a program, or a module of Python that is named with `python:`."""
+    if word == MODEL:
+        return True
     module = word.removeprefix("python:")
     return bool(find_spec(module) if module != word else which(word))
 
 
 @contextmanager
 def _server_of(page: Page) -> Iterator[dict[str, str]]:
-    """Start PostgreSQL for a page that makes a database; return what its programs must know."""
-    if all(block.options.get("needs") != "createdb" for block in page.blocks):
+    """Start PostgreSQL for a page that makes a database, fetch the small model for one that runs it.
+
+    Gives what the programs of the page must know.
+    """
+    needed = {block.options.get("needs") for block in page.blocks}
+    if MODEL in needed:
+        have_model()
+        yield {"XDG_DATA_HOME": str(DATA)}
+        return
+    if "createdb" not in needed:
         yield {}
         return
     if reason := why_none():

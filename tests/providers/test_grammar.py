@@ -64,6 +64,7 @@ def test_a_call_that_was_cut_off_keeps_its_half_arguments():
     assert read('{"tool": "sayH')[1] is None
 
 
+@pytest.mark.contract("agents.local.grammar")
 def test_every_tool_and_an_answer_may_be_written():
     form = written_form([HELLO, OfferedTool("now", "Tells the time", {"type": "object", "properties": {}})])
     assert [each["properties"]["tool"]["const"] for each in form["anyOf"][:-1]] == ["sayHello", "now"]
@@ -107,7 +108,9 @@ def test_a_model_is_told_of_the_tools_and_the_form():
     request = Request("m", (Message("user", "Hello"),), "Be kind.", (HELLO,))
     told = chat_messages(request)
     assert [each["role"] for each in told] == ["system", "user"]
-    assert told[0]["content"] == f"Be kind.\n\nTools:\n- sayHello: Greets; arguments: name\n{FORM}"
+    assert (
+        told[0]["content"] == f'Be kind.\n\nTools:\n- sayHello: Greets; arguments: {{"name": string}}\n{FORM}'
+    )
 
 
 def test_a_model_without_tools_writes_plain_text():

@@ -121,6 +121,7 @@ def test_text_thoughts_usage_and_the_reason_come_as_parts():
     ],
     ids=["by place", "one place for all", "no place", "in turns"],
 )
+@pytest.mark.contract("agents.wire.pieces")
 def test_calls_that_come_in_pieces_are_joined(pieces):
     got, _ = ask(stream(*(calls(each) for each in pieces), chunk(None, "tool_calls"), done="[DONE]"))
     assert got == [
@@ -131,6 +132,7 @@ def test_calls_that_come_in_pieces_are_joined(pieces):
 
 
 @pytest.mark.parametrize("end", [{"done": None}, {"done": "[DONE]"}, {"is_whole": False}])
+@pytest.mark.contract("agents.wire.half")
 def test_half_a_call_is_never_a_call(end):
     got, service = ask(stream(chunk({"content": "Let me. "}), calls(piece(0, "a", "rm", '{"p')), **end))
     assert isinstance(got[-1], CutStreamError)
@@ -138,6 +140,7 @@ def test_half_a_call_is_never_a_call(end):
     assert len(service.asked) == 1
 
 
+@pytest.mark.contract("agents.wire.retries")
 def test_a_stream_that_is_cut_before_the_first_part_is_asked_for_again():
     got, service = ask(
         stream(chunk({"role": "assistant"}), is_whole=False), stream(chunk({"content": "x"}, "stop"))
@@ -147,6 +150,7 @@ def test_a_stream_that_is_cut_before_the_first_part_is_asked_for_again():
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 529])
+@pytest.mark.contract("agents.wire.retries")
 def test_passing_trouble_is_tried_again_and_bounded(status):
     trouble = refusal(status, {"error": {"message": "not now"}})
     got, service = ask(trouble, trouble, stream(chunk({"content": "x"}, "stop")))

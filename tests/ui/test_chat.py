@@ -69,6 +69,7 @@ def test_markdown_is_styled_where_there_are_colours(chat):
     left(opened)
 
 
+@pytest.mark.contract("agents.chat.writing")
 def test_several_lines_are_one_message(chat, tmp_path):
     opened = chat("one", "two", "three")
     opened.send("first \\\n")
@@ -96,6 +97,7 @@ def test_a_message_is_written_in_the_editor(chat, tmp_path):
     left(opened)
 
 
+@pytest.mark.contract("agents.chat.stopped")
 def test_ctrl_c_stops_a_question_and_not_the_program(chat):
     """What is typed next is a message, not the answer to the question that was left."""
     opened = chat(GREETING, "I heard you.", level="dangerous")
@@ -146,6 +148,7 @@ def test_another_model_answers_after_a_switch(chat, tmp_path):
     left(opened)
 
 
+@pytest.mark.contract("agents.chat.talks")
 def test_a_conversation_goes_on_another_day(chat):
     first = chat("You are Ada.")
     said(first, "I am Ada", "You are Ada.")
@@ -163,6 +166,7 @@ def test_a_conversation_goes_on_another_day(chat):
     left(third)
 
 
+@pytest.mark.contract("agents.chat.undo")
 def test_undo_takes_back_the_talk_the_image_and_the_files(tmp_path, chat):
     """`/undo` takes back talk, image and files together."""
     shutil.copy(EXAMPLES / "python_pair.gram", tmp_path)
@@ -191,6 +195,7 @@ def test_undo_takes_back_the_talk_the_image_and_the_files(tmp_path, chat):
     left(opened)
 
 
+@pytest.mark.contract("agents.chat.undo")
 def test_undo_names_what_it_cannot_take_back(chat):
     opened = chat(GREETING, "done", level="cautious")
     said(opened, "Hello, I am Ada", "done")
@@ -198,6 +203,7 @@ def test_undo_names_what_it_cannot_take_back(chat):
     left(opened)
 
 
+@pytest.mark.contract("agents.chat.stopped")
 def test_an_evaluation_is_stopped_with_ctrl_c_and_the_image_goes_on(tmp_path, chat):
     shutil.copy(EXAMPLES / "python_pair.gram", tmp_path)
     opened = chat(
@@ -241,6 +247,7 @@ def test_commands_say_what_is_wrong_and_the_chat_goes_on(chat, typed, says):
     left(opened)
 
 
+@pytest.mark.contract("agents.chat.mentions")
 def test_files_are_mentioned_cut_and_refused_with_a_clear_line(chat, tmp_path):
     """Bad input: binary files mentioned. What is wrong holds the message back; nothing is lost."""
     (tmp_path / "notes.md").write_text("the notes")
@@ -276,6 +283,7 @@ def test_context_is_laid_beside_told_once_and_dropped(chat, tmp_path):
     left(opened)
 
 
+@pytest.mark.contract("agents.chat.talks")
 def test_compact_lets_a_summary_stand_for_what_was_said(chat):
     opened = chat("one", "two", "three", "They counted.", "four", options=("--debug",))
     said(opened, "/compact", "there is nothing to summarize yet")
@@ -309,6 +317,7 @@ def test_roles_and_templates_come_from_the_persons_own_files(chat, tmp_path):
     left(opened)
 
 
+@pytest.mark.contract("agents.chat.writing")
 def test_tab_completes_commands_modes_and_files(chat, tmp_path):
     (tmp_path / "a_long_name.txt").write_text("x")
     opened = chat("ok", TERM="xterm")

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import html
 import json
+import signal
+import subprocess
+import sys
 from html.parser import HTMLParser
 
 import pytest
+
+from gramercy.providers.base import Usage
+from gramercy.providers.scripted import ScriptedProvider
 
 AGENT = """\
 [greeter:Agent {
@@ -212,3 +218,90 @@ def test_the_page_has_plots_and_loads_nothing_from_elsewhere(inside, files):
     sentence = done.stdout.splitlines()[-4]
     assert sentence.startswith("warm succeeds less often")
     assert sentence in html.unescape(text)
+
+
+@pytest.fixture(name="scripted")
+def scripted_fixture(files):
+    """Return the words of a run with a model that greets Ada."""
+    answers = [{"name": "say_hello", "arguments": {"name": "Ada"}}, "Greeted.", "And now?"]
+    (files / "script.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in answers))
+    (files / "other.py").write_text(LIBRARY.replace("Return a", "Give a").replace("LEVEL", "safe"))
+    words = ("run", "greeter.gram", "--model", "Scripted/script.jsonl", "--journal", "memory")
+    return (*words, "--tools", "plain.py")
+
+
+@pytest.mark.contract("agents.compare.run-trace")
+def test_a_run_is_recorded_and_replayed_with_another_library(inside, files, scripted):
+    done = inside(*scripted, "--trace", "run.gram", "I am Ada", "Hello again")
+    assert (done.returncode, done.stdout) == (0, "Greeted.\nAnd now?\n")
+    assert (files / "run.gram").read_text().count(":Trace {") == 2
+    assert inside("traces", "replay", "run.gram").returncode == 0
+    other = inside("traces", "replay", "run.gram", "--tools", "dear.py", "--journal", "memory")
+    assert (other.returncode, "+ My dear, Ada!" in other.stdout) == (1, True)
+    assert inside(*scripted, "--trace", "none/run.gram", "I am Ada").returncode == 2
+
+
+def test_a_run_that_fails_is_recorded_too(inside, scripted):
+    done = inside(*scripted, "--trace", "run.gram", *["I am Ada"] * 4)
+    assert done.returncode == 1
+    *_, last = json.loads(inside("traces", "show", "run.gram", "--json").stdout)
+    assert last["outcome"] == "failed"
+    assert "script" in last["error"]
+
+
+@pytest.mark.contract("agents.compare.run-shadow")
+def test_a_shadow_beside_a_run_tells_what_differs_and_changes_nothing(inside, scripted):
+    done = inside(*scripted, "--shadow", "dear.py", "I am Ada")
+    assert (done.returncode, done.stdout) == (0, "Greeted.\n")
+    assert "shadow: 0 of 1 calls alike" in done.stderr
+    assert "  - Hello, Ada!\n  + My dear, Ada!\n" in done.stderr
+    none = inside(*scripted, "--shadow", "wild.py", "I am Ada")
+    assert "shadow: no call compared\nshadow: 1 not: the second say_hello is dangerous" in none.stderr
+    other = inside(*scripted, "--shadow", "other.py", "I am Ada")
+    assert "warning: no shadow of say_hello: description: specified" in other.stderr
+    assert "shadow: 1 not: say_hello has no second implementation" in other.stderr
+
+
+@pytest.mark.contract("agents.compare.broken-off")
+def test_what_was_done_before_ctrl_c_is_reported(files):
+    """A comparison may take an hour; nothing that it has found is lost."""
+    slow = LIBRARY.replace("GREETING", "Hello").replace("LEVEL", "safe")
+    slow = slow.replace("    return", "    import time\n\n    time.sleep(60)\n    return")
+    (files / "slow.py").write_text(slow)
+    first = {"message": "Hello", "name": "quick", "script": ["Who are you?"]}
+    (files / "cases.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(CASES[0])}\n")
+    with subprocess.Popen(
+        [sys.executable, "-m", "gramercy", *WORDS, "--library", "slow.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        cwd=files,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            while "1/2  quick" not in process.stderr.readline():
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            told, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "interrupted after 1 of 2 runs" in said
+    assert "quick    1 of 1" in told
+    assert "by name  0 of 0" in told
+
+
+@pytest.mark.contract("agents.compare.broken-off")
+def test_a_budget_for_all_runs_ends_them(inside, files, monkeypatch):
+    (files / "prices.toml").write_text('["Scripted/x"]\ninput = 200.0\noutput = 0.0\n')
+    monkeypatch.setenv("GRAMERCY_PRICES", str(files / "prices.toml"))
+    monkeypatch.setattr(ScriptedProvider, "load", lambda _: ScriptedProvider(*["yes"] * 9, usage=Usage(1000)))
+    (files / "cases.jsonl").write_text("".join(json.dumps({"message": str(n)}) + "\n" for n in range(5)))
+    (files / "greeter.gram").write_text(AGENT.replace("OpenAI/gpt-4o-mini", "Scripted/x"))
+    done = inside(*WORDS, "--library", "plain.py", "--total-budget", "0.3")
+    assert done.returncode == 5
+    assert "the budget of 0.3 $ is used up after 2 of 5 runs" in done.stderr
+    line = done.stdout.splitlines()[1]
+    assert line.startswith("plain    2 of 2")
+    assert line.endswith("2,000 + 0  $0.4000")

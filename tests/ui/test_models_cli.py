@@ -31,6 +31,7 @@ def listed(done):
     return {line.split()[0]: line for line in done.stdout.splitlines()}
 
 
+@pytest.mark.contract("agents.local.ready")
 def test_without_anything_each_provider_says_what_it_lacks(alone):
     done = alone("models", "list")
     found = listed(done)
@@ -40,6 +41,7 @@ def test_without_anything_each_provider_says_what_it_lacks(alone):
     assert "gramercy models install fetches a small one" in done.stderr
 
 
+@pytest.mark.contract("agents.local.ready")
 def test_a_key_makes_a_provider_ready_and_is_shown_nowhere(alone):
     address = {"ANTHROPIC_BASE_URL": "", "ANTHROPIC_API_KEY": "sk-secret-word"}
     done = alone("models", "list", **address)
@@ -94,6 +96,7 @@ def test_without_a_way_to_an_index_the_way_by_hand_is_told(alone):
     assert "word" not in line
 
 
+@pytest.mark.contract("agents.local.one-line")
 def test_an_agent_without_its_model_says_how_to_get_one(alone, tmp_path, request):
     """The last section of the requirements of agents: one line, and no key is needed for it."""
     shutil.copy(request.config.rootpath / "examples" / "helloAgent.gram", tmp_path)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -22,6 +25,7 @@ def agent(tmp_path):
     return write
 
 
+@pytest.mark.contract("agents.chat.run")
 def test_the_answer_is_on_stdout_and_the_calls_are_not(gramercy, agent):
     """Seed 004, invocation flow; the output is pattern-agent's: content, and the tools that were used."""
     done = gramercy(*agent(GREETING, "Hello, Ada!"), "Hello, I am Ada")
@@ -31,6 +35,7 @@ def test_the_answer_is_on_stdout_and_the_calls_are_not(gramercy, agent):
     assert "tools of hello.py" in done.stderr
 
 
+@pytest.mark.contract("agents.chat.run")
 def test_several_messages_are_turns_of_one_conversation(gramercy, agent):
     done = gramercy(*agent("one", "two"), "first", "second", "--json")
     told = json.loads(done.stdout)
@@ -45,6 +50,7 @@ def test_a_message_is_read_from_standard_input(gramercy, agent):
     assert conversation[0]["text"] == "what is\nthis?"
 
 
+@pytest.mark.contract("agents.chat.exit-codes")
 def test_a_call_that_nobody_can_approve_is_answered_and_told_by_the_exit_code(gramercy, agent):
     done = gramercy(*agent(GREETING, "I could not.", level="dangerous"), "Hello, I am Ada")
     assert (done.returncode, done.stdout) == (4, "I could not.\n")
@@ -66,6 +72,106 @@ def test_wrong_words_are_answered_with_one_clear_line(gramercy, agent, words, co
     done = gramercy(*agent("never"), *words)
     assert (done.returncode, done.stdout) == (code, "")
     assert says in done.stderr
+
+
+KILLING = """\
+import os, signal
+from pathlib import Path
+from gramercy import create_tool
+
+def handler(arguments):
+    made = Path("made.txt")
+    made.write_text(made.read_text() + "x" if made.exists() else "x")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+say_hello = create_tool(
+    "sayHello",
+    "Returns a friendly greeting message for the given name",
+    {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+    handler,
+    safety_level="dangerous",
+)
+"""
+RULES = '[[rules]]\naction = "allow"\ntools = ["sayHello"]\n'
+
+
+@pytest.mark.contract("agents.chat.resumed")
+def test_a_run_that_was_killed_goes_on_and_repeats_no_call(gramercy, agent, tmp_path, tmp_path_factory):
+    """Kill -9 in the middle of a run: resume continues the conversation without repeating the call."""
+    agent(GREETING, "never")
+    (tmp_path / "hello.py").write_text(KILLING)
+    state = {"XDG_STATE_HOME": str(tmp_path_factory.mktemp("state"))}
+    (tmp_path / "rules.toml").write_text(RULES)
+    killed = gramercy("run", "hello.gram", "Hello, I am Ada", "--policy", "rules.toml", **state)
+    assert killed.returncode == -9
+    (tmp_path / "script.jsonl").write_text('"I do not know whether she was greeted."\n')
+    done = gramercy("run", "hello.gram", "--continue", "--policy", "rules.toml", **state)
+    assert (done.returncode, done.stdout) == (0, "I do not know whether she was greeted.\n")
+    assert "nobody knows whether" in done.stderr
+    assert (tmp_path / "made.txt").read_text() == "x"
+
+
+def test_without_a_message_it_says_what_to_say(gramercy, agent):
+    done = gramercy(*agent("never"))
+    assert done.returncode == 2
+    assert "say something" in done.stderr
+
+
+def test_a_conversation_goes_on_with_the_next_command(gramercy, agent, tmp_path_factory):
+    state = {"XDG_STATE_HOME": str(tmp_path_factory.mktemp("state"))}
+    agent("one")
+    first = json.loads(gramercy("run", "hello.gram", "first", "--title", "Numbers", "--json", **state).stdout)
+    agent("two")
+    told = json.loads(
+        gramercy("run", "hello.gram", "second", "--session", "numbers", "--json", **state).stdout
+    )
+    assert told["session"] == first["session"]
+    assert len(told["responses"][0]["conversation"]) == 4
+    agent("three")
+    forked = json.loads(
+        gramercy("run", "hello.gram", "third", "--continue", "--fork", "--json", **state).stdout
+    )
+    assert forked["session"] != first["session"]
+    assert len(forked["responses"][0]["conversation"]) == 6
+    assert gramercy("run", "hello.gram", "x", "--session", "none", **state).returncode == 1
+
+
+def test_limits_end_a_run_with_what_was_done(gramercy, agent):
+    done = gramercy(*agent(GREETING, GREETING), "hi", "--max-turns", "2", "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["error"]["type"]) == (1, "LimitReachedError")
+    assert len(told["responses"][0]["calls"]) == 2
+
+
+@pytest.mark.contract("agents.chat.exit-codes")
+def test_a_budget_that_is_used_up_has_its_own_exit_code(gramercy, agent, tmp_path):
+    (tmp_path / "prices.toml").write_text('["Scripted/script.jsonl"]\ninput = 1000000\noutput = 1000000\n')
+    words = agent("never")
+    done = gramercy(*words, "hi", "--budget", "2", GRAMERCY_PRICES="prices.toml")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "the budget of $2" in done.stderr
+    assert gramercy(*words, "hi", "--budget", "0", GRAMERCY_PRICES="prices.toml").returncode == 0
+
+
+@pytest.mark.contract("agents.chat.exit-codes")
+def test_an_interrupt_ends_a_run_at_once(agent, tmp_path):
+    words = agent(GREETING, "never")
+    slow = TOOLS.replace("LEVEL", "safe").replace(
+        "lambda arguments: ", "lambda arguments: time.sleep(60) or "
+    )
+    (tmp_path / "hello.py").write_text(f"import time\n{slow}")
+    command = [sys.executable, "-m", "gramercy", *words, "hi"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert any("→ sayHello" in line for line in process.stderr or ())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+
+def test_debug_shows_what_is_said_to_the_model(gramercy, agent):
+    done = gramercy(*agent("done"), "hi", "--debug")
+    assert done.stdout == "done\n"
+    for part in ('"instruction": "Greet whoever', '"text": "hi"', "TextPart", "StopPart"):
+        assert part in done.stderr
 
 
 def test_json_tells_an_error_and_what_was_done_before_it(gramercy, agent):

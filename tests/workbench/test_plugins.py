@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from gramercy.testing.clients import StdioClient
 from gramercy.workbench.plugins import find_plugins
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,7 @@ class Home:
         command = [sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(directory)]
         subprocess.run(command, check=True, timeout=60)
         self.directory = directory
+        self.environment = {"PATH": "/usr/bin:/bin", "NO_COLOR": "1", "HOME": str(directory)}
         self.packages = next(directory.glob("lib/python3*/site-packages"))
         borrowed = f"{sysconfig.get_path('purelib')}\n{ROOT / 'src'}\n"
         (self.packages / "borrowed.pth").write_text(borrowed)
@@ -43,7 +45,6 @@ class Home:
 
     def run(self, *words: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a program of Python, or the command line with `-m gramercy`."""
-        environment = {"PATH": "/usr/bin:/bin", "NO_COLOR": "1", "HOME": str(self.directory), **variables}
         return subprocess.run(
             [self.directory / "bin/python", *words],
             capture_output=True,
@@ -51,7 +52,7 @@ class Home:
             timeout=60,
             check=False,
             cwd=cwd or self.directory,
-            env=environment,
+            env={**self.environment, **variables},
         )
 
     def gramercy(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -120,6 +121,11 @@ def test_the_example_adds_one_thing_of_every_kind(home, tmp_path, install):
     project.mkdir()
     evaluated = home.gramercy("eval", "--language", "statistics", mean, cwd=project)
     assert evaluated.stdout == "1.5\n", evaluated.stderr
+    served = [str(home.directory / "bin/python"), "-m", "gramercy", "serve", "--image", "s=statistics"]
+    with StdioClient(*served, cwd=project, env=home.environment) as client:
+        client.initialize()
+        described = client.call("describe_symbol", symbol="statistics.mean")
+    assert "arithmetic mean" in described["content"][0]["text"], described
     program = (
         "from gramercy import Agent\n"
         "from gramercy.workbench.plugins import load_plugins\n"

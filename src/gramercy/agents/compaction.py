@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gramercy.agents.context import about_tokens
+from gramercy.agents.limits import about_tokens, size_of
 from gramercy.errors import AgentError
 from gramercy.providers.base import Message, Request, StopPart, TextPart, Usage, UsagePart
 
@@ -113,7 +113,4 @@ def _cut(text: str, longest: int) -> str:
 
 def tokens_of(messages: Iterable[Message]) -> int:
     """Return how many tokens messages take, about."""
-    return sum(
-        about_tokens(each.text + "".join(call.name + call.arguments for call in each.calls))
-        for each in messages
-    )
+    return about_tokens(sum(map(size_of, messages)))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
 
+from gramercy.agents.limits import about_tokens
 from gramercy.errors import InvalidMessageError
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ KINDS: tuple[str, ...] = get_args(ContextKind)
 # As Agent-Q has it; a person who lays out more no longer knows what is there.
 DEFAULT_SIZE = 50
 LARGEST_SIZE = 1_000
-# The texts of people, with code among them; what a model counts is known only afterwards.
-CHARACTERS_PER_TOKEN = 3.2
 # Prose is shown as it is; in all others a sign of Markdown means nothing.
 PROSE = frozenset({"text", "custom"})
 # The names of languages as highlighters know them, by the ending of a file.
@@ -66,7 +65,7 @@ class ContextItem(msgspec.Struct, frozen=True):
     @property
     def tokens(self) -> int:
         """How many tokens it takes, about."""
-        return about_tokens(self.text)
+        return about_tokens(len(self.text))
 
     @property
     def title(self) -> str:
@@ -212,11 +211,6 @@ def fenced(text: str, language: str = "") -> str:
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}{'' if text.endswith(chr(10)) else chr(10)}{fence}"
-
-
-def about_tokens(text: str) -> int:
-    """Return how many tokens a text takes, about."""
-    return int(len(text) / CHARACTERS_PER_TOKEN) + 1
 
 
 def _lines(first: int, text: str) -> str:

@@ -69,7 +69,9 @@ class ShadowReport(msgspec.Struct, frozen=True):
     def lines(self) -> Iterator[str]:
         """Say it in lines."""
         alike = self.compared - self.differing
-        yield f"shadow: {alike} of {self.compared} calls alike"
+        yield (
+            f"shadow: {alike} of {self.compared} calls alike" if self.compared else "shadow: no call compared"
+        )
         if self.time is not None:
             value, interval, _ = self.time
             sure = f" ({interval[0]:.2f} to {interval[1]:.2f})" if interval else ""
@@ -83,7 +85,7 @@ class ShadowReport(msgspec.Struct, frozen=True):
             yield from (f"  + {line}" for line in masked(each.shadow).splitlines())
         if self.differing > len(self.differences):
             yield f"shadow: and {self.differing - len(self.differences):,} more differences"
-        yield from (f"shadow: {count} calls without: {why}" for why, count in self.skipped.items())
+        yield from (f"shadow: {count} not: {why}" for why, count in self.skipped.items())
 
 
 class Shadow:

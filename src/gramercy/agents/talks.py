@@ -6,6 +6,7 @@ knows how messages are kept, and not what an agent does with them.
 
 from __future__ import annotations
 
+import hmac
 from itertools import takewhile
 from secrets import token_hex
 from time import time
@@ -13,10 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from gramercy.errors import JournalError
+from gramercy.agents.base import unanswered
+from gramercy.agents.prices import Prices, user_prices
+from gramercy.errors import GramercyError, JournalError
+from gramercy.gram.agents import ModelName
 from gramercy.journal.sessions import Message as KeptMessage
-from gramercy.journal.sessions import SessionRecord, nested_id, new_id
-from gramercy.journal.texts import masked
+from gramercy.journal.sessions import SessionRecord, nested_id, new_id, root_of
+from gramercy.journal.texts import canonical_text, masked
 from gramercy.providers.base import Message
 
 if TYPE_CHECKING:
@@ -65,6 +69,8 @@ class SessionTalk:
         self._kept = list(said or ())
         self._said = [message_of(each) for each in self._kept]
         self.model = record.model
+        self.prices: Prices | None = None
+        self._secret = ""
         self.images = tuple(images)
 
     @classmethod
@@ -158,8 +164,7 @@ class SessionTalk:
         """Keep the next message, with what it cost."""
         data = _data_of(message)
         if message.role == "assistant":
-            data |= {"model": self.model} if self.model else {}
-            data |= {"usage": msgspec.to_builtins(usage)} if usage is not None else {}
+            data |= self._costs(usage)
         elif message.role == "user" and self.images:
             data["states"] = {image.name: image.epoch() for image in self.images}
         if message.calls:
@@ -168,9 +173,21 @@ class SessionTalk:
 
     def summarize(self, text: str, until: int, usage: Usage | None = None) -> None:
         """Keep a summary that stands for the messages up to a number; those stay in the journal."""
-        data: dict[str, Any] = {"until": until, "model": self.model}
-        data |= {"usage": msgspec.to_builtins(usage)} if usage is not None else {}
-        self._keep(SUMMARY, text, data, None)
+        self._keep(SUMMARY, text, {"until": until, **self._costs(usage)}, None)
+
+    def _costs(self, usage: Usage | None) -> dict[str, Any]:
+        """Return what is kept of an answer: its model, its tokens, and its price today, where it is known."""
+        told: dict[str, Any] = {"model": self.model} if self.model else {}
+        if usage is None:
+            return told
+        told["usage"] = msgspec.to_builtins(usage)
+        try:
+            self.prices = self.prices or user_prices()
+            price = self.prices.find(ModelName.parse(self.model))
+        except GramercyError:
+            # The name of no model, or a file of prices with a mistake, of which the run itself tells.
+            return told
+        return told if price is None else {**told, "cost": price.of(usage)}
 
     def _keep(self, role: str, text: str, data: dict[str, Any], message: Message | None) -> None:
         if not self._is_begun:
@@ -189,17 +206,22 @@ class SessionTalk:
         self._is_begun = True
 
     def identity(self, call: ModelCall) -> str:
-        """Return by what the journal knows this call again: session, message, place of the call.
+        """Return by what the journal knows this call again: conversation, tool and arguments, and its place.
 
-        The message has a token of its own, since the number of one that was taken back is given out again.
+        A call that is made again while an earlier one like it is open or in doubt, or while its result was
+        not delivered, is that earlier one: it goes on with the question, and does not repeat what may have
+        happened. The digest has a key, since it outlives the arguments in the audit.
         """
+        root = root_of(self.session)
+        self._secret = self._secret or self._sessions.secret(root)
+        said = f"{call.name}\0{_canonical(call.arguments)}".encode(errors="replace")
+        like = f"{root}:{hmac.digest(self._secret.encode(), said, 'sha256')[:16].hex()}:"
         token, place = self._place(call)
-        return f"{self.session}:{token}:{place}" if token else ""
+        return self._sessions.unsettled(root, like) or f"{like}{token}.{place}"
 
     def nested(self, call: ModelCall, agent: str) -> tuple[Self, tuple[Message, ...]]:
         """Return who keeps the talk of a nested agent that this call asks, and what was said in it before."""
-        token, place = self._place(call)
-        name = nested_id(self.session, token or token_hex(6), place)
+        name = nested_id(self.session, *self._place(call))
         if self._sessions.session(name) is not None:
             talk = type(self).resume(self._sessions, name)
         else:
@@ -210,13 +232,18 @@ class SessionTalk:
         return talk, talk.conversation
 
     def _place(self, call: ModelCall) -> tuple[str, int]:
-        """Return the token of the latest message with calls, and the place of this call in it."""
+        """Return the token of the latest message with calls, and the place of this call in it.
+
+        The token is the message's own, since the number of one that was taken back is given out again.
+        """
         for kept, said in zip(reversed(self._kept), reversed(self._said), strict=True):
             if said.calls:
                 same = [place for place, each in enumerate(said.calls) if each is call]
                 same += [place for place, each in enumerate(said.calls) if each == call]
-                return (kept.data.get("token", ""), same[0]) if same else ("", 0)
-        return "", 0
+                if same and "token" in kept.data:
+                    return str(kept.data["token"]), same[0]
+                break
+        return token_hex(6), 0
 
     def rename(self, title: str) -> None:
         """Give the conversation another title."""
@@ -268,18 +295,6 @@ def fork_session(sessions: Sessions, name: str, number: int | None = None, title
     for call in unanswered(messages):
         sessions.add(new, "tool", NOT_RUN_HERE, data={"call_id": call.id, "is_error": True})
     return new
-
-
-def unanswered(messages: Sequence[Message]) -> tuple[ModelCall, ...]:
-    """Return the calls of the last answer that have no result."""
-    answered = []
-    for message in reversed(messages):
-        if message.role == "assistant":
-            return tuple(call for call in message.calls if call.id not in answered)
-        if message.role != "tool":
-            break
-        answered.append(message.call_id)
-    return ()
 
 
 def go_back(images: Iterable[Image], states: dict[str, str], *, files: bool = True) -> list[str]:
@@ -347,6 +362,14 @@ def message_of(kept: KeptMessage) -> Message:
         f"`gramercy sessions show {kept.session}` shows what is there, `sessions fork {kept.session} --at "
         f"{kept.number - 1}` goes on before it"
     )
+
+
+def _canonical(arguments: str) -> str:
+    """Return arguments in one way to write them; what is no JSON, as it is."""
+    try:
+        return canonical_text(msgspec.json.decode(arguments))
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return arguments
 
 
 def calls_of(kept: KeptMessage) -> tuple[ModelCall, ...]:

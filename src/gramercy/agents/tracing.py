@@ -6,15 +6,16 @@ recorded where it arrives, also that of nested agents, and also when the run fai
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import defaultdict, deque
+from contextlib import aclosing
 from datetime import UTC, datetime
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from gramercy.agents.base import CallEnded, Finished
-from gramercy.agents.traces import Trace, TracedCall, TracedTurn
+from gramercy.agents.traces import Trace, TracedCall, TracedTurn, save_traces
 from gramercy.errors import (
     ExecutionError,
     GramercyError,
@@ -39,7 +40,7 @@ from gramercy.tools.library import ToolLibrary
 from gramercy.tools.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 
     from gramercy.agents.agent import Agent
     from gramercy.agents.base import AgentEvent, Response
@@ -89,7 +90,7 @@ class Tracer:
             self.message,
             response.content if response else "",
             _outcome(error),
-            error_text(error) if error else "",
+            error_text(error) if isinstance(error, Exception) else "",
             self.started.isoformat(timespec="seconds"),
             round(response.elapsed if response else perf_counter() - self._began, DIGITS),
             response.usage if response else sum((turn.usage for turn in turns), Usage()),
@@ -151,6 +152,45 @@ async def traced(
             raise
         return tracer.trace(error), getattr(error, "response", None)
     return tracer.trace(), response
+
+
+class TraceFile:
+    """Writes the runs of a command to a file, each as it ends.
+
+    One text holds the runs of one agent: when another one runs, a file with the next number is begun.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path, self._number = Path(path), 1
+        self._traces: list[Trace] = []
+
+    async def stream(
+        self,
+        agent: AgentSpecification,
+        message: str,
+        find: Callable[[ModelName], Provider],
+        start: Callable[..., AsyncGenerator[AgentEvent, None]],
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Pass on the events of the run that `start` begins with `providers`, and write it down."""
+        tracer, problem = Tracer(agent, message), None
+        try:
+            async with aclosing(start(providers=tracer.providers(find))) as events:
+                async for event in events:
+                    tracer.take(event)
+                    yield event
+        except BaseException as error:
+            problem = error
+            raise
+        finally:
+            if tracer.has_begun:
+                self._add(tracer.trace(problem))
+
+    def _add(self, trace: Trace) -> None:
+        if self._traces and self._traces[0].agent != trace.agent:
+            self._traces, self._number = [], self._number + 1
+        self._traces.append(trace)
+        number = f"-{self._number}" if self._number > 1 else ""
+        save_traces(self._path.with_stem(f"{self._path.stem}{number}"), self._traces)
 
 
 class _Turn:
@@ -219,7 +259,7 @@ def _outcome(error: BaseException | None) -> RunOutcome:
         return "answered"
     if isinstance(error, LimitReachedError):
         return "limit"
-    return "cancelled" if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) else "failed"
+    return "failed" if isinstance(error, Exception) else "cancelled"
 
 
 class _Recorded:

@@ -72,10 +72,8 @@ class AnthropicProvider:
     async def _attempt(self, request: Request) -> AsyncIterator[Part]:
         access = self._wire.access
         headers = {"anthropic-version": VERSION, **({"x-api-key": access.key} if access.key else {})}
-        # Addresses are written with and without the version of the interface.
-        path = "/messages" if access.address.endswith("/v1") else "/v1/messages"
         answer = _Answer(request, self._wire)
-        events = self._wire.events(path, headers, _body(request))
+        events = self._wire.events("/v1/messages", headers, _body(request))
         try:
             async for data in events:
                 for part in answer.take(decoded(data)):

@@ -105,7 +105,7 @@ def chat_messages(request: Request) -> list[dict[str, str]]:
             found[-1]["content"] += f"\n{text}"
         else:
             found.append({"role": role, "content": text})
-    return found
+    return [{**each, "content": _sendable(each["content"])} for each in found]
 
 
 def _system(request: Request) -> str:
@@ -116,7 +116,13 @@ def _system(request: Request) -> str:
 
 
 def _arguments(tool: OfferedTool) -> str:
-    return ", ".join(tool.parameters.get("properties", {})) or "none"
+    named = tool.parameters.get("properties", {}).items()
+    return "{" + ", ".join(f'"{name}": {_kind(schema)}' for name, schema in named) + "}"
+
+
+def _kind(schema: Any) -> str:
+    kind = schema.get("type", "any") if isinstance(schema, dict) else "any"
+    return " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
 
 
 def _written(message: Message, names: dict[str, str], *, is_form: bool) -> tuple[str, str]:
@@ -129,6 +135,11 @@ def _written(message: Message, names: dict[str, str], *, is_form: bool) -> tuple
     if message.text and not message.calls:
         lines = [json.dumps({ANSWER: message.text}, ensure_ascii=False) if is_form else message.text]
     return "assistant", "\n".join(lines)
+
+
+def _sendable(text: str) -> str:
+    """Replace halves of surrogate pairs, which no encoding has."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class Writing:
@@ -146,8 +157,7 @@ class Writing:
         if self._given is not None and (piece := _WHOLE.match(self._text, self._given)) and piece[0]:
             self._given = piece.end()
             said: str = json.loads(f'"{piece[0]}"', strict=False)
-            # Half of a pair that stands alone cannot be sent to anyone.
-            yield said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            yield _sendable(said)
 
     def call(self, name: str) -> ModelCall | None:
         """Return the call that was written, under that name for its result; its arguments may be cut off."""

@@ -17,7 +17,7 @@ from gramercy.errors import CutStreamError, ModelUnavailableError, ProviderError
 from gramercy.providers.naming import told_value
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
     import httpx
 
@@ -49,13 +49,13 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wire:
-    """The connections to one service; those of an event loop that has ended are left behind."""
+    """The connections to one service; they end with the event loop in which they were opened."""
 
     def __init__(self, access: Access, patience: Patience | None = None) -> None:
         self.access = access
         self.patience = patience or Patience()
         self._client: httpx.AsyncClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._kept = Kept()
 
     async def ask(self, attempt: Callable[[], AsyncIterator[Part]]) -> AsyncIterator[Part]:
         """Yield the parts of an answer; while none has come and the trouble may pass, ask anew."""
@@ -89,9 +89,9 @@ class Wire:
         self, path: str, headers: Mapping[str, str], body: Mapping[str, Any]
     ) -> AsyncIterator[bytes]:
         """Post a question and yield the data of the events that answer it."""
-        client, failures = self._opened()
+        client, failures = await self._opened()
         request = client.build_request(
-            "POST", self.access.address + path, headers={**headers, **_HEADERS}, content=encoded(body)
+            "POST", self.access.url(path), headers={**headers, **_HEADERS}, content=encoded(body)
         )
         try:
             response = await client.send(request, stream=True)
@@ -122,26 +122,24 @@ class Wire:
                 response.status_code,
             )
 
-    def _opened(self) -> tuple[httpx.AsyncClient, tuple[type[Exception], ...]]:
+    async def _opened(self) -> tuple[httpx.AsyncClient, tuple[type[Exception], ...]]:
         try:
             import httpx
         except ImportError:
             raise ModelUnavailableError(
                 f"{self.access.service.name} is reached with httpx: pip install 'gramercy[agents]'"
             ) from None
-        loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
+        if self._client is None or not self._kept.is_here:
             timeout = httpx.Timeout(self.patience.silence, connect=self.patience.connecting)
             # A proxy of the environment is for the world outside.
-            self._client = httpx.AsyncClient(timeout=timeout, trust_env=not self.access.is_here)
-            self._loop = loop
+            client = self._client = httpx.AsyncClient(timeout=timeout, trust_env=not self.access.is_here)
+            await self._kept.keep(client.aclose)
         return self._client, (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
 
     async def aclose(self) -> None:
         """Let the connections go."""
-        client, self._client = self._client, None
-        if client is not None and self._loop is asyncio.get_running_loop():
-            await client.aclose()
+        self._client = None
+        await self._kept.aclose()
 
     def _unreached(self, error: Exception) -> ProviderError:
         name, said = self.access.service.name, _said(error)
@@ -194,6 +192,41 @@ class Wire:
                 f"{service.name} has had enough questions for now: {said}{wait}", status, retry_after
             )
         return ProviderError(f"{service.name} refuses the question ({status}): {said}", status, retry_after)
+
+
+class Kept:
+    """Something that belongs to an event loop, and is closed when that ends, if it was not before.
+
+    An event loop that is shut down closes the asynchronous generators that are still open in it. Without that
+    the connections of `asyncio.run(agent.arun(…))` would stay behind with no loop to close them in.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._open: AsyncGenerator[None, None] | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it belongs to the running event loop, and is open."""
+        return self._open is not None and self._loop is asyncio.get_running_loop()
+
+    async def keep(self, close: Callable[[], Awaitable[object]]) -> None:
+        """Keep what `close` closes, in the running event loop."""
+
+        async def opened() -> AsyncGenerator[None, None]:
+            try:
+                yield
+            finally:
+                await close()
+
+        self._loop, self._open = asyncio.get_running_loop(), opened()
+        await anext(self._open)
+
+    async def aclose(self) -> None:
+        """Close it now; in another event loop there is nothing left to close."""
+        if self.is_here and self._open is not None:
+            await self._open.aclose()
+        self._open = None
 
 
 # Compressed events would come late, and an answer could be larger than what was sent.

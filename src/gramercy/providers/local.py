@@ -45,7 +45,8 @@ class LocalProvider:
 
     name = "Local"
 
-    def __init__(self, model: str | None = None) -> None:
+    def __init__(self, model: str | None = None, find: Callable[[str], Engine] | None = None) -> None:
+        self._find = find or find_engine
         self._engines: dict[str, Engine] = {}
         if model is not None:
             self._engine(model)
@@ -74,7 +75,7 @@ class LocalProvider:
 
     def _engine(self, model: str) -> Engine:
         if model not in self._engines:
-            self._engines[model] = load_engine(find_model(model))
+            self._engines[model] = self._find(model)
         return self._engines[model]
 
 
@@ -141,10 +142,10 @@ def _is_repeated(call: ModelCall, request: Request) -> bool:
 class Engine:
     """A loaded model. Its questions are answered one after the other, each on a thread of its own."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, server: Any = None) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._server: Any = None
+        self._server = server
 
     async def stream(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Yield what the library tells while it answers; leaving the block stops it."""
@@ -217,8 +218,9 @@ class Engine:
 _ENGINES: WeakValueDictionary[tuple[Path, int, int], Engine] = WeakValueDictionary()
 
 
-def load_engine(path: Path) -> Engine:
-    """Return the engine of a file; two users of the same file share its memory."""
+def find_engine(model: str) -> Engine:
+    """Return the engine of a model; two users of the same file share its memory."""
+    path = find_model(model)
     _library()
     key = (path.resolve(), _threads(), _context())
     engine = _ENGINES.get(key)

@@ -6,7 +6,6 @@ as `pydantic-ai-slim[google]`. Keys are where pydantic-ai looks for them.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,7 +22,7 @@ from gramercy.providers.base import (
     Usage,
     UsagePart,
 )
-from gramercy.providers.http import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, reason_of
+from gramercy.providers.http import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, Kept, reason_of
 from gramercy.providers.naming import told_arguments, told_id, told_name, told_value
 from gramercy.providers.services import hide_keys
 
@@ -49,7 +48,7 @@ class PydanticProvider:
         self._given = model
         self._models: dict[str, Any] = {}
         self._entered: list[Any] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._kept = Kept()
 
     def model(self, model_id: str) -> Any:
         """Return the model of pydantic-ai, or raise ModelUnavailableError with what is missing."""
@@ -62,11 +61,8 @@ class PydanticProvider:
     async def chat(self, request: Request) -> AsyncIterator[Part]:
         """Stream the answer to one question; trying again is the business of the service's package."""
         has_begun = False
-        model = self._used(request.model)
         try:
-            if model not in self._entered:
-                self._entered.append(model)
-                await model.__aenter__()
+            model = await self._opened(request.model)
             async for part in _streamed(model, request):
                 has_begun = True
                 yield part
@@ -77,23 +73,25 @@ class PydanticProvider:
 
     async def aclose(self) -> None:
         """Let the connections go."""
-        entered, self._entered = self._entered, []
         self._models.clear()
-        if self._loop is asyncio.get_running_loop():
-            for model in entered:
-                await model.__aexit__(None, None, None)
+        await self._kept.aclose()
 
     def __repr__(self) -> str:
         return f"<PydanticProvider {self.name}>"
 
-    def _used(self, model_id: str) -> Any:
+    async def _opened(self, model_id: str) -> Any:
         """Return a model for this event loop: connections belong to the one that opened them."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not None and self._loop is not loop:
-            self._models.clear()
-            self._entered.clear()
-        self._loop = loop
-        return self.model(model_id)
+        if not self._kept.is_here:
+            if self._entered:
+                self._models.clear()
+            entered: list[Any] = []
+            self._entered = entered
+            await self._kept.keep(lambda: _left(entered))
+        model = self.model(model_id)
+        if model not in self._entered:
+            self._entered.append(model)
+            await model.__aenter__()
+        return model
 
     def _failure(self, error: Exception, *, has_begun: bool) -> ProviderError:
         status = getattr(error, "status_code", None)
@@ -120,6 +118,11 @@ def _inferred(name: str) -> Any:
     except Exception as error:  # noqa: BLE001 - a package or a key is missing, as each service says it
         hint = "" if ":" in name else "; write pydantic-ai/NAME:ID, as in pydantic-ai/google:gemini-2.5-flash"
         raise ModelUnavailableError(f"pydantic-ai cannot open {name:.100}: {_said(error)}{hint}") from None
+
+
+async def _left(models: list[Any]) -> None:
+    for model in models:
+        await model.__aexit__(None, None, None)
 
 
 async def _streamed(model: Any, request: Request) -> AsyncIterator[Part]:

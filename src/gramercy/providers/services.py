@@ -84,7 +84,7 @@ class Access:
     def __init__(self, service: Service, address: str | None = None, key: str | None = None) -> None:
         self.service = service
         given = address or os.environ.get(service.address_variable, "").strip() or service.address
-        self.address = _checked_address(given, service).rstrip("/")
+        self._address = urlsplit(_checked_address(given, service))
         self._key = _checked_key(key or find_key(service) or "", service)
 
     @property
@@ -95,8 +95,14 @@ class Access:
     @property
     def is_here(self) -> bool:
         """Whether the service is on this machine."""
-        host = urlsplit(self.address).hostname or ""
+        host = self._address.hostname or ""
         return host in ("localhost", "::1") or host.startswith("127.")
+
+    def url(self, path: str) -> str:
+        """Return where questions go; an address may have the version with which a path begins."""
+        above = self._address.path.rstrip("/")
+        rest = path.removeprefix("/v1") if above.endswith("/v1") else path
+        return self._address._replace(path=above + rest, fragment="").geturl()
 
     def hide(self, text: str) -> str:
         """Take the key out of a text that somebody else wrote."""
@@ -104,8 +110,8 @@ class Access:
 
     def __str__(self) -> str:
         """Return the address, without a password that may be in it."""
-        parts = urlsplit(self.address)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+        host = self._address.netloc.rpartition("@")[2]
+        return self._address._replace(netloc=host, query="", fragment="").geturl()
 
     def __repr__(self) -> str:
         return f"<Access to {self.service.name} at {self}>"

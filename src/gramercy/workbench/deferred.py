@@ -36,11 +36,17 @@ if TYPE_CHECKING:
 
 
 class DeferredImage:
-    """An image that is opened when it is first used, but not for its name, its language or its end."""
+    """An image that is opened when it is first used, but not for its name, its language or its end.
 
-    def __init__(self, name: str, language: str, open_image: Callable[[str, str], Image]) -> None:
+    `kind` is the kind of image that a plug-in has added, else the language.
+    """
+
+    def __init__(
+        self, name: str, language: str, open_image: Callable[[str, str], Image], kind: str | None = None
+    ) -> None:
         self.name = name
         self.language = language
+        self._kind = kind or language
         self._open = open_image
         self._lock = threading.Lock()
         self._opened: Image | None = None
@@ -49,7 +55,7 @@ class DeferredImage:
         if self._opened is None:
             with self._lock:
                 if self._opened is None:
-                    self._opened = self._open(self.name, self.language)
+                    self._opened = self._open(self.name, self._kind)
         return self._opened
 
     @property

@@ -180,6 +180,12 @@ def load_plugins() -> Plugins:
     return plugins
 
 
+def language_of(kind: str) -> str:
+    """Return the language of a kind of image; a language is one of its own."""
+    added = load_plugins().images().get(kind)
+    return kind if added is None else added.language
+
+
 def _make_known(plugins: Plugins) -> None:
     from gramercy.images.opening import KINDS
     from gramercy.providers.opening import ADDED

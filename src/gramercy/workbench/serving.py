@@ -24,6 +24,7 @@ from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
 from gramercy.toolsets.project import project_tools
 from gramercy.workbench.deferred import DeferredImage, close_within, offers_of
+from gramercy.workbench.plugins import language_of
 from gramercy.workbench.policies import Rulebook
 from gramercy.workbench.recording import Ledger, Recording
 from gramercy.workbench.settings import MEMORY, SPOKEN, read_image_names
@@ -154,7 +155,7 @@ def open_server(service: Service) -> Server:
     site.when_decided = rules.move
     tools: list[Tool] = []
     open_image = _opener(service, site, rules, tools)
-    images = tuple(DeferredImage(name, language, open_image) for name, language in names.items())
+    images = tuple(DeferredImage(name, language_of(kind), open_image, kind) for name, kind in names.items())
     studio = _studio(images, service, open_image)
     registry = Registry(_image_tools(images, service, studio, site) if images else ())
     if service.sources:

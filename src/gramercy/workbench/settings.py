@@ -15,6 +15,7 @@ import msgspec
 from gramercy.errors import ImageError, InvalidSettingError, SpecificationError
 from gramercy.gram.suggestion import suggest
 from gramercy.images.environment import LANGUAGES, MOST_DEBUG, Files, Network, PublishedPort, Sandbox
+from gramercy.workbench.plugins import load_plugins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -130,9 +131,10 @@ def read_image_names(words: Iterable[str]) -> dict[str, str]:
 
 
 def _check_language(language: str, word: str) -> None:
-    if language not in LANGUAGES:
-        close = suggest(language[:60], LANGUAGES)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {' and '.join(LANGUAGES)}"
+    if language not in LANGUAGES and language not in load_plugins().images():
+        names = (*LANGUAGES, *load_plugins().images())
+        close = suggest(language[:60], names)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {' and '.join(names)}"
         raise ImageError(f"there is no image language {language!r:.60} in {word!r:.80}: {hint}")
 
 

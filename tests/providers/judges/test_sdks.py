@@ -101,6 +101,7 @@ def heard(
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.contract("agents.wire.judged")
 def test_an_answer_is_read_as_the_sdk_reads_it(heard, case):
     _, own, sdk = heard
     assert own[case].error is None
@@ -124,6 +125,7 @@ def test_the_answers_are_those_of_the_server(heard):
 
 
 @pytest.mark.parametrize("case", FAULTS)
+@pytest.mark.contract("agents.wire.judged")
 def test_a_fault_is_an_error_where_it_is_one_of_the_sdk(heard, case):
     _, own, sdk = heard
     assert sdk[case].error
@@ -135,6 +137,7 @@ def test_a_fault_is_an_error_where_it_is_one_of_the_sdk(heard, case):
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
+@pytest.mark.contract("agents.wire.half")
 def test_half_a_call_comes_through_the_sdk_and_not_through_ours(kind):
     """A body that is complete for HTTP, without the end mark of its format: the SDKs raise nothing."""
     half = REPLIES[kind](Answer(("Let me. ",), (CALL,), is_cut=True))

@@ -24,6 +24,7 @@ from gramercy.ui.cli.options import (
     approval_options,
     environment_options,
     foreign_options,
+    in_a_directory,
     place_options,
     policy_option,
     timeout_option,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from gramercy.execution.approval import ApprovalRequest, Decision
     from gramercy.tools.tool import Tool
-    from gramercy.workbench.agents import Workplace
+    from gramercy.workbench.workplace import Workplace
 
 NOBODY = Denied("nobody can be asked: standard input is not a terminal", Refuser.NOBODY)
 
@@ -120,6 +121,8 @@ def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
             taken("recording"),
             _limits(options),
             Foreign(*(taken(name) for name in ("foreign", "foreign_pins", "foreign_rules", "foreign_env"))),
+            taken("trace", None),
+            taken("shadow", ()),
         )
         return command(plan=plan, **options)
 
@@ -137,6 +140,24 @@ def _limits(options: dict[str, Any]) -> Limits:
     if budget is not None:
         told["cost"] = budget or None
     return Limits(**told)
+
+
+def watching_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that record runs and set other tools beside; they become a part of `plan`."""
+    trace = click.option(
+        "--trace",
+        type=click.Path(dir_okay=False, writable=True),
+        callback=in_a_directory,
+        metavar="FILE.gram",
+        help="Record the runs as traces, for gramercy traces and compare.",
+    )
+    shadow = click.option(
+        "--shadow",
+        multiple=True,
+        metavar="FILE.py|MODULE",
+        help="Other implementations of the tools: safe calls are made with them too, and differences told.",
+    )
+    return trace(shadow(command))
 
 
 def debug_option(command: Callable[..., Any]) -> Callable[..., Any]:

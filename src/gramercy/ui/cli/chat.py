@@ -16,14 +16,21 @@ import click
 from gramercy.agents.base import Finished, Response
 from gramercy.agents.context import ContextWindow
 from gramercy.errors import AgentError, GramercyError
-from gramercy.ui.cli.agents import Asking, agent_options, debug_option, new_talk, talk_options
+from gramercy.ui.cli.agents import (
+    Asking,
+    agent_options,
+    debug_option,
+    new_talk,
+    talk_options,
+    watching_options,
+)
 from gramercy.ui.cli.answers import Answers, figures_line, watched
 from gramercy.ui.cli.chat_commands import COMMANDS, Commands
 from gramercy.ui.cli.composing import Composer, MessageCompleter, read_standard_input
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.reading import offer_names, remembered
 from gramercy.ui.cli.terminal import in_background, show, tell, visible
-from gramercy.workbench.agents import Plan, Workplace, open_workplace
+from gramercy.workbench.agents import Plan, open_workplace
 from gramercy.workbench.modes import Mode
 from gramercy.workbench.rewinding import Rewinding
 
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
 
     from gramercy.agents.talks import SessionTalk
     from gramercy.ui.cli.agents import Talking
+    from gramercy.workbench.workplace import Workplace
 
 WELCOME = "{agent} of {model}; /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves"
 
@@ -39,6 +47,7 @@ WELCOME = "{agent} of {model}; /help lists the commands, Ctrl-C stops an answer,
 @click.command()
 @click.argument("file", metavar="[AGENT.gram]", required=False, type=click.Path(exists=True, dir_okay=False))
 @agent_options
+@watching_options
 @talk_options
 @click.option(
     "--mode",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from gramercy.agents.compaction import compact, tokens_of
-from gramercy.agents.context import about_tokens
 from gramercy.agents.exporting import export_json, export_markdown
+from gramercy.agents.limits import about_tokens
 from gramercy.errors import GramercyError, SourceError
 from gramercy.gram.suggestion import suggest
 from gramercy.ui.cli.agents import Talking
@@ -257,7 +257,7 @@ class Commands:
 
         own, talk = self._place.agent.specification, self._chat.talk
         tools = "".join(tool.to_gram() for tool in own.tools)
-        fixed, said = about_tokens(own.instruction + tools), tokens_of(talk.conversation)
+        fixed, said = about_tokens(len(own.instruction + tools)), tokens_of(talk.conversation)
         window = context_window(self._place.model)
         share = f"{(fixed + said) / window:.0%} of {window:,}" if window else "of a window that is not known"
         show(

@@ -11,6 +11,7 @@ import click
 
 from gramercy import __version__
 from gramercy.errors import (
+    BudgetExceededError,
     GramercyError,
     ImageError,
     InvalidCaseError,
@@ -210,6 +211,8 @@ def may_color() -> bool:
 
 def code_of(error: GramercyError) -> int:
     """Return the exit code of a command that an error has ended."""
+    if isinstance(error, BudgetExceededError):
+        return BUDGET
     if isinstance(error, UnknownToolError | InvalidMessageError | InvalidCaseError):
         return USAGE
     # What goes wrong inside a call is a failed result; these come from what the call would need.

@@ -110,7 +110,7 @@ def _names_at(access: Access) -> tuple[str, ...] | None:
     from urllib.request import ProxyHandler, Request, build_opener
 
     headers = {"Authorization": f"Bearer {access.key}"} if access.key else {}
-    asked = Request(f"{access.address}/models", headers=headers)  # noqa: S310 - Access takes addresses of HTTP only
+    asked = Request(access.url("/models"), headers=headers)  # noqa: S310 - Access takes addresses of HTTP only
     try:
         with build_opener(ProxyHandler({})).open(asked, timeout=PATIENCE) as answer:
             told = msgspec.json.decode(answer.read(1 << 20))

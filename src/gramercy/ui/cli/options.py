@@ -34,9 +34,9 @@ class Language(click.Choice):  # type: ignore[type-arg]  # generic in newer rele
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the word; plug-ins are looked at for one that is not a language."""
-        if value not in self.choices and value in load_plugins().images():
+        if value in self.choices:
             return value
-        return super().convert(value, param, ctx)
+        return click.Choice([*self.choices, *load_plugins().images()]).convert(value, param, ctx)
 
 
 LANGUAGE = Language(LANGUAGES)

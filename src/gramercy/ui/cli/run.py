@@ -10,40 +10,45 @@ import click
 
 from gramercy.agents.base import Finished, Response
 from gramercy.errors import AgentError, GramercyError
-from gramercy.ui.cli.agents import Asking, agent_options, debug_option, talk_options
+from gramercy.ui.cli.agents import Asking, agent_options, debug_option, talk_options, watching_options
 from gramercy.ui.cli.answers import Answers, response_data, watched
 from gramercy.ui.cli.composing import read_standard_input
 from gramercy.ui.cli.main import DENIED, code_of
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.terminal import json_text, tell
-from gramercy.workbench.agents import Plan, Workplace, open_workplace
+from gramercy.workbench.agents import Plan, open_workplace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gramercy.agents.talks import SessionTalk
     from gramercy.ui.cli.agents import Talking
+    from gramercy.workbench.workplace import Workplace
 
 
 @click.command()
 @click.argument("file", metavar="AGENT.gram", type=click.Path(exists=True, dir_okay=False))
-@click.argument("messages", nargs=-1, required=True, metavar="MESSAGE...")
+@click.argument("messages", nargs=-1, metavar="[MESSAGE]...")
 @agent_options
+@watching_options
 @talk_options
 @debug_option
 @json_option("Print the answers with calls, usage and conversation as JSON.")
 def run(plan: Plan, talking: Talking, messages: Sequence[str], *, debug: bool, as_json: bool) -> int:
     """Run an agent of a gram file on messages, one after the other; - is standard input.
 
-    The answer goes to standard output, what the agent calls to standard error.
+    The answer goes to standard output, what the agent calls to standard error. With --continue or --session
+    and no message it goes on where a conversation was interrupted; no dangerous call is made a second time.
     """
+    if not messages and not (talking.session or talking.is_continued):
+        raise click.UsageError("say something: a MESSAGE, or - for standard input")
     given = [read_standard_input() if message == "-" else message for message in messages]
     with open_workplace(plan, Asking(), tell) as place:
         if debug:
             place.open_provider = watched(place.open_provider)
         work = Run(place, talking.talk(place), Answers(quiet=as_json))
         try:
-            asyncio.run(work.all(given))
+            asyncio.run(work.all(given or [None]))
         except GramercyError as error:
             if not as_json:
                 raise
@@ -63,20 +68,18 @@ class Run:
         self.responses: list[Response] = []
         self.error: GramercyError | None = None
 
-    async def all(self, messages: Sequence[str]) -> None:
-        """Answer the messages in their order."""
+    async def all(self, messages: Sequence[str | None]) -> None:
+        """Answer the messages in their order; None goes on where the conversation was left."""
         try:
             for message in messages:
                 await self._one(message)
         finally:
             await self._place.aclose()
 
-    async def _one(self, message: str) -> None:
+    async def _one(self, message: str | None) -> None:
         try:
-            whole = self._place.mentions(lambda: self._talk.conversation).resolve(message)
-            for note in whole.notes:
-                tell(note)
-            events = self._place.stream(whole.message, self._talk.conversation, talk=self._talk)
+            text = None if message is None else self._whole(message)
+            events = self._place.stream(text, self._talk.conversation, talk=self._talk)
             async with aclosing(events):
                 async for event in events:
                     self._answers.take(event)
@@ -88,6 +91,13 @@ class Run:
             raise
         finally:
             self._answers.end_line()
+
+    def _whole(self, message: str) -> str:
+        """Return a message with what it mentions."""
+        whole = self._place.mentions(lambda: self._talk.conversation).resolve(message)
+        for note in whole.notes:
+            tell(note)
+        return whole.message
 
     def code(self) -> int:
         """Return the exit code: a call that was refused is told to scripts, even if an answer came."""

@@ -85,7 +85,11 @@ def _story(trace: Trace) -> Iterator[str]:
             yield f"← {_result(call)}  ({call.seconds * 1000:.1f} ms)"
     yield trace.answer or f"{trace.outcome}: {trace.error}"
     tokens = f"{usage.input:,} + {usage.output:,} tokens" if usage.total else "tokens not known"
-    yield f"({len(trace.turns)} turns, {len(trace.calls)} calls, {tokens})"
+    yield f"({_count(len(trace.turns), 'turn')}, {_count(len(trace.calls), 'call')}, {tokens})"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _result(call: TracedCall) -> str:
@@ -118,7 +122,7 @@ def _compared(one: Sequence[Trace], other: Sequence[Trace], *, as_json: bool) ->
         if len(one) != len(other):
             show(f"{len(one)} runs and {len(other)}: the others have nothing beside them")
         elif not any(found):
-            tell(f"the same calls, results and answers in {len(one)} {'run' if len(one) == 1 else 'runs'}")
+            tell(f"the same calls, results and answers in {_count(len(one), 'run')}")
     return FAILED if any(found) or len(one) != len(other) else 0
 
 
@@ -153,7 +157,7 @@ def replay(plan: Plan, number: int | None, *, output: str | None, as_json: bool)
 
 def _again(trace: Trace, library: ToolLibrary, executor: Executor) -> Trace:
     # As many turns as were recorded: what comes after them nobody can answer.
-    limits = Limits(turns=max(1, len(trace.turns)), calls=None)
+    limits = Limits(turns=max(1, len(trace.turns)), calls=None, cost=None)
     options: dict[str, Any] = {"provider": ReplayProvider(trace), "executor": executor, "limits": limits}
     found, _ = asyncio.run(traced(Agent.from_specification(trace.agent), trace.message, library, **options))
     return found
