@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gramercy.agents.mentions import Mentions
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.gram.agents import ModelName
-    from gramercy.images.live import LiveImage
     from gramercy.journal.sessions import Sessions
     from gramercy.providers.base import Message, Provider
     from gramercy.tools.library import ToolLibrary
@@ -64,10 +63,6 @@ class Place(Protocol):
     @property
     def workspace(self) -> Workspace | None:
         """The files that the tools work on, if they do."""
-
-    @property
-    def image(self) -> LiveImage | None:
-        """The live image that the tools work in, if there is one."""
 
     def provider(self, model: ModelName) -> Provider:
         """Return the provider of a model."""

@@ -105,13 +105,9 @@ class EditorSession:
 
     def cancel(self) -> None:
         """Stop the answer; what was said and done so far stays."""
-        if self._run is None:
-            return
-        self._is_stopped = True
-        self._run.cancel()
-        if self._place is not None and self._place.image is not None:
-            # What is evaluated there runs on a thread, which cannot be cancelled.
-            self._place.image.interrupt()
+        if self._run is not None:
+            self._is_stopped = True
+            self._run.cancel()
 
     def set_mode(self, name: str) -> None:
         """Go on in another mode, from the next message on."""
