@@ -27,8 +27,9 @@ from gramercy.ui.cli.report import HEAD, figures_cells, time_text, write_report
 from gramercy.ui.cli.terminal import json_text, show, tell
 from gramercy.ui.cli.traces import told_differences
 from gramercy.workbench.agent_files import read_agent
-from gramercy.workbench.agents import open_workplace, with_model
+from gramercy.workbench.agents import open_workplace
 from gramercy.workbench.sources import load_tools
+from gramercy.workbench.workplace import with_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
