@@ -163,9 +163,13 @@ class Talk(Protocol):
 
 def history_of(conversation: Sequence[Message] | Response | None) -> tuple[Message, ...]:
     """Return the messages that a run goes on from."""
-    if conversation is None:
-        return ()
-    return conversation.conversation if isinstance(conversation, Response) else tuple(conversation)
+    if isinstance(conversation, Response):
+        return conversation.conversation
+    messages = tuple(conversation or ())
+    others = [type(message).__name__ for message in messages if type(message) is not Message]
+    if others:
+        raise AgentError(f"a conversation is a Response or a list of Messages; in this one is {others[0]}")
+    return messages
 
 
 def unanswered(messages: Sequence[Message]) -> tuple[ModelCall, ...]:

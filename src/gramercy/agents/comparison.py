@@ -9,7 +9,9 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
+from gramercy.agents.base import Limits
 from gramercy.agents.differences import Difference, differences
 from gramercy.agents.intervals import Interval, bootstrap, mcnemar, ratio, wilson
 from gramercy.agents.tracing import ReplayProvider, tools_of, traced
@@ -129,17 +131,24 @@ async def runs(
         for place, case in enumerate(cases):
             turned = variants if (number + place) % 2 else variants[::-1]
             for variant in turned:
-                provider = _provider_of(case)
-                trace, _ = await traced(
-                    variant.agent,
-                    case.message,
-                    variant.library,
-                    provider=provider,
-                    providers=providers,
-                    **options,
-                )
+                trace = await _run(variant, case, providers, options)
                 failures = tuple(map(masked, case.expect.failures(trace)))
                 yield Run(case.name, variant.name, number, trace, failures)
+
+
+async def _run(
+    variant: Variant,
+    case: Case,
+    providers: Callable[[ModelName], Provider] | None,
+    options: dict[str, Any],
+) -> Trace:
+    provider = _provider_of(case)
+    if provider is not None:
+        # Answers that are there already cost nothing, whatever their model once took for them.
+        options = {**options, "limits": replace(options.get("limits") or Limits(), cost=None)}
+    sides: dict[str, Any] = {"provider": provider, "providers": providers}
+    trace, _ = await traced(variant.agent, case.message, variant.library, **sides, **options)
+    return trace if provider is None else replace(trace, cost=0.0)
 
 
 async def compare(
@@ -236,7 +245,7 @@ class Comparison:
 
 
 def _run_json(run: Run) -> dict[str, Any]:
-    trace = msgspec.structs.replace(run.trace.without_secrets(), agent=run.trace.agent.name)
+    trace = replace(run.trace.without_secrets(), agent=run.trace.agent.name)
     about = {"case": run.case, "variant": run.variant, "repeat": run.repeat, "ok": run.ok}
     return {**about, "failures": list(run.failures), "trace": msgspec.to_builtins(trace)}
 

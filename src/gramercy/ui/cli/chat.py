@@ -30,7 +30,7 @@ from gramercy.ui.cli.composing import Composer, MessageCompleter, read_standard_
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.reading import offer_names, remembered
 from gramercy.ui.cli.terminal import in_background, show, tell, visible
-from gramercy.workbench.agents import Plan, Workplace, open_workplace
+from gramercy.workbench.agents import Plan, open_workplace
 from gramercy.workbench.modes import Mode
 from gramercy.workbench.rewinding import Rewinding
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from gramercy.agents.talks import SessionTalk
     from gramercy.ui.cli.agents import Talking
+    from gramercy.workbench.workplace import Workplace
 
 WELCOME = "{agent} of {model}; /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves"
 

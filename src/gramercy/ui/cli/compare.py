@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from gramercy.execution.approval import ApprovalRequest, Decision
     from gramercy.tools.library import ToolLibrary
     from gramercy.tools.tool import Tool
-    from gramercy.workbench.agents import Plan, Workplace
+    from gramercy.workbench.agents import Plan
+    from gramercy.workbench.workplace import Workplace
 
 # A comparison makes many calls that nobody will come back to: a question left open would help nobody.
 UNATTENDED = Denied(
