@@ -95,6 +95,7 @@ def test_requests_models_tools_and_tokens_go_to_a_file(tmp_path):
     ]
     asked, run = found[0], found[-1]
     assert (asked["model"], asked["stop"], asked["calls"]) == ("Anthropic/claude-x", "calls", 4)
+    assert 0 < asked["first_seconds"] <= asked["seconds"]
     assert asked["usage"] == {"input": 100, "output": 20, "cached": 10}
     assert run["turns"] == 3
     assert run["usage"]["input"] == 400, "the nested agent's too"
@@ -295,6 +296,8 @@ def test_runs_and_questions_are_spans_around_those_of_tools():
         ("invoke_agent greeter", None),
     ]
     assert spans[0]["kind"] == "SpanKind.CLIENT"
+    first = spans[0]["attributes"].pop("gen_ai.response.time_to_first_chunk")
+    assert 0 < first < 60
     assert spans[0]["attributes"] == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "mistral_ai",
