@@ -127,6 +127,13 @@ def test_what_cannot_be_bound_is_named_for_all_libraries_before_anything_runs():
     assert asked.requests == []
 
 
+def test_tools_that_an_agent_brings_itself_need_not_be_in_a_library():
+    agent = Agent("greeter", "Greet.", "x/y", [PLAIN["greet"]])
+    cases = [Case("hi", "one", script=(GREET, last_result))]
+    found = asyncio.run(compare(agent, {"own": (), "warm": [WARM["greet"]]}, cases))
+    assert [run.trace.answer for run in found.runs] == ["Hello, Ada!", "Hello, dear Ada!"]
+
+
 def test_two_sides_of_one_name_and_a_model_that_is_not_there_are_refused():
     with pytest.raises(AgentError, match="same name"):
         check_bound([Variant("a", AGENT, PLAIN)] * 2)

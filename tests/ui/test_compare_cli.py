@@ -71,7 +71,7 @@ def test_a_table_tells_successes_times_and_what_differs(inside):
     assert "    + My dear, Ada!" in lines
     assert "warm, 2 of 2: no call gave 'Hello, Ada!'" in done.stdout
     assert "too few runs to tell it from chance" in done.stdout
-    assert "8 runs: 2 cases, 2 libraries, 2 times" in done.stderr
+    assert "8 runs: 2 cases, 2 sides, 2 times" in done.stderr
 
 
 def test_a_comparison_in_which_all_is_as_expected_exits_with_0(inside):
@@ -305,3 +305,19 @@ def test_a_budget_for_all_runs_ends_them(inside, files, monkeypatch):
     line = done.stdout.splitlines()[1]
     assert line.startswith("plain    2 of 2")
     assert line.endswith("2,000 + 0  $0.4000")
+
+
+@pytest.mark.contract("agents.compare.models")
+def test_models_are_compared_as_libraries_are(inside, files):
+    for name, answer in (("bright", "I am bright."), ("dim", "What?")):
+        (files / f"{name}.jsonl").write_text(f"{json.dumps(answer)}\n" * 4)
+    (files / "cases.jsonl").write_text(json.dumps({"message": "Hi", "expect": {"contains": "bright"}}) + "\n")
+    words = (*WORDS, "--library", "plain.py", "--model", "Scripted/bright.jsonl", "--against")
+    done = inside(*words, "Scripted/dim.jsonl", "--traces", "runs")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[1].startswith("plain of Scripted/bright.jsonl  1 of 1")
+    assert lines[2].startswith("plain of Scripted/dim.jsonl     0 of 1")
+    assert len(list((files / "runs").iterdir())) == 2
+    assert inside(*words, "Nonsense/x").returncode == 3
+    assert inside(*words, "nonsense").returncode == 2

@@ -19,6 +19,7 @@ from gramercy.errors import AgentError, BindingError
 from gramercy.journal.texts import masked
 from gramercy.providers.base import Usage
 from gramercy.providers.scripted import ScriptedProvider
+from gramercy.tools.library import ToolLibrary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from gramercy.agents.traces import Trace
     from gramercy.gram.agents import ModelName
     from gramercy.providers.base import Provider
-    from gramercy.tools.library import ToolLibrary
+    from gramercy.tools.tool import Tool
 
 # What is rarer than this by chance alone is called a difference.
 SIGNIFICANT = 0.05
@@ -39,7 +40,7 @@ class Variant(msgspec.Struct, frozen=True):
 
     name: str
     agent: Agent
-    library: Any
+    library: ToolLibrary
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -153,12 +154,15 @@ async def _run(
 
 async def compare(
     agent: Agent,
-    libraries: Mapping[str, ToolLibrary | Iterable[Any]],
+    libraries: Mapping[str, ToolLibrary | Iterable[Tool]],
     cases: Sequence[Case],
     **options: Any,
 ) -> Comparison:
     """Run the cases with each library and return all that came of it; takes what `runs` takes."""
-    variants = [Variant(name, agent, library) for name, library in libraries.items()]
+    variants = [
+        Variant(name, agent, each if isinstance(each, ToolLibrary) else ToolLibrary.of(each))
+        for name, each in libraries.items()
+    ]
     return Comparison(variants, cases, [run async for run in runs(variants, cases, **options)])
 
 
@@ -176,7 +180,8 @@ def check_bound(variants: Sequence[Variant]) -> None:
     faults = []
     for variant in variants:
         try:
-            for tool in variant.library.bind_all(tools_of(variant.agent.specification).values()):
+            whole = ToolLibrary.of({**variant.agent.library, **variant.library}.values())
+            for tool in whole.bind_all(tools_of(variant.agent.specification).values()):
                 # Made when first used; that is not to count as time of the first run.
                 _ = tool.checker.validator
         except BindingError as error:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from gramercy.agents.base import AgentEvent, Talk
     from gramercy.agents.binding import BoundAgent
+    from gramercy.agents.watching import Unwatched
     from gramercy.execution.executor import Executor
     from gramercy.gram.agents import ModelName
     from gramercy.providers.base import Provider, StopReason
@@ -196,14 +197,14 @@ class Run:
         self._warn_of_limits(about)
         answer = self._answer = Answer()
         with watched_question(self.agent, self._depth, self._session) as question:
-            await self._listen(answer)
+            await self._listen(answer, question)
             self._answer = None
             question.answered(self._take(answer), len(answer.calls))
         return answer
 
-    async def _listen(self, answer: Answer) -> None:
+    async def _listen(self, answer: Answer, question: Unwatched) -> None:
         request = Request(self.agent.model.id, tuple(self.messages), self.agent.instruction, self._offered)
-        stream = self._provider.chat(request)
+        stream = question.timed(self._provider.chat(request))
         try:
             async for part in stream:
                 answer.take(part)

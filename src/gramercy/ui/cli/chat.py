@@ -149,14 +149,17 @@ class Chat:
         piped = read_standard_input()
         *first, last = messages or ("",)
         for message in [*first, "\n\n".join(filter(None, (last, piped.strip())))]:
-            self.say(message, is_raised=True)
+            if _is_command(message):
+                self.commands.do(message)
+            else:
+                self.say(message, is_raised=True)
         return FAILED if self.has_failed else 0
 
     def handle(self, entry: str) -> bool:
         """Do what was typed; tell whether to go on."""
         if not entry.strip():
             return True
-        if entry.startswith("/") and "\n" not in entry:
+        if _is_command(entry):
             return self.commands.do(entry)
         # A message may begin with a slash after a space.
         self.say(entry)
@@ -222,3 +225,7 @@ class Chat:
         """Tell what went wrong; the conversation goes on."""
         self.has_failed = True
         show(visible(str(error)), err=True, fg="red")
+
+
+def _is_command(entry: str) -> bool:
+    return entry.startswith("/") and "\n" not in entry
