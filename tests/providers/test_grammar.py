@@ -57,6 +57,11 @@ def test_a_call_is_read_whole(name, arguments, size):
     assert (answer, call.name, json.loads(call.arguments)) == ("", name, arguments)
 
 
+def test_the_marks_of_a_code_block_do_not_count():
+    assert read('```json\n{"answer": "Hi"}\n```')[0] == "Hi"
+    assert read(' ```json {"tool": "now", "arguments": {}}```')[1] == ModelCall("call_1", "now", "{}")
+
+
 def test_a_call_that_was_cut_off_keeps_its_half_arguments():
     """They are no JSON, so that the guard answers the call as malformed."""
     _, call = read('{"tool": "sayHello", "arguments": {"name": "Ad')
@@ -84,6 +89,15 @@ def test_every_tool_and_an_answer_may_be_written():
         ({"oneOf": [{"type": "null"}, {"enum": [1]}]}, {"anyOf": [{"type": "null"}, {"enum": [1]}]}),
         ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"type": "boolean"}}}, {"type": "boolean"}),
         ({"$ref": "#/$defs/none"}, {}),
+        ({"type": ["string", "null"]}, {"type": ["string", "null"]}),
+        ({"type": "text", "enum": [], "minimum": "1", "maximum": True, "anyOf": []}, {}),
+        ({"type": []}, {}),
+        ({"type": "integer", "minimum": 10**18, "maximum": 2**70}, {"type": "integer"}),
+        ({"enum": [2**70], "const": {"a": [2**70]}}, {}),
+        ({"const": "\ud800"}, {}),
+        ({"enum": list(range(10_000))}, {}),
+        ({"properties": {"a": {"type": "null"}}, "required": ["b", 1]},
+         {"properties": {"b": {}, "a": {"type": "null"}}, "required": ["b"], "additionalProperties": False}),
         ({"type": "object"}, {"type": "object", "additionalProperties": False}),
         (True, {}),
     ],

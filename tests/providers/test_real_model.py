@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 import urllib.error
@@ -181,6 +182,30 @@ def test_every_tool_of_ours_has_a_grammar(provider, tmp_path):
     chunks = asyncio.run(asyncio.wait_for(stream(), BOUND))
     text = "".join(c["delta"].get("content") or "" for chunk in chunks for c in chunk.get("choices", ()))
     assert text.lstrip().startswith("{")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "minItems": 100, "maxItems": 50},
+        {"type": "integer", "minimum": 10**18},
+        {"type": "number", "maximum": 2**70},
+        {"enum": []},
+        {"enum": ['ü\n"', 1, None, {"a": [2**70]}]},
+        {"type": "text", "anyOf": []},
+        {"type": "object", "properties": {'q"q': {}}, "required": ["missing"]},
+        {"type": "string", "pattern": "^a(?!b)", "maxLength": 10**6},
+        {"not": {}, "allOf": [{"type": "string"}]},
+    ],
+    ids=str,
+)
+def test_odd_schemas_neither_end_a_run_nor_take_all_memory(provider, schema):
+    """The first two took 5 GB and half a minute as they are."""
+    odd = {"type": "object", "properties": {"odd": schema}, "required": ["odd"]}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    parts = asked(provider, Message("user", "Hi"), tools=(OfferedTool("try", "Tries", odd),), max_tokens=3)
+    assert parts[-1] == StopPart("length")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000, "in KB"
 
 
 def test_a_model_is_named_by_its_path(real_model):  # noqa: F811

@@ -32,14 +32,17 @@ ANSWERING: Final[dict[str, Any]] = {
     "required": [ANSWER],
     "properties": {ANSWER: {"type": "string"}},
 }
-# What a grammar can keep; the rest of a schema is checked when the call arrives.
-_KEPT = {"type", "enum", "const", "required", "minimum", "maximum", "minItems", "maxItems"}
-# A grammar repeats its rules for every item: more of them make it slow and do not help a small model.
-_MOST_ITEMS = 100
+# The types of JSON; a schema with another one is not taken by the library.
+_TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
+# A grammar has a rule for every value, and is slow with more.
+_MOST_VALUES = 500
+# The rules for ranges of integers go wrong above 15 digits, and then take all memory there is.
+_GREATEST = 10**12
 # Schemas that refer to themselves have no end.
 _DEEPEST = 8
-_OPENING = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
-_CALL = re.compile(r'\s*\{\s*"tool"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
+# The library lets a model put its JSON between the marks of a code block.
+_OPENING = re.compile(r'\s*(?:```json\s*)?\{\s*"answer"\s*:\s*"')
+_CALL = re.compile(r'\s*(?:```json\s*)?\{\s*"tool"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
 # A piece of a JSON string that can be decoded by itself: no half escape and no half pair at its end.
 _WHOLE = re.compile(
     r"""(?: [^"\\] | \\[^u]
@@ -65,27 +68,66 @@ def written_form(tools: Sequence[OfferedTool]) -> dict[str, Any]:
 
 
 def plain_schema(schema: Any, root: Any = None, depth: int = 0) -> dict[str, Any]:
-    """Return what a grammar can keep of a schema, with its references resolved."""
+    """Return what a grammar can keep of a schema, with its references resolved.
+
+    The rest, such as patterns and lengths, is checked when the call arrives. Counts of items are left out as
+    well: the library writes a rule for each item, and with some numbers it takes all memory there is.
+    """
     root = schema if root is None else root
     if not isinstance(schema, dict) or depth > _DEEPEST:
         return {}
-    if reference := schema.get("$ref"):
-        return plain_schema(_referred(reference, root), root, depth + 1)
+    if "$ref" in schema:
+        return plain_schema(_referred(schema["$ref"], root), root, depth + 1)
     for key in ("anyOf", "oneOf"):
-        if isinstance(choices := schema.get(key), list):
+        if isinstance(choices := schema.get(key), list) and choices:
             return {"anyOf": [plain_schema(each, root, depth + 1) for each in choices]}
-    kept = {key: value for key, value in schema.items() if key in _KEPT}
-    for key in ("minItems", "maxItems"):
-        if kept.get(key, 0) > _MOST_ITEMS:
-            del kept[key]
-    if isinstance(properties := schema.get("properties"), dict):
-        kept["properties"] = {name: plain_schema(each, root, depth + 1) for name, each in properties.items()}
-    if schema.get("type") == "object" and not isinstance(schema.get("additionalProperties"), dict):
-        # What nobody has described is not offered, even where it would be accepted.
-        kept["additionalProperties"] = not properties and depth > 0
-    if "items" in schema:
+    kept = _plain_values(schema)
+    if kept.get("type") == "object" or "properties" in schema:
+        kept |= _plain_object(schema, root, depth)
+    if isinstance(schema.get("items"), dict):
         kept["items"] = plain_schema(schema["items"], root, depth + 1)
     return kept
+
+
+def _plain_values(schema: dict[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    kinds = schema.get("type")
+    named = kinds if isinstance(kinds, list) else [kinds]
+    if named and all(isinstance(each, str) and each in _TYPES for each in named):
+        kept["type"] = kinds
+    values = schema.get("enum")
+    if isinstance(values, list) and 0 < len(values) <= _MOST_VALUES and all(map(_is_written, values)):
+        kept["enum"] = values
+    if "const" in schema and _is_written(schema["const"]):
+        kept["const"] = schema["const"]
+    for key in ("minimum", "maximum"):
+        if type(bound := schema.get(key)) is int and abs(bound) <= _GREATEST:
+            kept[key] = bound
+    return kept
+
+
+def _is_written(value: Any) -> bool:
+    """Whether the library can read a value: no integers above 64 bits, and no halves of surrogate pairs."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_written, value))
+    if isinstance(value, dict):
+        return all(map(_is_written, [*value, *value.values()]))
+    if isinstance(value, int):
+        return abs(value) < 1 << 63
+    return not isinstance(value, str) or _sendable(value) == value
+
+
+def _plain_object(schema: dict[str, Any], root: Any, depth: int) -> dict[str, Any]:
+    """Return an object with the properties that are described; others are not offered, unless none is."""
+    told = schema.get("properties")
+    required = schema.get("required")
+    names = [each for each in required if isinstance(each, str)] if isinstance(required, list) else []
+    properties = {**dict.fromkeys(names, True), **(told if isinstance(told, dict) else {})}
+    kept: dict[str, Any] = {"required": names} if names else {}
+    if properties:
+        kept["properties"] = {key: plain_schema(each, root, depth + 1) for key, each in properties.items()}
+    is_open = not properties and depth > 0 and schema.get("additionalProperties") is not False
+    return {**kept, "additionalProperties": is_open}
 
 
 def _referred(reference: Any, root: Any) -> Any:
