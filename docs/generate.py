@@ -139,7 +139,9 @@ def cli_page() -> str:
         "| 130 | interrupted |\n",
         JSON_SHAPES,
         "`GRAMERCY_TOOLS` stands in for `--from` in `gramercy tools`. With `GRAMERCY_DEBUG=1` an unexpected",
-        "failure shows its traceback.\n",
+        "failure shows its traceback. `GRAMERCY_OBSERVE=FILE` has what agents, models and tools do appended",
+        "to [a file](../how-to/observe-agents.md). `GRAMERCY_PLUGINS` names the",
+        "[plug-ins](../how-to/write-a-plug-in.md) to load, with commas; empty for none.\n",
     ]
     for names, command in commands("gramercy", cli):
         parts += [f"## {names}\n", _block("console", f"$ {names} --help\n{_help(names, command)}")]

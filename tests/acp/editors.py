@@ -23,8 +23,8 @@ from gramercy.toolsets.factory import Workshop
 from gramercy.toolsets.files import file_tools
 from gramercy.toolsets.planning import plan_tool
 from gramercy.toolsets.workspace import Workspace
-from gramercy.workbench.agents import Tools, Workplace
 from gramercy.workbench.modes import Mode
+from gramercy.workbench.workplace import Tools, Workplace
 
 # Longer than anything takes on a busy machine.
 BOUND = 30.0

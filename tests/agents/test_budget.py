@@ -10,9 +10,9 @@ from gramercy import Limits
 from gramercy.agents.base import TurnEnded, Warned
 from gramercy.agents.limits import about_tokens
 from gramercy.agents.prices import Price, Prices, read_prices
-from gramercy.errors import BudgetExceededError, InvalidSettingError, LimitReachedError
+from gramercy.errors import BudgetExceededError, CutStreamError, InvalidSettingError, LimitReachedError
 from gramercy.gram.agents import ModelName
-from gramercy.providers.base import Usage
+from gramercy.providers.base import Usage, UsagePart
 from gramercy.testing.provider import ScriptedProvider
 from tests.agents.scripts import agent_with, called, is_in_order, no_parameters
 
@@ -97,6 +97,13 @@ def test_a_nested_agent_spends_the_budget_of_its_run_at_its_own_price():
 
 
 @pytest.mark.contract("agents.loop.unknown-price")
+def test_an_answer_that_was_cut_is_counted():
+    model = ScriptedProvider(["Well", UsagePart(Usage(10, 3)), ...])
+    with pytest.raises(CutStreamError) as caught:
+        stepping().run("go", provider=model, prices=DEAR, limits=Limits(cost=1e9))
+    assert (caught.value.response.cost, caught.value.response.usage) == (16.0, Usage(10, 3))
+
+
 def test_an_unknown_price_is_told_and_does_not_end_the_run():
     model = ScriptedProvider("done", usage=Usage(10, 3))
 

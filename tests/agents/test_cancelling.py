@@ -168,10 +168,11 @@ def test_the_limit_of_time_holds_in_the_middle_of_a_call_and_of_an_answer(where)
     model = ScriptedProvider(called("slow") if where == "call" else ["Well", forever])
     with pytest.raises(LimitReachedError, match=r"limit of 0\.1 seconds") as caught:
         agent_with(slow).run("go", provider=model, limits=Limits(seconds=0.1))
-    conversation = caught.value.response.conversation
-    assert is_in_order(conversation)
-    last = "slow was interrupted: the limit of 0.1 seconds" if where == "call" else "Well"
-    assert conversation[-1].text.startswith(last)
+    response = caught.value.response
+    assert is_in_order(response.conversation)
+    last = "slow was interrupted: the limit of 0.1 seconds" if where == "call" else "go"
+    assert response.conversation[-1].text.startswith(last)
+    assert response.content == ("" if where == "call" else "Well")
 
 
 @pytest.mark.contract("agents.loop.streaming")

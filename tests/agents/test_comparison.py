@@ -7,14 +7,17 @@ import json
 from math import comb, isclose
 from random import Random
 
+import msgspec
 import pytest
 
-from gramercy import Agent, Registry, define_tool
+from gramercy import Agent, Limits, Registry, define_tool
 from gramercy.agents.cases import Case, Expectation, load_cases, read_cases
 from gramercy.agents.comparison import Comparison, Variant, check_bound, compare, runs, verdict
 from gramercy.agents.intervals import bootstrap, mcnemar, ratio, sign_flip, wilson
 from gramercy.agents.traces import Trace, TracedCall, TracedTurn, save_traces
+from gramercy.agents.tracing import traced
 from gramercy.errors import AgentError, BindingError, InvalidCaseError, ModelUnavailableError, ProviderError
+from gramercy.providers.base import Usage
 from gramercy.providers.scripted import ScriptedProvider
 
 
@@ -124,6 +127,13 @@ def test_what_cannot_be_bound_is_named_for_all_libraries_before_anything_runs():
     assert asked.requests == []
 
 
+def test_tools_that_an_agent_brings_itself_need_not_be_in_a_library():
+    agent = Agent("greeter", "Greet.", "x/y", [PLAIN["greet"]])
+    cases = [Case("hi", "one", script=(GREET, last_result))]
+    found = asyncio.run(compare(agent, {"own": (), "warm": [WARM["greet"]]}, cases))
+    assert [run.trace.answer for run in found.runs] == ["Hello, Ada!", "Hello, dear Ada!"]
+
+
 def test_two_sides_of_one_name_and_a_model_that_is_not_there_are_refused():
     with pytest.raises(AgentError, match="same name"):
         check_bound([Variant("a", AGENT, PLAIN)] * 2)
@@ -150,11 +160,37 @@ def test_a_comparison_that_was_broken_off_pairs_only_what_has_run_on_both_sides(
     assert Comparison(whole.variants, whole.cases, ()).figures() == []
 
 
+def test_answers_that_are_there_already_cost_nothing_and_no_budget_ends_them():
+    dear = ScriptedProvider(GREET, "done", usage=Usage(10**9, 10**9))
+    agent = Agent("greeter", "Greet.", "OpenAI/gpt-4o-mini", [PLAIN["greet"]])
+    paid, _ = asyncio.run(traced(agent, "hi", provider=dear, limits=Limits(cost=None)))
+    assert paid.cost
+    found = compared({"plain": PLAIN}, [Case("hi", "one", trace=paid)], limits=Limits(cost=0.01))
+    assert (found.ok, found.figures()[0].cost) == (True, 0.0)
+    assert found.figures()[0].usage == Usage(2 * 10**9, 2 * 10**9)
+
+
+def test_cost_is_added_up_and_one_that_is_not_known_makes_the_sum_unknown():
+    def model(_):
+        return ScriptedProvider("done", usage=Usage(1_000_000, 0))
+
+    found = compared({"plain": PLAIN}, [Case("hi", "one"), Case("ho", "two")], providers=model)
+    each = found.runs[0].trace.cost
+    assert each
+    assert isclose(found.figures()[0].cost or 0, 2 * each)
+    mixed = Comparison(
+        found.variants,
+        found.cases,
+        [found.runs[0], msgspec.structs.replace(found.runs[1], trace=trace())],
+    )
+    assert mixed.figures()[0].cost is None
+
+
 def test_json_has_figures_verdicts_and_every_run():
     found = compared({"plain": PLAIN, "warm": WARM}, [Case("hi", "one", script=(GREET, "done"))])
     told = json.loads(json.dumps(found.to_json()))
     assert [each["name"] for each in told["variants"]] == ["plain", "warm"]
-    assert told["variants"][0]["cost"] is None
+    assert told["variants"][0]["cost"] == 0.0
     assert told["pairs"][0]["verdict"][0] == "warm succeeds as often as plain: 1 of 1."
     assert told["runs"][1]["trace"]["turns"][0]["calls"][0]["result"] == "Hello, dear Ada!"
     assert told["runs"][0]["trace"]["agent"] == "greeter"

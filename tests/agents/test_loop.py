@@ -176,8 +176,10 @@ def test_no_call_runs_of_an_answer_without_its_end():
     with pytest.raises(CutStreamError) as caught:
         agent_with(step).run("hi", provider=ScriptedProvider(["well ", called("step"), ...]))
     assert ran == []
-    # What was said is kept, without the call.
-    assert caught.value.response.conversation[-1] == Message("assistant", "well ")
+    # What was said can be shown, and the question is asked again when the run goes on.
+    assert caught.value.response.content == "well "
+    assert caught.value.response.conversation == (Message("user", "hi"),)
+    assert agent_with(step).run(None, provider=ScriptedProvider("all"), conversation=caught.value.response)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +207,17 @@ def test_a_limit_ends_the_run_with_what_was_done(limits, fault):
 def test_a_limit_that_is_none_is_refused_at_once(limits):
     with pytest.raises(AgentError, match="expected a"):
         Limits(**limits)
+
+
+def test_an_empty_answer_is_told():
+    response = agent_with().run("hi", provider=ScriptedProvider([" "]))
+    assert response.warnings == ("the answer of Scripted/test is empty",)
+
+
+@pytest.mark.parametrize("conversation", ["hi", [{"role": "user", "content": "hi"}]])
+def test_a_conversation_of_something_else_is_refused(conversation):
+    with pytest.raises(AgentError, match="a Response or a list of Messages"):
+        agent_with().run("hi", provider=ScriptedProvider("never"), conversation=conversation)
 
 
 def test_a_warning_reaches_the_person_and_the_response():

@@ -28,7 +28,8 @@ def say_hello(name: str) -> str:
     return f"Hello, {name}!"
 
 
-@tool
+# Not safe, so that it runs after the call before it and not beside.
+@tool(safety_level="cautious")
 def fail(text: str) -> str:
     """Fail."""
     raise OSError(f"the disk is full, token={text}")
@@ -95,6 +96,7 @@ def test_requests_models_tools_and_tokens_go_to_a_file(tmp_path):
     ]
     asked, run = found[0], found[-1]
     assert (asked["model"], asked["stop"], asked["calls"]) == ("Anthropic/claude-x", "calls", 4)
+    assert 0 < asked["first_seconds"] <= asked["seconds"]
     assert asked["usage"] == {"input": 100, "output": 20, "cached": 10}
     assert run["turns"] == 3
     assert run["usage"]["input"] == 400, "the nested agent's too"
@@ -205,6 +207,25 @@ def test_lines_go_to_standard_error_where_nothing_else_is_set_up(tmp_path):
     assert done.stdout == ""
 
 
+@pytest.mark.contract("agents.interop.observe-shell")
+def test_a_variable_has_commands_write_the_file(tmp_path):
+    (tmp_path / "a.gram").write_text('[a:Agent {instruction: "Help.", model: "Scripted/a.json"}]')
+    (tmp_path / "a.json").write_text('["done"]')
+    for file, code in (("seen.jsonl", 0), ("missing/seen.jsonl", 1)):
+        done = subprocess.run(
+            [sys.executable, "-m", "gramercy", "run", "a.gram", "hi"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "GRAMERCY_OBSERVE": file},
+        )
+        assert done.returncode == code, done.stderr
+    assert [each["event"] for each in lines_of(tmp_path / "seen.jsonl")] == ["model", "run"]
+    assert "missing/seen.jsonl cannot be written: No such file or directory" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -295,6 +316,8 @@ def test_runs_and_questions_are_spans_around_those_of_tools():
         ("invoke_agent greeter", None),
     ]
     assert spans[0]["kind"] == "SpanKind.CLIENT"
+    first = spans[0]["attributes"].pop("gen_ai.response.time_to_first_chunk")
+    assert 0 < first < 60
     assert spans[0]["attributes"] == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "mistral_ai",

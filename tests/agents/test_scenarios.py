@@ -212,6 +212,20 @@ def test_policy_journal_and_hooks_are_those_of_the_executor():
     assert executor.settings.registry.names() == []
 
 
+@pytest.mark.contract("agents.loop.policy")
+def test_a_policy_that_is_assigned_while_an_agent_runs_holds_for_its_next_call():
+    executor, ran = Executor(Registry()), []
+
+    def first():
+        executor.with_approver(None).policy = Policy([{"action": "deny", "tools": ["second"]}])
+
+    tools = [no_parameters("first", first), no_parameters("second", lambda: ran.append(1))]
+    model = ScriptedProvider(called("first"), called("second"), lambda request: request.messages[-1].text)
+    response = agent_with(*tools).run("go", provider=model, executor=executor)
+    assert ran == []
+    assert "denies second" in response.content
+
+
 def test_what_is_above_the_ceiling_is_not_offered():
     tools = [no_parameters(f"do_{level}", lambda: 1, safety_level=level) for level in ("safe", "dangerous")]
     answering = ScriptedProvider("ok")
@@ -293,6 +307,12 @@ def test_an_error_of_the_provider_ends_the_run_with_what_was_done(place):
     assert len(done.calls) == place
     again = agent_with(step).run(None, provider=ScriptedProvider("done"), conversation=done)
     assert again.content == "done"
+
+
+def test_whatever_a_provider_raises_is_an_error_of_the_provider():
+    with pytest.raises(ProviderError, match=r"Scripted/test cannot be asked: 'gone' \(KeyError\)") as caught:
+        agent_with().run("go", provider=ScriptedProvider(["Well", KeyError("gone")]))
+    assert caught.value.response.content == "Well"
 
 
 def test_a_run_inside_of_an_event_loop_works_on_another_thread():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs import pages, walkthrough
+from tests.docs import model, pages, walkthrough
 from tests.postgres import PostgresServer, why_none
 from tests.providers.real_model import DATA, have_model
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # What a page needs that runs the small model itself.
 MODEL = "model"
+# Pages that say so get a service that plays every model.
+SERVICE = "service"
 PAGES = {page.name: page for page in pages.all_pages() if page.blocks}
 
 
@@ -39,7 +41,7 @@ def test_every_block_does_what_the_page_says(name: str, tmp_path: Path) -> None:
 
 def _is_there(word: str) -> bool:
     """Tell whether there is a program, or a module of Python that is named with `python:`."""
-    if word == MODEL:
+    if word in (MODEL, SERVICE):
         return True
     module = word.removeprefix("python:")
     return bool(find_spec(module) if module != word else which(word))
@@ -47,7 +49,7 @@ def _is_there(word: str) -> bool:
 
 @contextmanager
 def _server_of(page: Page) -> Iterator[dict[str, str]]:
-    """Start PostgreSQL for a page that makes a database, fetch the small model for one that runs it.
+    """Start PostgreSQL for a page that makes a database, and have a model where it is asked.
 
     Gives what the programs of the page must know.
     """
@@ -55,6 +57,10 @@ def _server_of(page: Page) -> Iterator[dict[str, str]]:
     if MODEL in needed:
         have_model()
         yield {"XDG_DATA_HOME": str(DATA)}
+        return
+    if SERVICE in needed:
+        with model.played() as service:
+            yield model.environment(service)
         return
     if "createdb" not in needed:
         yield {}

@@ -6,7 +6,8 @@
 - `gram`: must have no errors, or exactly the findings that `finds="A105, …"` names.
 - `json`, `toml`: must parse.
 - `title="name"` also writes the block into that file. `needs="program"` leaves the page out without it,
-  as `needs="python:module"` does, and `needs="model"` where the small model cannot be had.
+  as `needs="python:module"` does, and `needs="model"` where the small model cannot be had; with
+  `needs="service"` a service plays the models of all providers.
 - `file="name"` only writes the block into that file, in any language: a part of a project for later blocks.
 
 `…` stands for anything within a line, and alone in a line for any number of lines.
@@ -272,5 +273,5 @@ def _converse(terminal: int, answers: list[str]) -> str:
         if not chunk:
             return screen.decode()
         screen += chunk
-        if answers and screen.endswith(b": "):
+        if answers and screen.endswith((b": ", b"> ")):
             os.write(terminal, answers.pop(0).encode() + b"\n")

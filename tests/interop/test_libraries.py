@@ -93,6 +93,7 @@ def run_langchain(executor: Executor, calls: Any) -> Heard:
     from gramercy.interop.langchain import structured_tools
 
     tools = {each.name: each for each in structured_tools(executor)}
+    assert "guarded" not in tools["wipe"].model_dump_json()
     schema = convert_to_openai_tool(tools["say_hello"])["function"]["parameters"]
     assert (schema["required"], set(schema["properties"])) == (["name"], {"name", "config"})
     asked = [tool_call(name=name, args=json.loads(text), id=call_id) for call_id, name, text in calls]

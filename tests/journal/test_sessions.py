@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gramercy.errors import JournalError
-from gramercy.journal.base import NewCall, State
+from gramercy.journal.base import Facts, NewCall, State
+from gramercy.journal.memory import MemoryJournal
 from gramercy.journal.opening import open_journal
-from gramercy.journal.sessions import MemorySessions, sessions_of
+from gramercy.journal.sessions import MemorySessions, nested_id, root_of, sessions_of
 from gramercy.journal.sqlite import SqliteJournal
 from gramercy.journal.words import LONGEST_SEARCHED, words_of
 
@@ -164,6 +165,83 @@ def test_any_text_can_be_said(sessions):
     assert texts[:2] == ["", "\ufffda\ufffdb"]
     assert len(texts[2]) == LONGEST_SEARCHED + 10
     assert [each.message.number for each in sessions.search("fine fish")] == [5]
+
+
+def test_messages_after_a_number_are_cut_off(sessions):
+    name = sessions.begin()
+    for number in range(1, 6):
+        sessions.add(name, "user", f"word{number}")
+    assert sessions.cut(name, 3) == 2
+    assert sessions.session(name).messages == 3
+    assert sessions.search("word4") == []
+    assert sessions.add(name, "user", "word6") == 4
+    assert sessions.cut(name, 9) == 0
+    with pytest.raises(JournalError, match="there is no session nobody"):
+        sessions.cut("nobody", 0)
+
+
+def test_a_message_that_does_not_follow_is_refused(sessions):
+    name = sessions.begin()
+    assert sessions.add(name, "user", "one", after=0) == 1
+    with pytest.raises(JournalError, match="has 1 messages and not 0: another program"):
+        sessions.add(name, "user", "other", after=0)
+    assert [each.text for each in sessions.messages(name)] == ["one"]
+
+
+def test_conversations_are_found_by_their_titles(sessions):
+    first, second = sessions.begin("Mend the Zäune"), sessions.begin("Paint the fence", project="/garden")
+    assert [each.id for each in sessions.titled("zaune")] == [first]
+    assert {each.id for each in sessions.titled("the")} == {first, second}
+    assert [each.id for each in sessions.titled("the", project="/garden")] == [second]
+    assert sessions.titled("") == sessions.titled("nothing") == []
+
+
+def test_answers_are_gone_through_in_their_order(sessions):
+    names = [sessions.begin(), sessions.begin()]
+    for number in range(4):
+        sessions.add(names[number % 2], "assistant", f"answer {number}", data={"n": number})
+        sessions.add(names[number % 2], "user", "question")
+    sessions.add(names[0], "summary", "all of it")
+    assert [each.data.get("n") for each in sessions.answers()] == [0, 1, 2, 3, None]
+    assert [each.data["n"] for each in sessions.answers(names[1])] == [1, 3]
+    assert list(sessions.answers(since=sessions.session(names[0]).changed_at + 100)) == []
+
+
+def test_nested_conversations_go_with_the_one_they_are_in(sessions):
+    outer = sessions.begin(name="a+b")
+    inner = sessions.begin(name=nested_id(outer, "0123456789ab", 0))
+    innermost = sessions.begin(name=nested_id(inner, "0123456789ab", 1))
+    beside = sessions.begin(name="a+bc")
+    for name in (outer, inner, innermost, beside):
+        sessions.add(name, "user", "word")
+    assert [each.id for each in sessions.sessions()] == [beside, outer]
+    assert (root_of(innermost), root_of(beside)) == (outer, beside)
+    assert len(sessions.search("word")) == 4
+    assert sessions.secret(outer) != sessions.secret(inner)
+    assert sessions.remove(outer)
+    assert [each.session.id for each in sessions.search("word")] == [beside]
+    with pytest.raises(JournalError, match="there is no session"):
+        sessions.secret(inner)
+
+
+def test_a_call_that_is_not_settled_is_found_by_the_beginning_of_its_identity(journal, sessions):
+    if isinstance(journal, MemoryJournal):
+        assert sessions.unsettled("s", "") == ""
+        return
+    outer = sessions.begin(name="s")
+    inner = sessions.begin(name=nested_id(outer, "0123456789ab", 0))
+    call = NewCall("1", "pay", "dangerous", {}, session=inner, identity="s:x:1")
+    key = journal.begin(call)
+    assert sessions.unsettled("s", "s:x:") == "s:x:1"
+    assert sessions.unsettled("s", "s:y:") == sessions.unsettled("t", "s:x:") == ""
+    for state in (State.EXECUTING, State.IN_DOUBT):
+        journal.move(key, state, Facts())
+        assert sessions.unsettled("s", "s:x:") == "s:x:1"
+    journal.deliver(key)
+    assert sessions.unsettled("s", "s:x:") == "s:x:1"
+    journal.move(key, State.DONE, Facts())
+    journal.deliver(key)
+    assert sessions.unsettled("s", "s:x:") == ""
 
 
 def test_messages_of_many_threads_are_numbered_without_a_gap(sessions):

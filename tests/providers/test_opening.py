@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -147,3 +148,14 @@ def test_how_much_a_model_reads_is_known_or_not_guessed(name, window, monkeypatc
     assert context_window(ModelName.parse(name)) == window
     monkeypatch.setenv("GRAMERCY_CONTEXT_WINDOW", "4096")
     assert context_window(ModelName.parse(name)) == 4096
+
+
+def test_the_pages_name_every_provider():
+    pages = Path(__file__).parents[2] / "docs" / "how-to"
+    servers = (pages / "use-ollama-and-others.md").read_text("utf-8")
+    for service in SERVICES[2:]:
+        assert f"`{service.name}/" in servers
+        assert service.address_variable in servers
+        assert service.address in servers or service.needs_key
+    through = (pages / "use-any-model-through-pydantic-ai.md").read_text("utf-8")
+    assert ", ".join(THROUGH_PYDANTIC_AI) in " ".join(through.split())

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import html
 import json
+import signal
+import subprocess
+import sys
 from html.parser import HTMLParser
 
 import pytest
+
+from gramercy.providers.base import Usage
+from gramercy.providers.scripted import ScriptedProvider
 
 AGENT = """\
 [greeter:Agent {
@@ -65,7 +71,7 @@ def test_a_table_tells_successes_times_and_what_differs(inside):
     assert "    + My dear, Ada!" in lines
     assert "warm, 2 of 2: no call gave 'Hello, Ada!'" in done.stdout
     assert "too few runs to tell it from chance" in done.stdout
-    assert "8 runs: 2 cases, 2 libraries, 2 times" in done.stderr
+    assert "8 runs: 2 cases, 2 sides, 2 times" in done.stderr
 
 
 def test_a_comparison_in_which_all_is_as_expected_exits_with_0(inside):
@@ -254,3 +260,64 @@ def test_a_shadow_beside_a_run_tells_what_differs_and_changes_nothing(inside, sc
     other = inside(*scripted, "--shadow", "other.py", "I am Ada")
     assert "warning: no shadow of say_hello: description: specified" in other.stderr
     assert "shadow: 1 not: say_hello has no second implementation" in other.stderr
+
+
+@pytest.mark.contract("agents.compare.broken-off")
+def test_what_was_done_before_ctrl_c_is_reported(files):
+    """A comparison may take an hour; nothing that it has found is lost."""
+    slow = LIBRARY.replace("GREETING", "Hello").replace("LEVEL", "safe")
+    slow = slow.replace("    return", "    import time\n\n    time.sleep(60)\n    return")
+    (files / "slow.py").write_text(slow)
+    first = {"message": "Hello", "name": "quick", "script": ["Who are you?"]}
+    (files / "cases.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(CASES[0])}\n")
+    with subprocess.Popen(
+        [sys.executable, "-m", "gramercy", *WORDS, "--library", "slow.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        cwd=files,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            while "1/2  quick" not in process.stderr.readline():
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            told, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "interrupted after 1 of 2 runs" in said
+    assert "quick    1 of 1" in told
+    assert "by name  0 of 0" in told
+
+
+@pytest.mark.contract("agents.compare.broken-off")
+def test_a_budget_for_all_runs_ends_them(inside, files, monkeypatch):
+    (files / "prices.toml").write_text('["Scripted/x"]\ninput = 200.0\noutput = 0.0\n')
+    monkeypatch.setenv("GRAMERCY_PRICES", str(files / "prices.toml"))
+    monkeypatch.setattr(ScriptedProvider, "load", lambda _: ScriptedProvider(*["yes"] * 9, usage=Usage(1000)))
+    (files / "cases.jsonl").write_text("".join(json.dumps({"message": str(n)}) + "\n" for n in range(5)))
+    (files / "greeter.gram").write_text(AGENT.replace("OpenAI/gpt-4o-mini", "Scripted/x"))
+    done = inside(*WORDS, "--library", "plain.py", "--total-budget", "0.3")
+    assert done.returncode == 5
+    assert "the budget of 0.3 $ is used up after 2 of 5 runs" in done.stderr
+    line = done.stdout.splitlines()[1]
+    assert line.startswith("plain    2 of 2")
+    assert line.endswith("2,000 + 0  $0.4000")
+
+
+@pytest.mark.contract("agents.compare.models")
+def test_models_are_compared_as_libraries_are(inside, files):
+    for name, answer in (("bright", "I am bright."), ("dim", "What?")):
+        (files / f"{name}.jsonl").write_text(f"{json.dumps(answer)}\n" * 4)
+    (files / "cases.jsonl").write_text(json.dumps({"message": "Hi", "expect": {"contains": "bright"}}) + "\n")
+    words = (*WORDS, "--library", "plain.py", "--model", "Scripted/bright.jsonl", "--against")
+    done = inside(*words, "Scripted/dim.jsonl", "--traces", "runs")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[1].startswith("plain of Scripted/bright.jsonl  1 of 1")
+    assert lines[2].startswith("plain of Scripted/dim.jsonl     0 of 1")
+    assert len(list((files / "runs").iterdir())) == 2
+    assert inside(*words, "Nonsense/x").returncode == 3
+    assert inside(*words, "nonsense").returncode == 2

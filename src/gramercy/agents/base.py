@@ -150,9 +150,8 @@ class Talk(Protocol):
     def identity(self, call: ModelCall) -> str:
         """Return by what the journal knows this call again after a restart; empty if it need not.
 
-        A call of another tool or with other arguments never has the same identity, also when messages were
-        taken back: the journal would give it the answer of the first. The same call made again may have it:
-        it goes on with a question that is open, and runs anew once the first one's result was delivered.
+        No other call has it, nor the same one made again, also when messages were taken back: the journal
+        would give it the answer of the first.
         """
 
     def nested(self, call: ModelCall, agent: str) -> tuple[Talk | None, tuple[Message, ...]]:
@@ -164,9 +163,13 @@ class Talk(Protocol):
 
 def history_of(conversation: Sequence[Message] | Response | None) -> tuple[Message, ...]:
     """Return the messages that a run goes on from."""
-    if conversation is None:
-        return ()
-    return conversation.conversation if isinstance(conversation, Response) else tuple(conversation)
+    if isinstance(conversation, Response):
+        return conversation.conversation
+    messages = tuple(conversation or ())
+    others = [type(message).__name__ for message in messages if type(message) is not Message]
+    if others:
+        raise AgentError(f"a conversation is a Response or a list of Messages; in this one is {others[0]}")
+    return messages
 
 
 def unanswered(messages: Sequence[Message]) -> tuple[ModelCall, ...]:

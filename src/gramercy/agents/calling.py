@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.agents.base import CallBegun, CallEnded
+from gramercy.errors import GramercyError
 from gramercy.execution.calls import ToolResult
+from gramercy.journal.base import State
 from gramercy.tools.context import Call, current_call, enter_call, leave_call
 from gramercy.tools.safety import Safety
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from gramercy.agents.base import AgentEvent, Talk
     from gramercy.execution.executor import Executor
@@ -33,6 +35,7 @@ HALF = (
 REFUSED = "{name} was not run: the answer was stopped as refused."
 NOT_BEGUN = "{name} was not run: {why}."
 INTERRUPTED = "{name} was interrupted: {why}. What it had begun may have taken effect."
+LATE = "The call {name} {arguments}, which waited for approval (call {key}), is over:\n{result}"
 STOPPED = "the run was stopped from outside"
 
 
@@ -200,6 +203,37 @@ class Calls:
             finally:
                 leave_call(token)
         self._caller.emit(CallEnded(call, result, self._caller.agent, self._caller.depth))
+
+    async def late(self, history: Sequence[Message]) -> AsyncIterator[tuple[str, ToolResult]]:
+        """Run what a person has approved since it was asked, and yield what the model is told of such calls.
+
+        What still waits is asked again if there is somebody to ask, and else left.
+        """
+        calls = {call.id: call for message in history for call in message.calls}
+        for message in history:
+            if message.awaiting and message.call_id in calls:
+                told = await self._settled(calls[message.call_id], message.awaiting)
+                if told is not None:
+                    yield told
+
+    async def _settled(self, call: ModelCall, key: int) -> tuple[str, ToolResult] | None:
+        record = self._executor.journal.record(key)
+        if record is None or record.delivered or record.state is State.EXECUTING:
+            return None
+        if record.state is State.AWAITING and self._executor.approval_handler is None:
+            return None
+        self._caller.emit(CallBegun(call, self._caller.agent, self._caller.depth))
+        token = enter_call(AgentCall(call, self._caller))
+        try:
+            result = await self._executor.aresume(key)
+        except GramercyError as error:
+            result = _unmade(call, NOT_BEGUN, str(error))
+        finally:
+            leave_call(token)
+        self._caller.emit(CallEnded(call, result, self._caller.agent, self._caller.depth))
+        if "awaiting" in result.metadata:
+            return None
+        return LATE.format(name=call.name, arguments=call.arguments, key=key, result=result.content), result
 
     def refuse(self, calls: Sequence[ModelCall], text: str) -> None:
         """Have calls not made: the text is their result."""

@@ -94,6 +94,11 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
     script: tuple[Any, ...] = ()
     trace: Trace | None = None
 
+    @property
+    def brings_model(self) -> bool:
+        """Whether the model's answers are a part of it, so that no model is asked."""
+        return bool(self.script) or self.trace is not None
+
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
     """A case as it is written on a line."""

@@ -9,7 +9,9 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
+from gramercy.agents.base import Limits
 from gramercy.agents.differences import Difference, differences
 from gramercy.agents.intervals import Interval, bootstrap, mcnemar, ratio, wilson
 from gramercy.agents.tracing import ReplayProvider, tools_of, traced
@@ -17,6 +19,7 @@ from gramercy.errors import AgentError, BindingError
 from gramercy.journal.texts import masked
 from gramercy.providers.base import Usage
 from gramercy.providers.scripted import ScriptedProvider
+from gramercy.tools.library import ToolLibrary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from gramercy.agents.traces import Trace
     from gramercy.gram.agents import ModelName
     from gramercy.providers.base import Provider
-    from gramercy.tools.library import ToolLibrary
+    from gramercy.tools.tool import Tool
 
 # What is rarer than this by chance alone is called a difference.
 SIGNIFICANT = 0.05
@@ -37,7 +40,7 @@ class Variant(msgspec.Struct, frozen=True):
 
     name: str
     agent: Agent
-    library: Any
+    library: ToolLibrary
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -129,27 +132,37 @@ async def runs(
         for place, case in enumerate(cases):
             turned = variants if (number + place) % 2 else variants[::-1]
             for variant in turned:
-                provider = _provider_of(case)
-                trace, _ = await traced(
-                    variant.agent,
-                    case.message,
-                    variant.library,
-                    provider=provider,
-                    providers=providers,
-                    **options,
-                )
+                trace = await _run(variant, case, providers, options)
                 failures = tuple(map(masked, case.expect.failures(trace)))
                 yield Run(case.name, variant.name, number, trace, failures)
 
 
+async def _run(
+    variant: Variant,
+    case: Case,
+    providers: Callable[[ModelName], Provider] | None,
+    options: dict[str, Any],
+) -> Trace:
+    provider = _provider_of(case)
+    if provider is not None:
+        # Answers that are there already cost nothing, whatever their model once took for them.
+        options = {**options, "limits": replace(options.get("limits") or Limits(), cost=None)}
+    sides: dict[str, Any] = {"provider": provider, "providers": providers}
+    trace, _ = await traced(variant.agent, case.message, variant.library, **sides, **options)
+    return trace if provider is None else replace(trace, cost=0.0)
+
+
 async def compare(
     agent: Agent,
-    libraries: Mapping[str, ToolLibrary | Iterable[Any]],
+    libraries: Mapping[str, ToolLibrary | Iterable[Tool]],
     cases: Sequence[Case],
     **options: Any,
 ) -> Comparison:
     """Run the cases with each library and return all that came of it; takes what `runs` takes."""
-    variants = [Variant(name, agent, library) for name, library in libraries.items()]
+    variants = [
+        Variant(name, agent, each if isinstance(each, ToolLibrary) else ToolLibrary.of(each))
+        for name, each in libraries.items()
+    ]
     return Comparison(variants, cases, [run async for run in runs(variants, cases, **options)])
 
 
@@ -167,7 +180,8 @@ def check_bound(variants: Sequence[Variant]) -> None:
     faults = []
     for variant in variants:
         try:
-            for tool in variant.library.bind_all(tools_of(variant.agent.specification).values()):
+            whole = ToolLibrary.of({**variant.agent.library, **variant.library}.values())
+            for tool in whole.bind_all(tools_of(variant.agent.specification).values()):
                 # Made when first used; that is not to count as time of the first run.
                 _ = tool.checker.validator
         except BindingError as error:
@@ -236,7 +250,7 @@ class Comparison:
 
 
 def _run_json(run: Run) -> dict[str, Any]:
-    trace = msgspec.structs.replace(run.trace.without_secrets(), agent=run.trace.agent.name)
+    trace = replace(run.trace.without_secrets(), agent=run.trace.agent.name)
     about = {"case": run.case, "variant": run.variant, "repeat": run.repeat, "ok": run.ok}
     return {**about, "failures": list(run.failures), "trace": msgspec.to_builtins(trace)}
 

@@ -16,7 +16,7 @@ from gramercy.agents.totals import usage_of
 from gramercy.journal.texts import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gramercy.journal.sessions import Message, SessionRecord
 
@@ -36,7 +36,7 @@ def export_json(record: SessionRecord, said: Sequence[Message], *, is_masked: bo
 
 def export_markdown(record: SessionRecord, said: Sequence[Message], *, is_masked: bool = True) -> str:
     """Return a conversation as a document: a heading for each message, calls and results as code."""
-    names = {call.id: call.name for message in said for call in calls_of(message)}
+    names = call_names(said)
     parts = [f"# {record.title or record.id}", about(record)]
     for message in said:
         parts += [f"## {_heading(message, names)}", *_body(message)]
@@ -52,16 +52,23 @@ def about(record: SessionRecord) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _heading(message: Message, names: dict[str, str]) -> str:
+def call_names(said: Sequence[Message]) -> dict[str, str]:
+    """Return the tools of the calls in a conversation, by the ids of the calls."""
+    return {call.id: call.name for message in said for call in calls_of(message)}
+
+
+def speaker(message: Message, names: Mapping[str, str]) -> str:
+    """Tell who says a message: the person, the model, or a tool that was called."""
     if message.role == "tool":
         failed = " (failed)" if message.data.get("is_error") else ""
-        who = f"result of {names.get(message.data.get('call_id', ''), 'a call')}{failed}"
-    elif message.role == SUMMARY:
-        who = f"summary of the messages up to {message.data.get('until', 0)}"
-    else:
-        who = message.role
-    facts = [who, _moment(message.at), *_costs(message)]
-    return f"{message.number}. {', '.join(facts)}"
+        return f"result of {names.get(message.data.get('call_id', ''), 'a call')}{failed}"
+    if message.role == SUMMARY:
+        return f"summary of the messages up to {message.data.get('until', 0)}"
+    return message.role
+
+
+def _heading(message: Message, names: Mapping[str, str]) -> str:
+    return ", ".join([f"{message.number}. {speaker(message, names)}", _moment(message.at), *_costs(message)])
 
 
 def _costs(message: Message) -> Iterable[str]:

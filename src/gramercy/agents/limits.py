@@ -26,7 +26,10 @@ NOTHING = Usage()
 
 def dollars(amount: float) -> str:
     """Write an amount of money, with as many digits as a small one needs."""
-    return f"${amount:.2f}" if amount >= 1 else f"${amount:.4f}"
+    if amount >= 1:
+        return f"${amount:.2f}"
+    # An answer of a small model costs less than a hundredth of a cent.
+    return f"${amount:.6f}" if 0 < amount < 0.001 else f"${amount:.4f}"  # noqa: PLR2004
 
 
 def about_tokens(characters: int) -> int:

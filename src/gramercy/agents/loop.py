@@ -115,7 +115,7 @@ class Loop:
         except TimeoutError:
             if timeout.expired():
                 error = shared.meter.out_of_time()
-                error.response = run.response("")
+                error.response = run.response(run.said)
                 raise error from None
             raise
         finally:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.agents import watching
+from gramercy.agents.limits import dollars
 from gramercy.agents.watching import ModelAnswered
 from gramercy.errors import InvalidSettingError
 from gramercy.execution import hooks
@@ -280,7 +281,7 @@ def _model_table(models: Mapping[str, ModelFigures]) -> str:
 
 def _row(m: ModelFigures) -> tuple[str, ...]:
     counts = (m.questions, m.failed, m.usage.input, m.usage.output, m.usage.cached)
-    cost = "N/A" if m.cost is None else f"${m.cost:.4f}"
+    cost = "N/A" if m.cost is None else dollars(m.cost)
     return (
         m.model,
         *(f"{count:,}" for count in counts),
@@ -315,7 +316,7 @@ def _by(who: str) -> str:
 
 
 def _money(cost: float | None) -> str:
-    return "cost N/A" if cost is None else f"${cost:.4f}"
+    return "cost N/A" if cost is None else dollars(cost)
 
 
 def _outcome(result: ToolResult) -> str:

@@ -200,8 +200,9 @@ class SessionTalk:
 
     def _begin(self, text: str) -> None:
         about = {name: getattr(self._record, name) for name in ("agent", "model", "project", "principal")}
-        # A title stands in every list; the message itself is shown with dots, too.
-        self._sessions.begin(self._record.title or masked(text), name=self.session, **about)
+        # A title stands in every list, so it has no secrets; what is told along with a message comes below.
+        title = self._record.title or masked(text.strip().partition("\n\n")[0])
+        self._sessions.begin(title, name=self.session, **about)
         self._record = self._sessions.session(self.session) or self._record
         self._is_begun = True
 

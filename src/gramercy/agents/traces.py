@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
@@ -171,15 +172,16 @@ class _Names:
     """Names for patterns, none of them twice in a text."""
 
     def __init__(self, taken: Iterable[str]) -> None:
-        self.taken = set(taken)
+        self._taken = set(taken)
+        self._counts: Counter[str] = Counter()
 
     def new(self, word: str) -> str:
-        name, number = word, 1
-        while name in self.taken:
-            number += 1
-            name = f"{word}_{number}"
-        self.taken.add(name)
-        return name
+        while True:
+            self._counts[word] += 1
+            number = self._counts[word]
+            name = word if number == 1 else f"{word}_{number}"
+            if name not in self._taken:
+                return name
 
 
 def _names_of(agent: AgentSpecification) -> Iterator[str]:

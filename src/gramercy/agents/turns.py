@@ -21,11 +21,12 @@ from gramercy.agents.watching import watched_question, watched_run
 from gramercy.errors import (
     AgentError,
     CutStreamError,
+    GramercyError,
     InvalidMessageError,
     LimitReachedError,
     ProviderError,
 )
-from gramercy.execution.calls import clean
+from gramercy.execution.calls import clean, error_text
 from gramercy.providers.base import (
     CallPart,
     Message,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from gramercy.agents.base import AgentEvent, Talk
     from gramercy.agents.binding import BoundAgent
+    from gramercy.agents.watching import Unwatched
     from gramercy.execution.executor import Executor
     from gramercy.gram.agents import ModelName
     from gramercy.providers.base import Provider, StopReason
@@ -137,6 +139,8 @@ class Run:
         self._made: list[CallMade] = []
         self._turns = 0
         self._answer: Answer | None = None
+        # What came of an answer that did not come to its end.
+        self.said = ""
         self._price = shared.prices.find(bound.agent.model)
         self._window, self._is_near = shared.windows(bound.agent.model), False
         # Of what a question sends: what the provider has counted last, and the characters since then.
@@ -153,14 +157,18 @@ class Run:
         self._characters += sum(map(size_of, history))
         try:
             await self._call(unanswered(history))
-            if message is not None:
-                self._keep(Message("user", message))
+            late = [each async for each in self._calls.late(history)]
+            said = [told for told, _ in late] + ([] if message is None else [message])
+            if said:
+                self._keep(Message("user", "\n\n".join(said)))
+            for _, result in late:
+                self._executor.delivered(result)
             return await self._converse()
         except BaseException as error:
             with suppress(Exception):  # what keeps the conversation may be what has failed
                 self._close(error)
             if isinstance(error, AgentError | ProviderError) and error.response is None:
-                error.response = self.response("")
+                error.response = self.response(self.said)
             raise
 
     async def _converse(self) -> Response:
@@ -175,6 +183,8 @@ class Run:
             answer = await self._ask()
             if answer.stop == "length":
                 self._warn(f"the answer of {self.agent.model} was cut off at its limit of tokens")
+            elif not answer.calls and not "".join(answer.text).strip():
+                self._warn(f"the answer of {self.agent.model} is empty")
             await self._call(answer.calls, answer.stop)
             if not answer.calls or answer.stop == "refused":
                 return self.response("".join(answer.text), answer.stop)
@@ -187,19 +197,24 @@ class Run:
         self._warn_of_limits(about)
         answer = self._answer = Answer()
         with watched_question(self.agent, self._depth, self._session) as question:
-            await self._listen(answer)
+            await self._listen(answer, question)
             self._answer = None
             question.answered(self._take(answer), len(answer.calls))
         return answer
 
-    async def _listen(self, answer: Answer) -> None:
+    async def _listen(self, answer: Answer, question: Unwatched) -> None:
         request = Request(self.agent.model.id, tuple(self.messages), self.agent.instruction, self._offered)
-        stream = self._provider.chat(request)
+        stream = question.timed(self._provider.chat(request))
         try:
             async for part in stream:
                 answer.take(part)
                 if (type(part) is TextPart or type(part) is ThoughtPart) and self._depth == 0:
                     self._emit(part)
+        except GramercyError:
+            raise
+        except Exception as error:
+            # Providers may come with a plug-in: what they raise is no reason to lose what was done.
+            raise ProviderError(f"{self.agent.model} cannot be asked: {error_text(error)}") from error
         finally:
             closing = getattr(stream, "aclose", None)
             if closing is not None:
@@ -253,24 +268,33 @@ class Run:
             if result is None:
                 continue
             self._made.append(CallMade(call, result))
-            self._keep(Message("tool", result.content, call_id=call.id, is_error=not result.success))
+            key = result.metadata["journal_key"] if "awaiting" in result.metadata else 0
+            told = Message("tool", result.content, call_id=call.id, is_error=not result.success, awaiting=key)
+            self._keep(told)
             if "journal_key" in result.metadata:
                 self._executor.delivered(result)
 
     def _close(self, error: BaseException) -> None:
-        """Leave a conversation that can go on: what was said is kept, and every call has a result."""
-        answer, self._answer = self._answer, None
-        if answer is not None and "".join(answer.text).strip():
-            self._keep(Message("assistant", "".join(answer.text)), answer.usage)
-            return
-        why = STOPPED
-        if isinstance(error, AgentError | ProviderError):
-            why = str(error).partition("\n")[0]
-        elif self._shared.meter.left == 0.0:
-            why = str(self._shared.meter.out_of_time())
+        """Leave a conversation that can go on: every call has a result.
+
+        Half an answer is kept if a person has stopped it, who has read it; else the question is asked again.
+        """
+        why = self._reason(error)
+        if self._answer is not None:
+            answer, self._answer = self._answer, None
+            self.said = "".join(answer.text)
+            if answer.usage.total:
+                self._shared.meter.spend(answer.usage, answer.usage, self._price)
+            if why == STOPPED and self.said.strip():
+                self._keep(Message("assistant", self.said), answer.usage)
         left = unanswered(self.messages)
         self._calls.give_up(left, why)
         self._keep_results(left)
+
+    def _reason(self, error: BaseException) -> str:
+        if isinstance(error, GramercyError):
+            return str(error).partition("\n")[0]
+        return str(self._shared.meter.out_of_time()) if self._shared.meter.left == 0.0 else STOPPED
 
     def _warn(self, text: str) -> None:
         if text in self._shared.warnings:

@@ -19,13 +19,14 @@ from gramercy.journal.texts import without_secrets
 from gramercy.providers.base import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
     from contextvars import Token
     from types import TracebackType
     from typing import Self
 
     from gramercy.agents.base import TurnEnded
     from gramercy.gram.agents import AgentSpecification, ModelName
+    from gramercy.providers.base import Part
 
 log = logging.getLogger("gramercy")
 # Of an error: its first sentence, as a line of a log has it.
@@ -35,7 +36,10 @@ PROVIDERS = {"google": "gcp.gemini", "bedrock": "aws.bedrock", "mistral": "mistr
 
 
 class ModelAnswered(msgspec.Struct, frozen=True):
-    """A question to a model is over: answered, or failed with `error`. The cost is in US dollars."""
+    """A question to a model is over: answered, or failed with `error`. The cost is in US dollars.
+
+    `first_seconds` is the time until the first part of the answer came.
+    """
 
     agent: str
     depth: int
@@ -46,6 +50,7 @@ class ModelAnswered(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
     cost: float | None = None
     seconds: float = 0.0
+    first_seconds: float | None = None
     error: str = ""
 
 
@@ -80,6 +85,10 @@ class Unwatched:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pass
+
+    def timed(self, stream: AsyncIterator[Part]) -> AsyncIterator[Part]:
+        """Return the stream of an answer; who watches notes when its first part comes."""
+        return stream
 
     def answered(self, turn: TurnEnded, calls: int) -> None:
         """Take the turn that has come to its end, with the number of its calls."""
@@ -190,12 +199,25 @@ class WatchedRun(Watched):
 class WatchedQuestion(Watched):
     """One question to a model, until its answer has come whole."""
 
-    __slots__ = ("_calls", "_cost", "_stop", "_usage")
+    __slots__ = ("_calls", "_cost", "_first", "_stop", "_usage")
 
     def __init__(self, agent: AgentSpecification, depth: int, session: str) -> None:
         super().__init__(agent, depth, session)
         self._usage, self._stop, self._calls = Usage(), "", 0
         self._cost: float | None = None
+        self._first: float | None = None
+
+    async def timed(self, stream: AsyncIterator[Part]) -> AsyncGenerator[Part, None]:
+        """Return the stream of an answer, and note when its first part comes."""
+        try:
+            async for part in stream:
+                if self._first is None:
+                    self._first = monotonic() - self._began
+                yield part
+        finally:
+            closing = getattr(stream, "aclose", None)
+            if closing is not None:
+                await closing()
 
     def answered(self, turn: TurnEnded, calls: int) -> None:
         """Take the turn that has come to its end, with the number of its calls."""
@@ -222,11 +244,14 @@ class WatchedQuestion(Watched):
             self._usage,
             self._cost,
             seconds,
+            self._first,
             self.error,
         )
 
     def _attributes(self, observation: Any) -> dict[str, Any]:
         found = super()._attributes(observation)
+        if self._first is not None:
+            found[telemetry.FIRST_PART] = self._first
         return {**found, telemetry.FINISH: (self._stop,)} if self._stop else found
 
 

@@ -10,7 +10,9 @@ from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from copy import copy
 from inspect import isawaitable
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakSet
 
 import msgspec
 
@@ -76,6 +78,8 @@ _DANGEROUS = Safety.DANGEROUS
 _PLAIN_RESULTS = SCALARS | {list, dict, tuple}
 _modules, _API = sys.modules, telemetry.API
 _UNTRACED = nullcontext()
+# Rules are read again by a thread of their own.
+_DERIVING = Lock()
 # Arguments that hold no containers are copied without looking inside.
 _copy_flat: Copying = dict.copy
 _copy_nested: Copying = copy_json
@@ -169,6 +173,8 @@ class Executor:
             approval_expiry,
         )
         self._metrics = Metrics()
+        # Those of other tools, which a policy that is assigned here counts for as well.
+        self._derived: WeakSet[Executor] = WeakSet()
         self._returning = Returning(self.settings)
         self._recorder = Recorder(self.settings, self._metrics, self._returning.here)
         self._gate = ApprovalGate(self.settings, self._recorder, approval_handler)
@@ -204,8 +210,8 @@ class Executor:
     def with_tools(self, registry: Registry, *, deadline: float | None = None) -> Executor:
         """Return an executor of other tools that shares journal, hooks, metrics and approver with this one.
 
-        It begins with the same policy; one that is assigned later counts for one of the two. A `deadline` is
-        for tools that have none of their own.
+        A policy that is assigned to this one later counts for it too, and not the other way round. A
+        `deadline` is for tools that have none of their own.
         """
         derived = copy(self)
         settings = copy(self.settings)
@@ -216,6 +222,9 @@ class Executor:
         derived._returning.here = self._returning.here  # noqa: SLF001
         derived._recorder = Recorder(settings, self._metrics, self._returning.here)  # noqa: SLF001
         derived._gate = ApprovalGate(settings, derived._recorder, self._gate.handler)  # noqa: SLF001
+        derived._derived = WeakSet()  # noqa: SLF001
+        with _DERIVING:
+            self._derived.add(derived)
         return derived
 
     def resume(self, key: int) -> ToolResult:
@@ -317,6 +326,10 @@ class Executor:
     @policy.setter
     def policy(self, policy: Policy) -> None:
         self.settings.policy = self._capped(policy)
+        with _DERIVING:
+            others = list(self._derived)
+        for derived in others:
+            derived.policy = policy
 
     @property
     def approval_handler(self) -> ApprovalHandler | None:

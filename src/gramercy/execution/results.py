@@ -73,6 +73,7 @@ ADVICE: dict[str, str] = {
 WAITING = "A person can decide in another terminal: `gramercy approvals approve {key}`, or `deny`. "
 COMING_BACK = "Then call it again with the same arguments: it is the same call, and runs at most once."
 RESUMING = "Then Executor.resume({key}) runs it, at most once; to call it again would ask again."
+LATER = "You are told what became of it when this conversation goes on. To call it again would ask again."
 # The class of a failure that a tool has reported itself; others have the name of what was raised.
 REPORTED = "reported"
 
@@ -358,7 +359,7 @@ class Recorder:
         until = strftime("%Y-%m-%d %H:%M", localtime(record.facts.expires_at))
         text = f"{tool.name} was not run yet: it waits for a person's approval as call {key}, until {until}"
         why = f"Nobody has decided: {reason}\n" if reason else ""
-        then = COMING_BACK if attempt.identity else RESUMING
+        then = LATER if attempt.is_unique else COMING_BACK if attempt.identity else RESUMING
         content = f"{text}\n{why}{(WAITING + then).format(key=key)}"
         metadata = {"safety_level": tool.level_word, "awaiting": True, "journal_key": key}
         return _refusal(

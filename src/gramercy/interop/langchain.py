@@ -9,6 +9,7 @@ from gramercy.interop.guarding import Guarded
 
 try:
     from langchain_core.tools import StructuredTool, ToolException
+    from pydantic import Field
 except ImportError as missing:
     raise ImportError(f"this needs langchain-core ({missing}): pip install 'gramercy[langchain]'") from None
 
@@ -27,7 +28,8 @@ _call_id: ContextVar[str] = ContextVar("gramercy_langchain_call", default="")
 class GuardedTool(StructuredTool):  # type: ignore[misc]  # the library is not read by mypy
     """A tool of ours; its message has the whole result of the call as artifact."""
 
-    guarded: Any
+    # No part of what LangChain writes down of a tool.
+    guarded: Any = Field(exclude=True, repr=False)
 
     def run(self, tool_input: Any, *args: Any, tool_call_id: str | None = None, **options: Any) -> Any:
         """Run the tool, and remember under which id the model called it."""

@@ -10,7 +10,7 @@ from itertools import islice
 from secrets import token_hex
 from threading import RLock
 from time import strftime, time
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -19,26 +19,19 @@ from gramercy.journal.tables import Tables
 from gramercy.journal.words import excerpt, phrases_of, words_of, writable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gramercy.journal.base import Journal
-    from gramercy.journal.words import Phrase
 
-T = TypeVar("T")
 # A title is one line of a list.
 LONGEST_TITLE = 120
 # A title is found by going through them: of more conversations the latest ones are looked at.
 MOST_TITLES = 10_000
-# Messages that are read at once, where all of them are gone through.
-PAGE = 1_000
 # What stands between the id of a conversation and the place in it where another agent was asked.
 NESTED = "+"
 _NESTED = re.compile(r"\+[0-9a-f]{12}\.\d+$")
-# The same for a database: twelve digits, each of them any sign.
-_NESTED_LIKE = f"%+{'_' * 12}.%"
 # Who answers: the model itself, and when it sums up.
 ANSWERING = ("assistant", "summary")
-_DATA = msgspec.json.Decoder(dict[str, Any])
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
@@ -151,7 +144,11 @@ class Sessions(Protocol):
 
 def sessions_of(journal: Journal) -> Sessions:
     """Return the conversations that are kept beside the calls of a journal."""
-    return SqlSessions(journal) if isinstance(journal, Tables) else MemorySessions()
+    if not isinstance(journal, Tables):
+        return MemorySessions()
+    from gramercy.journal.sql_sessions import SqlSessions
+
+    return SqlSessions(journal)
 
 
 class MemorySessions:
@@ -175,7 +172,7 @@ class MemorySessions:
     ) -> str:
         """Record a new conversation; return its id."""
         with self._lock:
-            new = _new(name, title, (agent, model, project, principal), time())
+            new = new_record(name, title, (agent, model, project, principal), time())
             if new.id in self._sessions:
                 raise JournalError(f"there is a session {new.id} already")
             self._sessions[new.id], self._messages[new.id] = new, []
@@ -195,7 +192,7 @@ class MemorySessions:
         """Record the next message of a conversation; return its number."""
         with self._lock:
             found, now = _known(self._sessions.get(session), session), time()
-            number = _next(found.id, found.messages, after)
+            number = next_number(found.id, found.messages, after)
             self._messages[session].append(
                 Message(session, number, now, role, writable(text), dict(data or {}), call)
             )
@@ -245,7 +242,7 @@ class MemorySessions:
 
     def titled(self, question: str, *, project: str = "", most: int = 50) -> list[SessionRecord]:
         """Return the latest conversations whose title has all words of a question."""
-        return _titled(self.sessions(project=project, most=len(self._sessions)), question, most)
+        return with_title(self.sessions(project=project, most=len(self._sessions)), question, most)
 
     def answers(self, session: str = "", *, since: float = 0.0) -> Iterator[Message]:
         """Give what assistants said."""
@@ -258,7 +255,7 @@ class MemorySessions:
         """Give a conversation another title."""
         with self._lock:
             found = _known(self._sessions.get(name), name)
-            self._sessions[name] = msgspec.structs.replace(found, title=_title(title))
+            self._sessions[name] = msgspec.structs.replace(found, title=title_of(title))
 
     def cut(self, name: str, after: int) -> int:
         """Remove the messages after a number."""
@@ -277,230 +274,8 @@ class MemorySessions:
             return there
 
 
-_SESSION = "s.id, s.title, s.agent, s.model, s.project, s.principal, s.at, s.changed_at, s.messages"
-_MESSAGE = "m.session, m.number, m.at, m.role, m.text, m.data, m.call"
-_FOUND = (
-    f"SELECT {_SESSION}, {_MESSAGE} FROM {{found}} w JOIN messages m ON m.key = w.key "  # noqa: S608 - our own names
-    "JOIN sessions s ON s.id = m.session WHERE m.number > 0{more} ORDER BY w.key DESC LIMIT ?"
-)
-
-
-class SqlSessions:
-    """Conversations in the database of a journal."""
-
-    def __init__(self, journal: Tables) -> None:
-        self._journal = journal
-        # Of one room: the same connection and transactions.
-        self._run, self._change = journal._run, journal._change  # noqa: SLF001
-        self._insert = journal._insert  # noqa: SLF001
-
-    def _write(self, work: Callable[[], T]) -> T:
-        return self._journal._write(work, is_lasting=False)  # noqa: SLF001 - of one room
-
-    def _read(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
-        return self._journal._read(lambda: self._run(statement, values))  # noqa: SLF001 - of one room
-
-    def begin(  # noqa: PLR0913 - as the protocol has it
-        self,
-        title: str = "",
-        *,
-        agent: str = "",
-        model: str = "",
-        project: str = "",
-        principal: str = "local",
-        name: str = "",
-    ) -> str:
-        """Record a new conversation; return its id."""
-        about = writable(agent), writable(model), writable(project), writable(principal)
-        token = token_hex(12)
-        new = _new(name, title, about, self._journal._now())  # noqa: SLF001 - of one room
-        row = msgspec.structs.astuple(new)
-        names = "id, title, agent, model, project, principal, at, changed_at, messages, token"
-        statement = f"INSERT INTO sessions ({names}) VALUES ({', '.join('?' * 10)})"  # noqa: S608 - our own names
-
-        def begin() -> str:
-            found = self._run("SELECT token FROM sessions WHERE id = ?", (new.id,))
-            if found and found[0][0] != token:
-                raise JournalError(f"there is a session {new.id} already")
-            if not found:
-                self._change(statement, (*row, token))
-            return new.id
-
-        return self._write(begin)
-
-    def add(  # noqa: PLR0913 - as the protocol has it
-        self,
-        session: str,
-        role: str,
-        text: str,
-        *,
-        data: Mapping[str, Any] | None = None,
-        call: int = 0,
-        after: int | None = None,
-    ) -> int:
-        """Record the next message of a conversation; return its number."""
-        text, about = writable(text), _json(data or {})
-        words, token = " ".join(words_of(text)), token_hex(12)
-
-        def add() -> int:
-            # A transaction whose answer was lost is made again.
-            made = self._run("SELECT number FROM messages WHERE token = ?", (token,))
-            if made:
-                return int(made[0][0])
-            locking = self._journal.LOCKING
-            rows = self._run(f"SELECT messages FROM sessions WHERE id = ?{locking}", (session,))  # noqa: S608 - our own words
-            if not rows:
-                raise JournalError(f"there is no session {session}")
-            number, now = _next(session, int(rows[0][0]), after), self._journal._now()  # noqa: SLF001 - of one room
-            statement = (
-                "INSERT INTO messages (session, number, at, role, text, data, call, token) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-            )
-            row = (session, number, now, writable(role), text, about, call, token)
-            key = self._insert(statement, row)
-            self._change(self._journal.WORDS["add_words"], (key, words))
-            changed = "UPDATE sessions SET messages = ?, changed_at = ? WHERE id = ?"
-            self._change(changed, (number, now, session))
-            return number
-
-        return self._write(add)
-
-    def session(self, name: str) -> SessionRecord | None:
-        """Return a conversation."""
-        rows = self._read(f"SELECT {_SESSION} FROM sessions s WHERE s.id = ?", (name,))  # noqa: S608 - our own names
-        return SessionRecord(*rows[0]) if rows else None
-
-    def secret(self, name: str) -> str:
-        """Return what only this conversation has."""
-        rows = self._read("SELECT token FROM sessions WHERE id = ?", (name,))
-        if not rows:
-            raise JournalError(f"there is no session {name}")
-        return str(rows[0][0])
-
-    def unsettled(self, name: str, beginning: str) -> str:
-        """Return the latest identity with this beginning of a call that is not over or not delivered."""
-        # Calls are found by their session; a comparison of beginnings uses no index in every locale.
-        statement = (
-            "SELECT identity FROM calls "
-            "WHERE session IN (SELECT id FROM sessions WHERE substr(id, 1, ?) = ?) "
-            "AND substr(identity, 1, ?) = ? AND (delivered = 0 OR state NOT IN ('done', 'failed', 'denied')) "
-            "ORDER BY key DESC LIMIT 1"
-        )
-        rows = self._read(statement, (len(name), name, len(beginning), beginning))
-        return str(rows[0][0]) if rows else ""
-
-    def sessions(self, *, project: str = "", before: float = 0.0, most: int = 100) -> list[SessionRecord]:
-        """Return conversations, the one with the latest message first."""
-        filters = {"s.project = ?": project, "s.changed_at < ?": before}
-        wanted, values = _wanted(filters)
-        statement = (
-            f"SELECT {_SESSION} FROM sessions s WHERE s.id NOT LIKE ?{wanted} "  # noqa: S608 - our own names
-            "ORDER BY s.changed_at DESC LIMIT ?"
-        )
-        return [SessionRecord(*row) for row in self._read(statement, (_NESTED_LIKE, *values, most))]
-
-    def messages(self, session: str, *, after: int = 0, most: int = 1_000) -> list[Message]:
-        """Return the messages of a conversation after a number."""
-        statement = (
-            f"SELECT {_MESSAGE} FROM messages m WHERE m.session = ? AND m.number > ? "  # noqa: S608 - our own names
-            "ORDER BY m.number LIMIT ?"
-        )
-        return [_message(row) for row in self._read(statement, (session, after, most))]
-
-    def search(self, question: str, *, project: str = "", most: int = 50) -> list[Found]:
-        """Return the latest messages that have all words of a question."""
-        phrases, words = phrases_of(question), self._journal.WORDS
-        if not phrases:
-            return []
-        wanted, values = _wanted({"s.project = ?": project})
-        statement = _FOUND.format(more=wanted, **words)
-        asked = words["all_of"].join(_asked(phrase, words) for phrase in phrases)
-        rows = self._read(statement, (asked, *values, most))
-        size = len(SessionRecord.__struct_fields__)
-        found = [(SessionRecord(*row[:size]), _message(row[size:])) for row in rows]
-        return [Found(session, said, excerpt(said.text, phrases)) for session, said in found]
-
-    def titled(self, question: str, *, project: str = "", most: int = 50) -> list[SessionRecord]:
-        """Return the latest conversations whose title has all words of a question."""
-        return _titled(self.sessions(project=project, most=MOST_TITLES), question, most)
-
-    def answers(self, session: str = "", *, since: float = 0.0) -> Iterator[Message]:
-        """Give what assistants said, page by page."""
-        wanted, values = _wanted({"m.session = ?": session, "m.at >= ?": since})
-        statement = (
-            f"SELECT m.key, {_MESSAGE} FROM messages m WHERE m.key > ? AND m.role IN {ANSWERING}{wanted} "  # noqa: S608 - our own names
-            "ORDER BY m.key LIMIT ?"
-        )
-        key = 0
-        while rows := self._read(statement, (key, *values, PAGE)):
-            key = rows[-1][0]
-            yield from (_message(row[1:]) for row in rows)
-
-    def rename(self, name: str, title: str) -> None:
-        """Give a conversation another title."""
-        statement, values = "UPDATE sessions SET title = ? WHERE id = ?", (_title(title), name)
-        if not self._write(lambda: self._change(statement, values)):
-            raise JournalError(f"there is no session {name}")
-
-    def cut(self, name: str, after: int) -> int:
-        """Remove the messages after a number."""
-
-        def cut() -> int:
-            count = self._forget(name, after)
-            number = self._run("SELECT COUNT(*) FROM messages WHERE session = ?", (name,))[0][0]
-            if not self._change("UPDATE sessions SET messages = ? WHERE id = ?", (number, name)):
-                raise JournalError(f"there is no session {name}")
-            return count
-
-        return self._write(cut)
-
-    def remove(self, name: str) -> bool:
-        """Remove a conversation, all that was said in it and in those nested in it."""
-
-        def remove() -> bool:
-            there = False
-            beginning = f"{name}{NESTED}"
-            statement = "SELECT id FROM sessions WHERE id = ? OR substr(id, 1, ?) = ?"
-            for (found,) in self._run(statement, (name, len(beginning), beginning)):
-                if found == name or is_nested(found, name):
-                    self._forget(found, 0)
-                    self._change("DELETE FROM sessions WHERE id = ?", (found,))
-                    there = there or found == name
-            return there
-
-        return self._write(remove)
-
-    def _forget(self, session: str, after: int) -> int:
-        """Delete messages with their words, inside a transaction."""
-        values = (session, after)
-        for key, text in self._run("SELECT key, text FROM messages WHERE session = ? AND number > ?", values):
-            self._change(self._journal.WORDS["remove_words"], (key, " ".join(words_of(text))))
-        return self._change("DELETE FROM messages WHERE session = ? AND number > ?", values)
-
-
-def _wanted(filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """Return the conditions that were given a value, and the values."""
-    given = {condition: value for condition, value in filters.items() if value}
-    return "".join(f" AND {condition}" for condition in given), list(given.values())
-
-
-def _asked(phrase: Phrase, words: Mapping[str, str]) -> str:
-    """Write a phrase in the language of the index; words have letters and digits alone."""
-    *first, last = phrase.words
-    parts = [words["one_word"].format(word) for word in first]
-    parts.append(words["open_word" if phrase.is_open else "one_word"].format(last))
-    return words["open_phrase" if phrase.is_open else "phrase"].format(words["next_to"].join(parts))
-
-
-def _message(row: Sequence[Any]) -> Message:
-    session, number, at, role, text, data, call = row
-    try:
-        return Message(session, number, at, role, text, _DATA.decode(data), call)
-    except (msgspec.DecodeError, TypeError) as error:
-        return Message(session, number, at, str(role), str(text), {}, call, f"{error}")
-
-
-def _titled(listed: Sequence[SessionRecord], question: str, most: int) -> list[SessionRecord]:
+def with_title(listed: Sequence[SessionRecord], question: str, most: int) -> list[SessionRecord]:
+    """Return the conversations whose title has all words of a question."""
     phrases = phrases_of(question)
     if not phrases:
         return []
@@ -530,7 +305,7 @@ def new_id() -> str:
     return f"{strftime('%Y%m%d-%H%M%S')}-{token_hex(3)}"
 
 
-def _next(session: str, messages: int, after: int | None) -> int:
+def next_number(session: str, messages: int, after: int | None) -> int:
     """Return the number of the next message, if it is the one that its writer thinks of."""
     if after is not None and after != messages:
         raise JournalError(
@@ -540,13 +315,14 @@ def _next(session: str, messages: int, after: int | None) -> int:
     return messages + 1
 
 
-def _new(name: str, title: str, about: tuple[str, str, str, str], now: float) -> SessionRecord:
+def new_record(name: str, title: str, about: tuple[str, str, str, str], now: float) -> SessionRecord:
+    """Return a conversation in which nothing was said yet, or refuse its name."""
     name = name or new_id()
     if not re.fullmatch(r"[\w.:@/+-]{1,200}", name):
         raise JournalError(
             f"{name!r:.60} cannot name a session: letters, digits and . : @ / + - _, at most 200"
         )
-    return SessionRecord(name, _title(title), *about, now, now, 0)
+    return SessionRecord(name, title_of(title), *about, now, now, 0)
 
 
 def _known(found: SessionRecord | None, name: str) -> SessionRecord:
@@ -555,21 +331,7 @@ def _known(found: SessionRecord | None, name: str) -> SessionRecord:
     return found
 
 
-def _title(text: str) -> str:
+def title_of(text: str) -> str:
+    """Return a text as one line of a list."""
     line = " ".join(writable(text).split())
     return line if len(line) <= LONGEST_TITLE else f"{line[: LONGEST_TITLE - 1]}…"
-
-
-def _json(data: Mapping[str, Any]) -> str:
-    try:
-        return msgspec.json.encode(data).decode()
-    except UnicodeEncodeError:
-        return msgspec.json.encode(_cleaned(data)).decode()
-
-
-def _cleaned(value: Any) -> Any:
-    if isinstance(value, str):
-        return writable(value)
-    if isinstance(value, dict):
-        return {_cleaned(name): _cleaned(each) for name, each in value.items()}
-    return [_cleaned(each) for each in value] if isinstance(value, list | tuple) else value

@@ -29,7 +29,8 @@ class ModelCall(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of a conversation.
 
-    An assistant's may have `calls`; a tool's answers the one with `call_id`, and says whether it failed.
+    An assistant's may have `calls`; a tool's answers the one with `call_id`, and says whether it failed. If
+    that one still waited for a person, `awaiting` is its key in the journal.
     """
 
     role: Role
@@ -37,6 +38,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     calls: tuple[ModelCall, ...] = ()
     call_id: str = ""
     is_error: bool = False
+    awaiting: int = 0
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gramercy.images.files.changes import FileOutcome
     from gramercy.images.live import LiveImage
     from gramercy.providers.base import Message
-    from gramercy.workbench.agents import Workplace
+    from gramercy.workbench.workplace import Workplace
 
 # More steps than one message makes: fifty calls, each of which may write files.
 MOST_STEPS = 500

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.journal.base import Journal
-    from gramercy.workbench.agents import Workplace
+    from gramercy.workbench.workplace import Workplace
 
 # Editors kill an agent that is still there some seconds after they closed its input.
 LEAVING_SECONDS = 1.0

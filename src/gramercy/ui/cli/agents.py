@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from gramercy.execution.approval import ApprovalRequest, Decision
     from gramercy.tools.tool import Tool
-    from gramercy.workbench.agents import Workplace
+    from gramercy.workbench.workplace import Workplace
 
 NOBODY = Denied("nobody can be asked: standard input is not a terminal", Refuser.NOBODY)
 

@@ -30,7 +30,7 @@ from gramercy.ui.cli.composing import Composer, MessageCompleter, read_standard_
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.reading import offer_names, remembered
 from gramercy.ui.cli.terminal import in_background, show, tell, visible
-from gramercy.workbench.agents import Plan, Workplace, open_workplace
+from gramercy.workbench.agents import Plan, open_workplace
 from gramercy.workbench.modes import Mode
 from gramercy.workbench.rewinding import Rewinding
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from gramercy.agents.talks import SessionTalk
     from gramercy.ui.cli.agents import Talking
+    from gramercy.workbench.workplace import Workplace
 
 WELCOME = "{agent} of {model}; /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves"
 
@@ -148,14 +149,17 @@ class Chat:
         piped = read_standard_input()
         *first, last = messages or ("",)
         for message in [*first, "\n\n".join(filter(None, (last, piped.strip())))]:
-            self.say(message, is_raised=True)
+            if _is_command(message):
+                self.commands.do(message)
+            else:
+                self.say(message, is_raised=True)
         return FAILED if self.has_failed else 0
 
     def handle(self, entry: str) -> bool:
         """Do what was typed; tell whether to go on."""
         if not entry.strip():
             return True
-        if entry.startswith("/") and "\n" not in entry:
+        if _is_command(entry):
             return self.commands.do(entry)
         # A message may begin with a slash after a space.
         self.say(entry)
@@ -221,3 +225,7 @@ class Chat:
         """Tell what went wrong; the conversation goes on."""
         self.has_failed = True
         show(visible(str(error)), err=True, fg="red")
+
+
+def _is_command(entry: str) -> bool:
+    return entry.startswith("/") and "\n" not in entry

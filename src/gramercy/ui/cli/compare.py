@@ -13,9 +13,10 @@ import msgspec
 
 from gramercy.agents.cases import load_cases
 from gramercy.agents.comparison import Comparison, Variant, runs, verdict
-from gramercy.errors import SourceError
+from gramercy.errors import SourceError, SpecificationError
 from gramercy.execution.approval import Denied
 from gramercy.execution.results import Refuser
+from gramercy.gram.agents import ModelName
 from gramercy.ui.cli.agents import agent_options
 from gramercy.ui.cli.answers import cut
 from gramercy.ui.cli.approval import one_at_a_time
@@ -28,6 +29,7 @@ from gramercy.ui.cli.traces import told_differences
 from gramercy.workbench.agent_files import read_agent
 from gramercy.workbench.agents import open_workplace
 from gramercy.workbench.sources import load_tools
+from gramercy.workbench.workplace import with_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,12 +39,20 @@ if TYPE_CHECKING:
     from gramercy.execution.approval import ApprovalRequest, Decision
     from gramercy.tools.library import ToolLibrary
     from gramercy.tools.tool import Tool
-    from gramercy.workbench.agents import Plan, Workplace
+    from gramercy.workbench.agents import Plan
+    from gramercy.workbench.workplace import Workplace
 
 # A comparison makes many calls that nobody will come back to: a question left open would help nobody.
 UNATTENDED = Denied(
     "a comparison without a terminal asks nobody: allow the tool with a rule (--policy)", Refuser.APPROVER
 )
+
+
+def _models(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> tuple[ModelName, ...]:
+    try:
+        return tuple(ModelName.parse(word) for word in words)
+    except SpecificationError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 @click.command()
@@ -63,6 +73,14 @@ UNATTENDED = Denied(
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE.jsonl|FILE.gram",
     help="What to run it on: one JSON object on a line, or recorded traces, whose model answers again.",
+)
+@click.option(
+    "--against",
+    "models",
+    multiple=True,
+    metavar="PROVIDER/ID",
+    callback=_models,
+    help="Also run each library with this model; may be given several times.",
 )
 @click.option(
     "--repeat", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of each case."
@@ -95,6 +113,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
     plan: Plan,
     libraries: Sequence[str],
     cases_file: str,
+    models: Sequence[ModelName],
     *,
     repeat: int,
     total_budget: float | None,
@@ -116,7 +135,10 @@ def compare(  # noqa: PLR0913 - one parameter per option
     name, first = next(iter(loaded.items()))
     whole = msgspec.structs.replace(plan.origin, sources=named[name])
     with open_workplace(msgspec.structs.replace(plan, origin=whole), _ask, tell, tools=first) as place:
-        variants = [Variant(name, place.agent, library) for name, library in loaded.items()]
+        variants = _variants(place, loaded, models)
+        if any(not case.brings_model for case in cases):
+            for variant in variants:
+                place.provider(variant.agent.model)
         work = _Work(place, total_budget, quiet=as_json)
         code = work.run(variants, cases, repeat)
     found = Comparison(variants, cases, work.done)
@@ -166,6 +188,18 @@ def _loaded(plan: Plan, named: dict[str, tuple[str, ...]]) -> dict[str, ToolLibr
     return found
 
 
+def _variants(
+    place: Workplace, libraries: dict[str, ToolLibrary], models: Sequence[ModelName]
+) -> list[Variant]:
+    """Return the sides: every library, with every model where there are several."""
+    agents = list(dict.fromkeys([place.agent.model, *models]))
+    return [
+        Variant(f"{name} of {model}" if models else name, with_model(place.agent, model), library)
+        for name, library in libraries.items()
+        for model in agents
+    ]
+
+
 class _Work:
     """The runs of a comparison, kept as they end: what was done before Ctrl-C or the budget is reported."""
 
@@ -175,7 +209,7 @@ class _Work:
 
     def run(self, variants: Sequence[Variant], cases: Sequence[Case], repeat: int) -> int:
         total = len(variants) * len(cases) * repeat
-        sides = "1 library" if len(variants) == 1 else f"{len(variants)} libraries"
+        sides = "1 side" if len(variants) == 1 else f"{len(variants)} sides"
         tell(f"{total} runs: {len(cases)} cases, {sides}, {repeat} times" if repeat > 1 else f"{total} runs")
         try:
             return asyncio.run(self._all(variants, cases, repeat, total))

@@ -16,13 +16,14 @@ from gramercy.ui.cli.composing import read_standard_input
 from gramercy.ui.cli.main import DENIED, code_of
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.terminal import json_text, tell
-from gramercy.workbench.agents import Plan, Workplace, open_workplace
+from gramercy.workbench.agents import Plan, open_workplace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gramercy.agents.talks import SessionTalk
     from gramercy.ui.cli.agents import Talking
+    from gramercy.workbench.workplace import Workplace
 
 
 @click.command()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from gramercy.agents.exporting import export_json, export_markdown
+from gramercy.agents.exporting import call_names, export_json, export_markdown, speaker
 from gramercy.agents.talks import all_messages, calls_of, fork_session, found_session
 from gramercy.agents.totals import GROUPINGS, totals
 from gramercy.errors import JournalError, UnreadableFileError
@@ -95,9 +95,10 @@ def _conversation(found: SessionRecord, said: Sequence[Message]) -> Iterator[str
     parts = [found.title or "without a title", *([f"with {with_whom}"] if with_whom else [])]
     parts += [f"in {found.project}"] if found.project else []
     yield f"{', '.join(parts)}, since {moment(found.at)}"
+    names = call_names(said)
     for message in said:
         call = f", call {message.call}" if message.call else ""
-        yield f"\n{message.number}  {message.role}, {moment(message.at)}{call}"
+        yield f"\n{message.number}  {speaker(message, names)}, {moment(message.at)}{call}"
         if message.fault:
             yield f"(damaged: {message.fault})"
         # What agents say and tools return may hold secrets, which a screen is no place for.
@@ -238,10 +239,10 @@ def stats(  # noqa: PLR0913 - one parameter per option
         tell("no agent has answered yet")
     else:
         show(aligned(_total_rows(found, by)))
-        for what, counts in (("models", found.all.models), ("tools", found.all.tools)):
+        for what, counts in (("model", found.all.models), ("tool", found.all.tools)):
             told = ", ".join(f"{name or 'unknown'} {count:,}" for name, count in counts.most_common())
-            if told:
-                show(f"\n{what}: {told}")
+            if told and by != what:
+                show(f"\n{what}s: {told}")
     _tell_damaged(found.damaged)
 
 

@@ -157,7 +157,7 @@ def replay(plan: Plan, number: int | None, *, output: str | None, as_json: bool)
 
 def _again(trace: Trace, library: ToolLibrary, executor: Executor) -> Trace:
     # As many turns as were recorded: what comes after them nobody can answer.
-    limits = Limits(turns=max(1, len(trace.turns)), calls=None)
+    limits = Limits(turns=max(1, len(trace.turns)), calls=None, cost=None)
     options: dict[str, Any] = {"provider": ReplayProvider(trace), "executor": executor, "limits": limits}
     found, _ = asyncio.run(traced(Agent.from_specification(trace.agent), trace.message, library, **options))
     return found
