@@ -18,7 +18,7 @@ import pytest
 from gramercy import Agent
 from gramercy.gram.agents import ModelName
 from gramercy.providers.base import CallPart, Message, OfferedTool, Request, StopPart, TextPart
-from gramercy.providers.grammar import written_form
+from gramercy.providers.grammar import grammar_of
 from gramercy.providers.local import Engine, LocalProvider
 from gramercy.workbench.sources import known_tools, load_tools
 from tests.providers.real_model import DATA, real_model  # noqa: F401 - a fixture
@@ -171,12 +171,12 @@ def test_the_port_of_the_library_answers_nobody(provider):
 def test_every_tool_of_ours_has_a_grammar(provider, tmp_path):
     """Of both languages; a schema that the library cannot take would end the run of an agent."""
     tools = known_tools(str(tmp_path)).library().values()
-    form = written_form([OfferedTool(each.name, each.description, each.schema) for each in tools])
-    assert len(form["anyOf"]) > 18
+    grammar = grammar_of([OfferedTool(each.name, each.description, each.schema) for each in tools])
+    assert len(grammar["anyOf"]) > 18
     engine: Engine = next(iter(provider._engines.values()))
 
     async def stream():
-        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 20, "json_schema": form}
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 20, "json_schema": grammar}
         return [chunk async for chunk in engine.stream(body)]
 
     chunks = asyncio.run(asyncio.wait_for(stream(), BOUND))

@@ -1,9 +1,9 @@
 """What a local model may write, as one JSON Schema: a call of an offered tool, or an answer in text.
 
 Small models do not call tools by themselves; with this schema as their grammar they can write nothing else
-than a call with arguments of the right form, or an answer. Measured with a model of 135 million parameters: a
-prompt without examples, the key `answer` beside the tools, and results told as "Result of NAME: …" work best;
-one example of a call is enough to have it copied.
+than a call with arguments of the right types, or an answer. Measured with 135 million parameters: a prompt
+without examples, the key `answer` beside the tools, and results told as "Result of NAME: …" work best; one
+example of a call is enough to have it copied.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gramercy.providers.base import Message, OfferedTool, Request
 
 ANSWER, TOOL, ARGUMENTS = "answer", "tool", "arguments"
-FORM: Final = (
+HOW_TO_WRITE: Final = (
     'Answer with JSON only: {"tool": NAME, "arguments": {...}} calls a tool, '
     '{"answer": TEXT} answers without one.'
 )
@@ -53,8 +53,8 @@ _WHOLE = re.compile(
 )
 
 
-def written_form(tools: Sequence[OfferedTool]) -> dict[str, Any]:
-    """Return the schema of what may be written: a call of one of the tools, or an answer."""
+def grammar_of(tools: Sequence[OfferedTool]) -> dict[str, Any]:
+    """Return, as a JSON Schema, what may be written: a call of one of the tools, or an answer."""
     calls = [
         {
             "type": "object",
@@ -142,7 +142,7 @@ def chat_messages(request: Request) -> list[dict[str, str]]:
     found = [{"role": "system", "content": _system(request)}] if request.instruction or request.tools else []
     names = {call.id: call.name for message in request.messages for call in message.calls}
     for message in request.messages:
-        role, text = _written(message, names, is_form=bool(request.tools))
+        role, text = _written(message, names, has_tools=bool(request.tools))
         if found and found[-1]["role"] == role:
             found[-1]["content"] += f"\n{text}"
         else:
@@ -154,7 +154,7 @@ def _system(request: Request) -> str:
     if not request.tools:
         return request.instruction
     listed = [f"- {each.name}: {each.description}; arguments: {_arguments(each)}" for each in request.tools]
-    return "\n".join([request.instruction, "", "Tools:", *listed, FORM]).strip()
+    return "\n".join([request.instruction, "", "Tools:", *listed, HOW_TO_WRITE]).strip()
 
 
 def _arguments(tool: OfferedTool) -> str:
@@ -167,7 +167,7 @@ def _kind(schema: Any) -> str:
     return " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
 
 
-def _written(message: Message, names: dict[str, str], *, is_form: bool) -> tuple[str, str]:
+def _written(message: Message, names: dict[str, str], *, has_tools: bool) -> tuple[str, str]:
     if message.role == "user":
         return "user", message.text
     if message.role == "tool":
@@ -175,7 +175,7 @@ def _written(message: Message, names: dict[str, str], *, is_form: bool) -> tuple
         return "user", f"{word} of {names.get(message.call_id, 'the tool')}: {message.text}"
     lines = [f'{{"tool": {json.dumps(each.name)}, "arguments": {each.arguments}}}' for each in message.calls]
     if message.text and not message.calls:
-        lines = [json.dumps({ANSWER: message.text}, ensure_ascii=False) if is_form else message.text]
+        lines = [json.dumps({ANSWER: message.text}, ensure_ascii=False) if has_tools else message.text]
     return "assistant", "\n".join(lines)
 
 
@@ -185,7 +185,7 @@ def _sendable(text: str) -> str:
 
 
 class Writing:
-    """What a model has written so far in that form; the text of an answer is given out as it comes."""
+    """What a model has written so far by its grammar; the text of an answer is given out as it comes."""
 
     def __init__(self) -> None:
         self._text = ""
