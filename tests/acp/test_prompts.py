@@ -448,7 +448,7 @@ def test_undo_takes_back_talk_and_files_together(tmp_path):
         return editor
 
     editor = asyncio.run(talk())
-    assert editor.commands == ["undo", "compact"]
+    assert editor.commands == ["undo", "compact", "model"]
     assert "Taken back: shout five" in editor.text()
     assert [each.text for each in model.requests[-1].messages] == ["hello", "Hello.", "and now?"]
 
@@ -472,6 +472,26 @@ def test_compact_lets_a_summary_stand_for_what_was_said(tmp_path):
     said = [each.text for each in model.requests[-1].messages]
     assert "They counted." in said[0]
     assert "question 0" not in "".join(said)
+
+
+def test_another_model_answers_from_now_on(tmp_path):
+    model = script("As before.", "/undoing is no command.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)))
+        session = await editor.begin(tmp_path)
+        await editor.say(session, "/model Scripted/other")
+        await editor.say(session, "/model")
+        await editor.say(session, "who are you?")
+        await editor.say(session, "/undo this please")
+        with pytest.raises(Refused, match="not of the form Provider/id"):
+            await editor.say(session, "/model nonsense")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert editor.text().startswith("Scripted/other answers.Scripted/other answers.As before.")
+    assert [each.model for each in model.requests] == ["other", "other"]
+    assert model.requests[1].messages[-1].text == "/undo this please"
 
 
 def test_what_the_words_mention_is_told_along(tmp_path):

@@ -137,7 +137,7 @@ class EditorSession:
 
     async def _answer(self, blocks: tuple[dict[str, Any], ...]) -> str:
         command = command_of(blocks)
-        if command:
+        if command[0]:
             self._tell(await do_command(command, self.place, self.talk, self._rewinding))
             return "end_turn"
         message = await message_of(blocks, self._read, self._resolved)
