@@ -107,6 +107,7 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `gram schema` | object: schemas by name of tool, or one |
 | `images` | list of processes: `pid`, `project`, `since`, `images`, each with all that is known of it |
 | `install` | object: `client`, `scope`, `name`, `file`, `entry`, `changed`, `backup`, `text` |
+| `models list` | object: `models_directory`, `providers`, each with `state`, `told`, `models` |
 | `policy show` | object: `project`, `version`, `max_safety_level`, `layers`, `defaults`, `remarks` |
 | `policy why` | object: `tool`, `action`, `explanation`, `origin` of the rule, `layers` |
 | `policy try` | object: `counts` by what was decided then, and `calls` |
@@ -139,7 +140,9 @@ def cli_page() -> str:
         "| 130 | interrupted |\n",
         JSON_SHAPES,
         "`GRAMERCY_TOOLS` stands in for `--from` in `gramercy tools`. With `GRAMERCY_DEBUG=1` an unexpected",
-        "failure shows its traceback.\n",
+        "failure shows its traceback. `GRAMERCY_OBSERVE=FILE` has what agents, models and tools do appended",
+        "to [a file](../how-to/observe-agents.md). `GRAMERCY_PLUGINS` names the",
+        "[plug-ins](../how-to/write-a-plug-in.md) to load, with commas; empty for none.\n",
     ]
     for names, command in commands("gramercy", cli):
         parts += [f"## {names}\n", _block("console", f"$ {names} --help\n{_help(names, command)}")]

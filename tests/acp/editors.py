@@ -24,6 +24,7 @@ from gramercy.toolsets.files import file_tools
 from gramercy.toolsets.planning import plan_tool
 from gramercy.toolsets.workspace import Workspace
 from gramercy.workbench.modes import Mode
+from gramercy.workbench.rewinding import Rewinding
 from gramercy.workbench.workplace import Tools, Workplace
 
 # Longer than anything takes on a busy machine.
@@ -50,6 +51,7 @@ class Editor:
         self.updates: list[dict[str, Any]] = []
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.withdrawn: list[int] = []
+        self.commands: list[str] = []
         self.greeting: dict[str, Any] = {}
         self._numbers = count(100)
         self._tasks: set[asyncio.Future[None]] = set()
@@ -57,6 +59,11 @@ class Editor:
     def send(self, message):
         frame = json.loads(message)
         if frame["method"] == "session/update":
+            update = frame["params"]["update"]
+            if update["sessionUpdate"] == "available_commands_update":
+                # When it comes depends on the clock.
+                self.commands = [each["name"] for each in update["availableCommands"]]
+                return
             self.updates.append(frame["params"]["update"])
         elif frame["method"] == "$/cancel_request":
             self.withdrawn.append(frame["params"]["requestId"])
@@ -141,7 +148,13 @@ class Host:
         self.policy = policy
         self.sessions = MemorySessions()
         self.journal = MemoryJournal()
+        self.agents: list[Agent] = []
         self.closed: list[str] = []
+
+    @staticmethod
+    def rewinding(place):
+        """Return what takes back what was done in a place."""
+        return Rewinding(place)
 
     @staticmethod
     def edit_tools(workspace):
@@ -155,7 +168,7 @@ class Host:
     def open(self, project, approver):
         workspace = Workspace(project)
         tools = [*self.tools, *self.edit_tools(workspace), plan_tool()]
-        agent = Agent(self.agent, "Work.", "Scripted/test", tools)
+        agent = Agent(self.agent, "Work.", "Scripted/test", tools, self.agents)
         executor = Executor(Registry(), approver, policy=self.policy, journal=self.journal)
         place = Workplace(
             agent, Tools(agent.library, workspace=workspace), executor, project=project, limits=Limits()

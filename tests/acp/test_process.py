@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gramercy import Agent
-from gramercy.testing.clients import StdioClient
+from gramercy.testing.clients import StdioClient, frame
 from gramercy.workbench.sources import known_tools
 from tests.acp.editors import call, tool
 from tests.support import children_of, until
@@ -39,11 +39,15 @@ print(agent.pid, flush=True)
 agent.wait()
 """
 TOOLS = '''
+from pathlib import Path
+
 from gramercy import tool
 
 @tool(safety_level="dangerous")
 def erase(text: str) -> str:
     """erase a text"""
+    with open(Path(__file__).with_name("erased"), "a") as file:
+        file.write(f"{text}\\n")
     return f"erased {text}"
 '''
 
@@ -105,23 +109,74 @@ def test_the_end_of_the_input_ends_the_agent_and_its_image(agent, project):
         client.close()
 
 
+def test_a_cancelled_message_stops_what_an_image_evaluates(agent, project):
+    """Issue: cancel; the image is there for the next message."""
+    loop, sum_ = call("evaluate-python", code="while True: pass"), call("evaluate-python", code="40 + 2")
+    command = agent(loop, sum_, "Yes.", tools=[evaluation(project)], options=["--image", "python"])
+    (project.parent / "away" / "tester.py").unlink()
+    client, session, number = talk(command, project)
+    try:
+        until(
+            lambda: client.message().get("params", {}).get("update", {}).get("sessionUpdate") == "tool_call"
+        )
+        until(lambda: len(children_of(client.process.pid)) > 1)
+        client.tell("session/cancel", sessionId=session)
+        stopped = answer_all(client, number)[-1]
+        assert stopped["result"] == {"stopReason": "cancelled"}
+        prompt = [{"type": "text", "text": "and?"}]
+        seen = answer_all(client, client.begin("session/prompt", sessionId=session, prompt=prompt))
+        assert "42" in json.dumps(seen)
+    finally:
+        client.close()
+
+
 @pytest.mark.contract("agents.acp.killed")
-def test_an_agent_ends_when_its_editor_is_killed(agent, project):
-    """Issue: kill of the client; the call that waited for the person has not run and is found again."""
+@pytest.mark.parametrize(("killed", "questions"), [("editor", 1), ("agent", 2)])
+def test_nothing_runs_twice_or_unasked_when_an_editor_or_its_agent_is_killed(
+    agent, project, killed, questions
+):
+    """Issue: kill of the client, no orphans; kill -9 of a run, and a dangerous call is never repeated.
+
+    An agent whose editor is gone ends its run in order; one that is killed itself leaves a call open, which
+    is asked about first when the conversation goes on. The script begins anew and asks for the same again.
+    """
     command = agent(call("erase", text="all"), "Gone.", tools=[tool("erase", "dangerous")])
     with subprocess.Popen(
         [sys.executable, "-c", EDITOR, str(project), *command], stdout=subprocess.PIPE, text=True
     ) as editor:
         assert editor.stdout is not None
         pid = int(editor.stdout.readline())
-        editor.send_signal(signal.SIGKILL)
+        os.kill(pid if killed == "agent" else editor.pid, signal.SIGKILL)
     until(lambda: not Path(f"/proc/{pid}").exists())
-    again, session, _ = talk(command, project, says="anything")
+    erased = project.parent / "away" / "erased"
+    assert not erased.exists()
+    again = StdioClient(*command, cwd=project)
     try:
-        listed = again.ask("session/list")["result"]["sessions"]
-        assert [each["title"] for each in listed if each["sessionId"] != session] == ["go"]
+        again.ask("initialize", protocolVersion=1)
+        [listed] = again.ask("session/list")["result"]["sessions"]
+        assert listed["title"] == "go"
+        session = listed["sessionId"]
+        again.ask("session/resume", sessionId=session, cwd=str(project))
+        prompt = [{"type": "text", "text": "go on"}]
+        seen = answer_all(again, again.begin("session/prompt", sessionId=session, prompt=prompt))
     finally:
         again.close()
+    asked = [each["params"]["toolCall"]["title"] for each in seen if "id" in each and "method" in each]
+    assert asked == ["erase all"] * questions
+    assert erased.read_text() == "all\n" * questions
+
+
+def answer_all(client, number):
+    """Allow whatever is asked until a request is answered; return all that came."""
+    seen = []
+    while True:
+        message = client.message()
+        seen.append(message)
+        if message.get("id") == number and "method" not in message:
+            return seen
+        if "id" in message:
+            allowed = {"outcome": {"outcome": "selected", "optionId": "once"}}
+            client.send(frame({"id": message["id"], "result": allowed}))
 
 
 def test_what_tools_print_stays_off_the_wire(agent, project):

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from gramercy import Agent
 from gramercy.acp.engine import AcpEngine
 from gramercy.providers.base import Usage
 from gramercy.providers.scripted import ScriptedProvider
@@ -427,3 +428,92 @@ def test_a_run_that_uses_up_its_turns_says_so(tmp_path):
         assert "10 turns" in editor.text()
 
     asyncio.run(talk())
+
+
+@pytest.mark.contract("agents.acp.undo")
+def test_undo_takes_back_talk_and_files_together(tmp_path):
+    """Issue: /undo takes back talk, image and files together; the editor offers it as a command."""
+    (tmp_path / "text").write_text(THREE)
+    model = script("Hello.", call("edit_file", path="text", old="five", new="FIVE"), "Edited.", "Fresh.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)), choose("once"))
+        session = await editor.begin(tmp_path)
+        await editor.say(session, "hello")
+        await editor.say(session, "shout five")
+        assert (tmp_path / "text").read_text() == THREE.replace("five", "FIVE")
+        assert await editor.say(session, "/undo") == "end_turn"
+        assert (tmp_path / "text").read_text() == THREE
+        await editor.say(session, "and now?")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert editor.commands == ["undo", "compact"]
+    assert "Taken back: shout five" in editor.text()
+    assert [each.text for each in model.requests[-1].messages] == ["hello", "Hello.", "and now?"]
+
+
+def test_compact_lets_a_summary_stand_for_what_was_said(tmp_path):
+    words = [f"answer {number}" for number in range(8)]
+    model = script(*words, "They counted.", "Nine.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)))
+        session = await editor.begin(tmp_path)
+        with pytest.raises(Refused, match="nothing to summarize yet"):
+            await editor.say(session, "/compact")
+        for number in range(8):
+            await editor.say(session, f"question {number}")
+        await editor.say(session, "/compact")
+        await editor.say(session, "and then?")
+        return editor
+
+    assert "They counted." in asyncio.run(talk()).text()
+    said = [each.text for each in model.requests[-1].messages]
+    assert "They counted." in said[0]
+    assert "question 0" not in "".join(said)
+
+
+def test_what_the_words_mention_is_told_along(tmp_path):
+    (tmp_path / "text").write_text("the secret word is mango\n")
+    model = script("Mango.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)))
+        session = await editor.begin(tmp_path)
+        await editor.say(session, "what is in @text ?")
+        with pytest.raises(Refused, match=r"@file:nothing\.txt") as found:
+            await editor.say(session, "and in @file:nothing.txt ?")
+        assert found.value.code == -32602
+
+    asyncio.run(talk())
+    assert "mango" in model.requests[0].messages[0].text
+
+
+@pytest.mark.contract("agents.acp.nested")
+def test_the_calls_of_a_nested_agent_are_asked_about_in_its_name(tmp_path):
+    """Agents: approvals of nested agents reach the same person."""
+    seen: list[str] = []
+    helper = Agent("helper", "Erase.", "Scripted/test", [tool("erase", "dangerous", seen=seen)])
+    model = script(
+        {"id": "same", "name": "helper", "arguments": {"message": "please"}},
+        {"id": "same", "name": "erase", "arguments": {"text": "all"}},
+        "Erased.",
+        "Done.",
+    )
+    host = Host(model)
+    host.agents = [helper]
+
+    async def talk():
+        editor = Editor(AcpEngine(host), choose("once"))
+        await editor.say(await editor.begin(tmp_path), "delegate")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert seen == ["all"]
+    [(_, params)] = editor.asked
+    assert params["toolCall"]["title"] == "helper: erase all"
+    begun = [each["title"] for each in editor.updates if each["sessionUpdate"] == "tool_call"]
+    assert begun == ["helper please", "helper: erase all"]
+    ended = [each for each in editor.updates if each.get("status") == "completed"]
+    assert [each["toolCallId"] for each in ended] == ["call-2", "call-1"]

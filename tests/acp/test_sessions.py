@@ -207,7 +207,7 @@ def test_a_message_is_text_with_the_files_it_points_to(tmp_path):
 
     asyncio.run(talk())
     said = model.requests[0].messages[0].text
-    assert said.startswith(f"see @{tmp_path}/a b.txt and @/x.py\n\n")
+    assert said.startswith(f"see `{tmp_path}/a b.txt` and `/x.py`\n\n")
     assert f"{tmp_path}/a b.txt:\n```\nunsaved\n```" in said
     assert "/x.py (L1:2):\n````\n```\ncode\n````" in said
 

@@ -28,7 +28,8 @@ def say_hello(name: str) -> str:
     return f"Hello, {name}!"
 
 
-@tool
+# Not safe, so that it runs after the call before it and not beside.
+@tool(safety_level="cautious")
 def fail(text: str) -> str:
     """Fail."""
     raise OSError(f"the disk is full, token={text}")
@@ -204,6 +205,25 @@ def test_lines_go_to_standard_error_where_nothing_else_is_set_up(tmp_path):
     assert "INFO model X/y answered in 0.0 s: 1,200 tokens in, 3 out, cost N/A (for agent a)" in first
     assert "INFO agent a is done (1 turn in 0.0 s, 1,203 tokens, cost N/A)" in second
     assert done.stdout == ""
+
+
+@pytest.mark.contract("agents.interop.observe-shell")
+def test_a_variable_has_commands_write_the_file(tmp_path):
+    (tmp_path / "a.gram").write_text('[a:Agent {instruction: "Help.", model: "Scripted/a.json"}]')
+    (tmp_path / "a.json").write_text('["done"]')
+    for file, code in (("seen.jsonl", 0), ("missing/seen.jsonl", 1)):
+        done = subprocess.run(
+            [sys.executable, "-m", "gramercy", "run", "a.gram", "hi"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "GRAMERCY_OBSERVE": file},
+        )
+        assert done.returncode == code, done.stderr
+    assert [each["event"] for each in lines_of(tmp_path / "seen.jsonl")] == ["model", "run"]
+    assert "missing/seen.jsonl cannot be written: No such file or directory" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -273,5 +273,5 @@ def _converse(terminal: int, answers: list[str]) -> str:
         if not chunk:
             return screen.decode()
         screen += chunk
-        if answers and screen.endswith(b": "):
+        if answers and screen.endswith((b": ", b"> ")):
             os.write(terminal, answers.pop(0).encode() + b"\n")

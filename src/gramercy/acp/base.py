@@ -12,14 +12,16 @@ import msgspec
 from gramercy.mcp.jsonrpc import invalid_params
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from gramercy.agents.agent import Agent
     from gramercy.agents.base import AgentEvent, Limits, Response, Talk
+    from gramercy.agents.mentions import Mentions
     from gramercy.execution.approval import ApprovalHandler
+    from gramercy.gram.agents import ModelName
     from gramercy.journal.sessions import Sessions
-    from gramercy.providers.base import Message
+    from gramercy.providers.base import Message, Provider
     from gramercy.tools.library import ToolLibrary
     from gramercy.tools.tool import Tool
     from gramercy.toolsets.workspace import Workspace
@@ -62,6 +64,12 @@ class Place(Protocol):
     def workspace(self) -> Workspace | None:
         """The files that the tools work on, if they do."""
 
+    def provider(self, model: ModelName) -> Provider:
+        """Return the provider of a model."""
+
+    def mentions(self, conversation: Callable[[], Sequence[Message]]) -> Mentions:
+        """Return what resolves the mentions of a message."""
+
     def use_mode(self, mode: Any) -> None:
         """Ask as much as a mode of the host says from now on."""
 
@@ -75,11 +83,21 @@ class Place(Protocol):
         *,
         talk: Talk | None = None,
         limits: Limits | None = None,
-    ) -> AsyncIterator[AgentEvent]:
+    ) -> AsyncGenerator[AgentEvent, None]:
         """Run the agent on a message; the last event is Finished."""
 
     async def aclose(self) -> None:
         """Let the providers go."""
+
+
+class Rewinding(Protocol):
+    """The points of a conversation that can be gone back to, with image and files."""
+
+    def mark(self, messages: int) -> None:
+        """Note where things stand before a message; that may start an image."""
+
+    def back(self, left: int, said: Sequence[Message], states: dict[str, str]) -> list[str]:
+        """Take back what came of the last message, after the talk; return what is to be told."""
 
 
 class Host(Protocol):
@@ -96,6 +114,9 @@ class Host(Protocol):
     @property
     def modes(self) -> Sequence[Mode]:
         """The modes that a person can choose from, the usual one first."""
+
+    def rewinding(self, place: Any) -> Rewinding:
+        """Return what takes back what was done in a place."""
 
     def open(self, project: str, approver: ApprovalHandler) -> AbstractContextManager[Place]:
         """Give a place in this directory, whose calls this handler is asked about; it ends with the block."""

@@ -16,8 +16,15 @@ if TYPE_CHECKING:
 LONGEST_FILE = 50_000
 
 
-async def message_of(blocks: Sequence[dict[str, Any]], read: Callable[[Path], Awaitable[str | None]]) -> str:
-    """Return the message; `read` gives the text of a file, as the editor has it, or None."""
+async def message_of(
+    blocks: Sequence[dict[str, Any]],
+    read: Callable[[Path], Awaitable[str | None]],
+    resolve: Callable[[str], Awaitable[str]],
+) -> str:
+    """Return the message; `read` gives the text of a file, as the editor has it, or None.
+
+    `resolve` adds what the words themselves mention.
+    """
     parts: list[str] = []
     files: list[str] = []
     for block in blocks:
@@ -26,18 +33,24 @@ async def message_of(blocks: Sequence[dict[str, Any]], read: Callable[[Path], Aw
             parts.append(_text(block, "text"))
         elif kind == "resource_link":
             name = _text(block, "uri")
-            parts.append(f"@{_shown(name)}")
+            parts.append(_named(name))
             files.append(await _linked(name, read))
         elif kind == "resource" and isinstance(block.get("resource"), dict):
             resource = block["resource"]
             name = _text(resource, "uri")
-            parts.append(f"@{_shown(name)}")
+            parts.append(_named(name))
             if "text" not in resource:
                 raise invalid_params(f"{_shown(name)} is not text: this agent reads text only")
             files.append(_section(name, _text(resource, "text")))
         else:
             raise invalid_params(f"this agent reads text, not {kind!r:.40}: it has not declared that it does")
-    return "\n\n".join(filter(None, ["".join(parts).strip(), *files]))
+    words = "".join(parts).strip()
+    return "\n\n".join(filter(None, [await resolve(words) if words else "", *files]))
+
+
+def _named(uri: str) -> str:
+    """Name a file within the words; as code, so that it is not taken for a mention of its own."""
+    return f"`{_shown(uri).replace('`', '')}`"
 
 
 def _text(block: dict[str, Any], name: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gramercy.acp.approval import EditorApprover, ask_permission, option
+from gramercy.acp.commands import command_of, commands_update, do_command
 from gramercy.acp.editor import EditorFiles
 from gramercy.acp.prompts import message_of
 from gramercy.acp.servers import HandedServers
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 # A model's reason to stop, in the words of the protocol, where it is another one than the end of the turn.
 REASONS = {"length": "max_tokens", "refused": "refusal"}
+# Seconds after which an editor is told of commands: its session is then known to it.
+AFTERWARDS = 0.01
 # Steps of the event loop from the event that a call has begun to the one that shows it; more than it takes.
 MOST_STEPS = 100
 
@@ -71,6 +74,9 @@ class EditorSession:
         approver = EditorApprover(self._editor, self.id, self._asked_view)
         opened = host.open(project, approver)
         self._place = await asyncio.to_thread(self._stack.enter_context, opened)
+        self._rewinding = host.rewinding(self._place)
+        # The editor must know the session before it hears of it.
+        asyncio.get_running_loop().call_later(AFTERWARDS, self._editor.update, self.id, commands_update())
         if self._servers is not None:
             self._stack.callback(self._servers.close)
         if self._files is not None and self._place.workspace is not None:
@@ -116,19 +122,35 @@ class EditorSession:
         self._stack.close()
 
     async def _answer(self, blocks: tuple[dict[str, Any], ...]) -> str:
-        message = await message_of(blocks, self._read)
+        command = command_of(blocks)
+        if command:
+            self._tell(await do_command(command, self.place, self.talk, self._rewinding))
+            return "end_turn"
+        message = await message_of(blocks, self._read, self._resolved)
         await self._join_servers()
+        await asyncio.to_thread(self._rewinding.mark, len(self.talk.kept))
+        self.talk.model = str(self.place.agent.model)
         reason = "end_turn"
         try:
-            async for event in self.place.stream(message, self.talk.conversation, talk=self.talk):
-                self._show(event)
-                if isinstance(event, Finished):
-                    reason = REASONS.get(event.response.stop, reason)
+            async with aclosing(self.place.stream(message, self.talk.conversation, talk=self.talk)) as events:
+                async for event in events:
+                    self._show(event)
+                    if isinstance(event, Finished):
+                        reason = REASONS.get(event.response.stop, reason)
         except LimitReachedError as error:
             self._notice(str(error))
             reason = "max_turn_requests"
         self._show_title()
         return reason
+
+    async def _resolved(self, text: str) -> str:
+        """Return what the person has typed, with what it mentions."""
+        mentions = self.place.mentions(lambda: self.talk.conversation)
+        # An image may be asked.
+        found = await asyncio.to_thread(mentions.resolve, text)
+        for note in found.notes:
+            self._notice(note)
+        return found.message
 
     async def _read(self, path: Path) -> str | None:
         return None if self._files is None else await self._files.read(path)
@@ -228,10 +250,11 @@ class EditorSession:
         return made
 
     async def _asked_view(self, request: ApprovalRequest) -> CallView:
-        """Return the view of a call that is asked about: the innermost of that id, as it waits for this."""
+        """Return the view of the call that is asked about; a nested agent may have one of the same id."""
+        name = _spelt(request.tool.name)
         for _ in range(MOST_STEPS):
-            for (known, _depth), view in reversed(self._views.items()):
-                if known == request.call_id and not view.is_over:
+            for (known, _depth), view in self._views.items():
+                if known == request.call_id and _spelt(view.name) == name:
                     return view
             # The event that it has begun is on its way.
             await asyncio.sleep(0)
@@ -266,3 +289,8 @@ class EditorSession:
         if view is not None:
             result = ToolResult(call_id, success=not is_error, content=text)
             self._editor.update(self.id, view.ended(result))
+
+
+def _spelt(name: str) -> str:
+    """Return the name of a tool as both spellings of it have it: models write either."""
+    return name.replace("-", "_")

@@ -20,6 +20,7 @@ from gramercy.ui.cli.agents import agent_options
 from gramercy.ui.cli.terminal import tell
 from gramercy.workbench.agents import Plan, open_workplace
 from gramercy.workbench.modes import Mode
+from gramercy.workbench.rewinding import Rewinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,10 @@ class EditorHost:
         self.agent = agent
         self.sessions = sessions_of(journal)
         self.modes = tuple(Mode)
+
+    def rewinding(self, place: Workplace) -> Rewinding:
+        """Return what takes back what was done in a place."""
+        return Rewinding(place)
 
     @contextmanager
     def open(self, project: str, approver: ApprovalHandler) -> Iterator[Workplace]:

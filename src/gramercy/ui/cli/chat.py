@@ -15,7 +15,7 @@ import click
 
 from gramercy.agents.base import Finished, Response
 from gramercy.agents.context import ContextWindow
-from gramercy.errors import AgentError, GramercyError
+from gramercy.errors import AgentError, GramercyError, ProviderError
 from gramercy.ui.cli.agents import (
     Asking,
     agent_options,
@@ -149,14 +149,17 @@ class Chat:
         piped = read_standard_input()
         *first, last = messages or ("",)
         for message in [*first, "\n\n".join(filter(None, (last, piped.strip())))]:
-            self.say(message, is_raised=True)
+            if _is_command(message):
+                self.commands.do(message)
+            else:
+                self.say(message, is_raised=True)
         return FAILED if self.has_failed else 0
 
     def handle(self, entry: str) -> bool:
         """Do what was typed; tell whether to go on."""
         if not entry.strip():
             return True
-        if entry.startswith("/") and "\n" not in entry:
+        if _is_command(entry):
             return self.commands.do(entry)
         # A message may begin with a slash after a space.
         self.say(entry)
@@ -180,6 +183,8 @@ class Chat:
             if is_raised:
                 raise
             self.fail(error)
+            if isinstance(error, ProviderError):
+                tell("(/again says it once more, /model chooses another model)")
 
     async def _answer(self, message: str, answers: Answers) -> None:
         whole = self.place.mentions(lambda: self.talk.conversation).resolve(message)
@@ -222,3 +227,7 @@ class Chat:
         """Tell what went wrong; the conversation goes on."""
         self.has_failed = True
         show(visible(str(error)), err=True, fg="red")
+
+
+def _is_command(entry: str) -> bool:
+    return entry.startswith("/") and "\n" not in entry

@@ -161,6 +161,7 @@ def main() -> NoReturn:
 
 def _run() -> int:  # noqa: PLR0911 - one return for each way to end
     try:
+        _observe()
         outcome = cli.main(standalone_mode=False, color=None if may_color() else False)
     except click.exceptions.Abort:
         click.echo("gramercy: interrupted", err=True)
@@ -188,6 +189,14 @@ def _run() -> int:  # noqa: PLR0911 - one return for each way to end
         )
         return FAILED
     return outcome if isinstance(outcome, int) else 0
+
+
+def _observe() -> None:
+    """Write what agents, models and tools do to the file that the environment names."""
+    if file := os.environ.get("GRAMERCY_OBSERVE"):
+        from gramercy.agents.observability import setup_observability
+
+        setup_observability(level=None, file=file)
 
 
 def _told_as_json(error: Exception, message: str, code: int) -> bool:
