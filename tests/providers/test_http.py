@@ -96,10 +96,9 @@ def test_a_long_wait_is_left_to_the_person(form):
     [
         refusal(400, {"error": {"message": "bad schema"}}),
         refusal(429, {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}),
-        refusal(500, {"error": {"message": "broken"}}, x_should_retry="false"),
         refusal(401, {"error": "no"}),
     ],
-    ids=["malformed", "quota", "told not to", "key"],
+    ids=["malformed", "quota", "key"],
 )
 @pytest.mark.contract("agents.wire.retries")
 def test_what_will_not_pass_is_asked_once(reply):
@@ -107,6 +106,28 @@ def test_what_will_not_pass_is_asked_once(reply):
         (error,) = ask_openai(service)
     assert isinstance(error, ProviderError)
     assert len(service.asked) == 1
+
+
+@pytest.mark.contract("agents.wire.model-names")
+@pytest.mark.parametrize("kind", [OpenAIProvider, AnthropicProvider])
+@pytest.mark.parametrize(
+    ("models", "hint"),
+    [
+        ({"data": [{"id": "other"}, {"id": "demo-1"}]}, "no such model; did you mean demo-1?"),
+        ({"data": [{"id": "gpt"}, {"id": "o3"}]}, "no such model; it has gpt, o3"),
+        ({"data": "nonsense"}, "no such model"),
+        ([], "no such model"),
+    ],
+)
+def test_a_model_that_is_not_there_is_told_what_is(kind, models, hint):
+    with Service(refusal(404, {"error": {"message": "no such model"}}), refusal(200, models)) as service:
+        (error,) = ask(kind(address=f"{service.address}/v1", key=KEY, patience=QUICK))
+    assert isinstance(error, ModelUnavailableError)
+    assert str(error).endswith(hint)
+    first, second = service.asked
+    assert second.path == "/v1/models"
+    name = "x-api-key" if kind is AnthropicProvider else "authorization"
+    assert second.headers[name] == first.headers[name]
 
 
 @pytest.mark.contract("agents.wire.silence")

@@ -170,7 +170,7 @@ class _Answer:
     def _failure(self, event: dict[str, Any]) -> Exception:
         error = event.get("error")
         kind = error.get("type") if isinstance(error, dict) else None
-        said = self._wire.access.hide(reason_of(msgspec.json.encode(event)))
+        said = reason_of(msgspec.json.encode(event))
         return self._wire.refusal(_STATUS.get(str(kind), 500), said, self._model)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import CutStreamError, ModelUnavailableError, ProviderError
+from gramercy.gram.suggestion import suggest
 from gramercy.providers.naming import told_value
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from gramercy.providers.base import Part
     from gramercy.providers.services import Access
 
+log = logging.getLogger("gramercy.providers")
 # One event has a few tokens, or at worst a whole answer at once.
 LARGEST_EVENT = 16 * 1024 * 1024
 # A hundred times the longest answer of today's models.
@@ -31,6 +34,9 @@ LARGEST_ANSWER = 64 * 1024 * 1024
 # Bytes of a refusal that are read, and characters of its message that are quoted.
 LARGEST_REFUSAL = 64 * 1024
 LONGEST_REASON = 500
+# The models of a service that has those of all others are a few hundred, with long descriptions.
+LARGEST_LIST = 8 * 1024 * 1024
+MOST_NAMES = 5
 # Busy, overloaded or broken at this moment; 529 is Anthropic's word for it.
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 OK, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY = 200, 401, 403, 404, 429
@@ -44,8 +50,9 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     silence: float = 300.0
     tries: int = 4
     first_wait: float = 0.5
-    # One that wants to be left alone for longer is not waited for: the person decides.
-    longest_wait: float = 30.0
+    # Limits of services are counted by the minute; one that wants to be left alone for longer is not waited
+    # for: the person decides.
+    longest_wait: float = 60.0
 
 
 class Wire:
@@ -71,6 +78,7 @@ class Wire:
                 wait = self._wait(error, number)
                 if has_begun or wait is None or number == self.patience.tries:
                     raise
+                log.info("%s; asked again in %.1f s", error, wait)
             await asyncio.sleep(wait)
 
     def _wait(self, error: ProviderError, number: int) -> float | None:
@@ -107,11 +115,14 @@ class Wire:
 
     async def _answer(self, response: httpx.Response, model: str) -> AsyncIterator[bytes]:
         if response.status_code != OK:
-            raise self._refused(response, await _beginning(response), model)
+            said = reason_of(await _read(response, LARGEST_REFUSAL)) or response.reason_phrase
+            if response.status_code == NOT_FOUND:
+                said += await self._resembling(response.request.headers, model)
+            raise self.refusal(response.status_code, said, model, _seconds(response.headers))
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
             # Some gateways give the whole answer at once, whatever was asked for.
-            yield await _whole(response)
+            yield await _read(response, LARGEST_ANSWER)
         elif kind in ("text/event-stream", ""):
             async for data in read_events(response.aiter_bytes()):
                 yield data
@@ -158,20 +169,30 @@ class Wire:
         if type(error).__name__ == "ReadTimeout":
             return CutStreamError(f"{name} fell silent for {self.patience.silence:g} seconds in its answer")
         return CutStreamError(
-            f"the connection to {name} was lost in the middle of its answer: {_said(error)}"
+            f"the connection to {name} was lost in the middle of its answer, none of its calls was run: "
+            f"{_said(error)}"
         )
 
-    def _refused(self, response: httpx.Response, body: bytes, model: str) -> ProviderError:
-        status = response.status_code
-        said = self.access.hide(reason_of(body)) or response.reason_phrase or "no reason was given"
-        retry_after = _seconds(response.headers)
-        if response.headers.get("x-should-retry") == "false":
-            retry_after = float("inf")
-        return self.refusal(status, said, model, retry_after)
+    async def _resembling(self, headers: httpx.Headers, model: str) -> str:
+        """Return a hint with the models that the service has, where it tells."""
+        client, failures = await self._opened()
+        path = "/v1/models" if self.access.service.format == "anthropic" else "/models"
+        kept = {name: headers[name] for name in _KEY_HEADERS if name in headers}
+        try:
+            async with client.stream(
+                "GET", self.access.url(path), headers=kept, timeout=self.patience.connecting
+            ) as response:
+                names = _model_names(await _read(response, LARGEST_LIST))
+        except failures:
+            return ""
+        close = suggest(model, names)
+        if close:
+            return f"; did you mean {close[0]}?"
+        return f"; it has {', '.join(names[:MOST_NAMES])}" if names else ""
 
     def refusal(self, status: int, said: str, model: str, retry_after: float | None = None) -> ProviderError:
         """Return the error for a refusal, with what the service said and what a person can do."""
-        service = self.access.service
+        service, said = self.access.service, self.access.hide(said) or "no reason was given"
         if status in (UNAUTHORIZED, FORBIDDEN):
             where = f"the key in {service.key_variable}" if self.access.key else "questions without a key"
             hint = "" if self.access.key else f"; set {service.key_variable}"
@@ -180,14 +201,10 @@ class Wire:
             return ModelUnavailableError(
                 f"{service.name} has no model {model!r:.100} at {self.access}: {said}", status
             )
+        if status == TOO_MANY and any(word in said for word in ("quota", "billing", "credit")):
+            return ModelUnavailableError(f"{service.name} wants to be paid first: {said}", status)
         if status == TOO_MANY:
-            if "quota" in said or "billing" in said or "credit" in said:
-                retry_after = float("inf")
-            wait = (
-                f"; it asks to wait {retry_after:g} seconds"
-                if retry_after and retry_after < float("inf")
-                else ""
-            )
+            wait = f"; it asks to wait {retry_after:g} seconds" if retry_after else ""
             return ProviderError(
                 f"{service.name} has had enough questions for now: {said}{wait}", status, retry_after
             )
@@ -229,6 +246,7 @@ class Kept:
         self._open = None
 
 
+_KEY_HEADERS = ("authorization", "x-api-key", "anthropic-version")
 # Compressed events would come late, and an answer could be larger than what was sent.
 _HEADERS = {
     "accept": "text/event-stream",
@@ -305,22 +323,23 @@ def _message_in(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-async def _beginning(response: httpx.Response) -> bytes:
-    read = b""
-    async for chunk in response.aiter_bytes():
-        read += chunk
-        if len(read) > LARGEST_REFUSAL:
-            break
-    return read[:LARGEST_REFUSAL]
-
-
-async def _whole(response: httpx.Response) -> bytes:
+async def _read(response: httpx.Response, most: int) -> bytes:
+    """Return a body; what is longer than anything useful is cut, and no JSON any more."""
     read = bytearray()
     async for chunk in response.aiter_bytes():
         read += chunk
-        if len(read) > LARGEST_ANSWER:
-            raise ProviderError(f"the answer is longer than {LARGEST_ANSWER // 2**20} MiB: it was given up")
-    return bytes(read)
+        if len(read) > most:
+            break
+    return bytes(read[:most])
+
+
+def _model_names(body: bytes) -> list[str]:
+    """Return the ids in {"data": [{"id": …}]}, as both formats list models."""
+    try:
+        listed = msgspec.json.decode(body)
+        return [each["id"] for each in listed["data"] if isinstance(each["id"], str)]
+    except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError):
+        return []
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:

@@ -113,7 +113,7 @@ class _Answer:
     def _failure(self, chunk: dict[str, Any]) -> Exception:
         error = chunk["error"]
         code = error.get("code") if isinstance(error, dict) else None
-        said = self._wire.access.hide(reason_of(msgspec.json.encode(chunk)))
+        said = reason_of(msgspec.json.encode(chunk))
         return self._wire.refusal(code if isinstance(code, int) else 500, said, self._model)
 
     def end(self) -> Iterator[Part]:
