@@ -234,6 +234,9 @@ def _searches(path: Path, count: int) -> dict[str, float]:
     for what, question in questions.items():
         taken = [_timed(lambda question=question: sessions.search(question)) for _ in range(LOOKS)]
         found[what] = statistics.median(taken)
+    found["a word of a title"] = statistics.median(
+        _timed(lambda: sessions.titled("title777")) for _ in range(LOOKS)
+    )
     journal.close()
     return found
 
@@ -241,7 +244,7 @@ def _searches(path: Path, count: int) -> dict[str, float]:
 def _talk(journal: SqliteJournal, count: int) -> None:
     for number in range(count):
         name = f"s{number}"
-        row = (name, "", "", "", "", "", 0.0, float(number), MESSAGES, name)
+        row = (name, f"title{number} of plot{number}", "", "", "", "", 0.0, float(number), MESSAGES, name)
         journal._run(f"INSERT INTO sessions VALUES ({', '.join('?' * 10)})", row)
         for place in range(1, MESSAGES + 1):
             text = f"bed {place} of plot{number} in the garden, with some {number * place} words more of it"

@@ -107,6 +107,7 @@ With `--json` standard output is one JSON value, whose keys stay; more may come.
 | `gram schema` | object: schemas by name of tool, or one |
 | `images` | list of processes: `pid`, `project`, `since`, `images`, each with all that is known of it |
 | `install` | object: `client`, `scope`, `name`, `file`, `entry`, `changed`, `backup`, `text` |
+| `models list` | object: `models_directory`, `providers`, each with `state`, `told`, `models` |
 | `policy show` | object: `project`, `version`, `max_safety_level`, `layers`, `defaults`, `remarks` |
 | `policy why` | object: `tool`, `action`, `explanation`, `origin` of the rule, `layers` |
 | `policy try` | object: `counts` by what was decided then, and `calls` |

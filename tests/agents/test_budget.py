@@ -128,6 +128,13 @@ def test_without_a_count_of_the_provider_the_estimate_holds_the_limit():
     assert said.usage == Usage()
 
 
+def test_what_a_model_says_is_estimated_too():
+    """The first answer has about 1,000 tokens, and so has the next question."""
+    model = ScriptedProvider(["x" * 3_200, called("step")], "done")
+    with pytest.raises(LimitReachedError, match="limit of 2,000 tokens"):
+        stepping("Scripted/test").run("go", provider=model, limits=Limits(tokens=2_000))
+
+
 def test_tokens_are_estimated_at_three_characters_and_a_fifth():
     assert 999 <= about_tokens(3_200) <= 1_001
 

@@ -11,11 +11,16 @@ import pytest
 from gramercy import Executor, Limits, Registry, define_tool
 from gramercy.agents.base import CallBegun
 from gramercy.agents.loop import Loop
+from gramercy.agents.talks import SessionTalk
 from gramercy.errors import LimitReachedError
+from gramercy.execution.approval import Approved, Denied
+from gramercy.execution.policy import Policy
 from gramercy.journal.base import State
 from gramercy.journal.memory import MemoryJournal
+from gramercy.journal.sessions import sessions_of
 from gramercy.journal.sqlite import SqliteJournal
 from gramercy.providers.base import Message, TextPart
+from gramercy.testing.approver import ScriptedApprover
 from gramercy.testing.provider import ScriptedProvider
 from tests.agents.scripts import Kept, agent_with, called, is_in_order, no_parameters
 
@@ -32,9 +37,9 @@ def waiting_tool(name, began, **options):
     return define_tool(name, f"Does {name}.", [], handler=handler, **options)
 
 
-async def stopped(agent, model, began, **options):
+async def stopped(agent, model, began, talk=None, **options):
     """Run an agent, cancel it as soon as something has begun, and return what was kept."""
-    talk = Kept()
+    talk = talk or Kept()
     run = asyncio.create_task(agent.arun("go", provider=model, talk=talk, **options))
     await asyncio.wait_for(began.wait(), SECONDS)
     run.cancel()
@@ -89,8 +94,10 @@ def test_results_of_calls_side_by_side_that_were_there_are_kept():
 
 
 def test_a_question_that_nobody_waits_for_any_more_is_withdrawn(tmp_path):
-    """Also in a journal that others share: the conversation says that the call was stopped."""
+    """In a journal that others share too; the same call made again is asked about again."""
     journal = SqliteJournal(tmp_path / "journal.db")
+    talk = SessionTalk.begin(sessions_of(journal))
+    agent = agent_with(no_parameters("delete", lambda: 1, safety_level="dangerous"))
 
     async def main():
         asked = asyncio.Event()
@@ -99,12 +106,37 @@ def test_a_question_that_nobody_waits_for_any_more_is_withdrawn(tmp_path):
             asked.set()
             await asyncio.Event().wait()
 
-        agent = agent_with(no_parameters("delete", lambda: 1, safety_level="dangerous"))
         executor = Executor(Registry(), think, journal=journal)
-        return await stopped(agent, ScriptedProvider(called("delete")), asked, executor=executor)
+        model = ScriptedProvider(called("delete"))
+        return await stopped(agent, model, asked, executor=executor, talk=talk)
 
-    assert is_in_order(asyncio.run(main()).messages)
+    asyncio.run(main())
+    assert is_in_order(talk.conversation)
+    assert talk.conversation[-1].text == "delete was not run: the run was stopped from outside."
     assert [record.state for record in journal.records()] == [State.FAILED]
+    with ScriptedApprover(Denied("still no")) as approver:
+        executor = Executor(Registry(), approver, journal=journal)
+        model = ScriptedProvider(called("delete"), "well")
+        agent.run("do it", provider=model, executor=executor, talk=talk, conversation=talk.conversation)
+    assert "still no" in talk.conversation[-2].text
+    journal.close()
+
+
+@pytest.mark.parametrize("level", ["safe", "dangerous"])
+def test_a_call_that_had_begun_may_have_taken_effect(tmp_path, level):
+    journal = SqliteJournal(tmp_path / "journal.db")
+    talk = SessionTalk.begin(sessions_of(journal))
+
+    async def main():
+        began = asyncio.Event()
+        tool = waiting_tool("write", began, safety_level=level)
+        policy = Policy([{"action": "ask", "tools": ["write"]}])
+        executor = Executor(Registry(), lambda *_: Approved(), policy=policy, journal=journal)
+        model = ScriptedProvider(called("write"))
+        return await stopped(agent_with(tool), model, began, executor=executor, talk=talk)
+
+    asyncio.run(main())
+    assert "may have taken effect" in talk.conversation[-1].text
     journal.close()
 
 

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from gramercy import validate_tool_args
 from gramercy.providers.base import Message, ModelCall, OfferedTool, Request
-from gramercy.providers.grammar import ANSWERING, FORM, Writing, chat_messages, plain_schema, written_form
+from gramercy.providers.grammar import (
+    ANSWERING,
+    HOW_TO_WRITE,
+    Writing,
+    chat_messages,
+    grammar_of,
+    plain_schema,
+)
 
 NAMED: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 HELLO = OfferedTool("sayHello", "Greets", NAMED)
@@ -57,6 +64,11 @@ def test_a_call_is_read_whole(name, arguments, size):
     assert (answer, call.name, json.loads(call.arguments)) == ("", name, arguments)
 
 
+def test_the_marks_of_a_code_block_do_not_count():
+    assert read('```json\n{"answer": "Hi"}\n```')[0] == "Hi"
+    assert read(' ```json {"tool": "now", "arguments": {}}```')[1] == ModelCall("call_1", "now", "{}")
+
+
 def test_a_call_that_was_cut_off_keeps_its_half_arguments():
     """They are no JSON, so that the guard answers the call as malformed."""
     _, call = read('{"tool": "sayHello", "arguments": {"name": "Ad')
@@ -66,11 +78,11 @@ def test_a_call_that_was_cut_off_keeps_its_half_arguments():
 
 @pytest.mark.contract("agents.local.grammar")
 def test_every_tool_and_an_answer_may_be_written():
-    form = written_form([HELLO, OfferedTool("now", "Tells the time", {"type": "object", "properties": {}})])
-    assert [each["properties"]["tool"]["const"] for each in form["anyOf"][:-1]] == ["sayHello", "now"]
-    assert form["anyOf"][-1] == ANSWERING
-    assert form["anyOf"][0]["properties"]["arguments"] == {**NAMED, "additionalProperties": False}
-    assert form["anyOf"][1]["properties"]["arguments"]["additionalProperties"] is False
+    grammar = grammar_of([HELLO, OfferedTool("now", "Tells the time", {"type": "object", "properties": {}})])
+    assert [each["properties"]["tool"]["const"] for each in grammar["anyOf"][:-1]] == ["sayHello", "now"]
+    assert grammar["anyOf"][-1] == ANSWERING
+    assert grammar["anyOf"][0]["properties"]["arguments"] == {**NAMED, "additionalProperties": False}
+    assert grammar["anyOf"][1]["properties"]["arguments"]["additionalProperties"] is False
 
 
 @pytest.mark.parametrize(
@@ -84,6 +96,15 @@ def test_every_tool_and_an_answer_may_be_written():
         ({"oneOf": [{"type": "null"}, {"enum": [1]}]}, {"anyOf": [{"type": "null"}, {"enum": [1]}]}),
         ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"type": "boolean"}}}, {"type": "boolean"}),
         ({"$ref": "#/$defs/none"}, {}),
+        ({"type": ["string", "null"]}, {"type": ["string", "null"]}),
+        ({"type": "text", "enum": [], "minimum": "1", "maximum": True, "anyOf": []}, {}),
+        ({"type": []}, {}),
+        ({"type": "integer", "minimum": 10**18, "maximum": 2**70}, {"type": "integer"}),
+        ({"enum": [2**70], "const": {"a": [2**70]}}, {}),
+        ({"const": "\ud800"}, {}),
+        ({"enum": list(range(10_000))}, {}),
+        ({"properties": {"a": {"type": "null"}}, "required": ["b", 1]},
+         {"properties": {"b": {}, "a": {"type": "null"}}, "required": ["b"], "additionalProperties": False}),
         ({"type": "object"}, {"type": "object", "additionalProperties": False}),
         (True, {}),
     ],
@@ -104,12 +125,13 @@ def test_what_the_grammar_lets_through_is_valid_for_the_tool():
     assert validate_tool_args(schema, arguments) == arguments
 
 
-def test_a_model_is_told_of_the_tools_and_the_form():
+def test_a_model_is_told_of_the_tools_and_the_form_of_answers():
     request = Request("m", (Message("user", "Hello"),), "Be kind.", (HELLO,))
     told = chat_messages(request)
     assert [each["role"] for each in told] == ["system", "user"]
     assert (
-        told[0]["content"] == f'Be kind.\n\nTools:\n- sayHello: Greets; arguments: {{"name": string}}\n{FORM}'
+        told[0]["content"]
+        == f'Be kind.\n\nTools:\n- sayHello: Greets; arguments: {{"name": string}}\n{HOW_TO_WRITE}'
     )
 
 
@@ -140,3 +162,19 @@ def test_calls_and_results_take_turns_as_every_chat_template_wants_it():
         "arguments": {"name": "Ada"},
     }
     assert json.loads(told[3]["content"]) == {"answer": "Hi, Ada."}
+
+
+def test_an_answer_that_only_repeats_a_result_is_left_out():
+    """Nothing is lost by it, and a small model calls the tool again instead of copying the answer."""
+    messages = (
+        Message("user", "Hello"),
+        Message("assistant", "", (ModelCall("1", "sayHello", "{}"),)),
+        Message("tool", "Hello, Ada!", call_id="1"),
+        Message("assistant", "Hello, Ada!\n"),
+        Message("user", "Now Bob"),
+    )
+    told = chat_messages(Request("m", messages, tools=(HELLO,)))[1:]
+    assert [each["role"] for each in told] == ["user", "assistant", "user"]
+    assert told[-1]["content"] == "Result of sayHello: Hello, Ada!\nNow Bob"
+    other = (*messages[:3], Message("assistant", "She is greeted."), messages[4])
+    assert len(chat_messages(Request("m", other, tools=(HELLO,)))) == 6

@@ -59,14 +59,14 @@ def test_a_call_comes_whole_with_a_name_that_no_other_has():
     ]
 
 
-def test_the_text_of_an_answer_streams_without_its_form():
+def test_the_text_of_an_answer_streams_without_its_json():
     library = Library(said('{"answer": "Hel', "lo, A", 'da!"}'))
     parts = answered(library)
     assert [part.text for part in parts if isinstance(part, TextPart)] == ["Hel", "lo, A", "da!"]
     assert parts[-1] == StopPart("end")
 
 
-def test_the_library_is_asked_with_the_form_at_no_temperature():
+def test_the_library_is_asked_with_the_grammar_at_no_temperature():
     library = Library(said(CALL), said("plain"))
     answered(library)
     answered(library, Request("demo", ASKED.messages, max_tokens=9, temperature=0.5))

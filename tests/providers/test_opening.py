@@ -140,6 +140,7 @@ def test_nothing_heavy_is_imported_before_a_question():
         ("Anthropic/claude-sonnet-4-5", 200_000),
         ("OpenRouter/anthropic/claude-sonnet-4.5", 200_000),
         ("Ollama/deepseek-r1", None),
+        ("Local/deepseek-r1", 4_096),
         ("OpenAI/something-new", None),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 import urllib.error
@@ -17,7 +18,7 @@ import pytest
 from gramercy import Agent
 from gramercy.gram.agents import ModelName
 from gramercy.providers.base import CallPart, Message, OfferedTool, Request, StopPart, TextPart
-from gramercy.providers.grammar import written_form
+from gramercy.providers.grammar import grammar_of
 from gramercy.providers.local import Engine, LocalProvider
 from gramercy.workbench.sources import known_tools, load_tools
 from tests.providers.real_model import DATA, real_model  # noqa: F401 - a fixture
@@ -92,6 +93,13 @@ def test_the_hello_agent_calls_its_tool_in_nine_of_ten_greetings(provider, real_
     )
     assert named >= 9
     assert answered >= 9
+
+
+def test_the_tool_is_called_in_later_turns_as_well(provider, real_model):  # noqa: F811
+    agent, tools = agent_of("helloAgent", real_model)
+    first = agent.run("Hello, I am Ada", tools, provider=provider)
+    second = agent.run("Hi, my name is Bob", tools, provider=provider, conversation=first)
+    assert [made.result.content for made in second.calls] == ["Hello, Bob! Nice to meet you."]
 
 
 def test_the_hello_goodbye_agent_mostly_chooses_the_right_tool(provider, real_model, capsys):  # noqa: F811
@@ -170,17 +178,41 @@ def test_the_port_of_the_library_answers_nobody(provider):
 def test_every_tool_of_ours_has_a_grammar(provider, tmp_path):
     """Of both languages; a schema that the library cannot take would end the run of an agent."""
     tools = known_tools(str(tmp_path)).library().values()
-    form = written_form([OfferedTool(each.name, each.description, each.schema) for each in tools])
-    assert len(form["anyOf"]) > 18
+    grammar = grammar_of([OfferedTool(each.name, each.description, each.schema) for each in tools])
+    assert len(grammar["anyOf"]) > 18
     engine: Engine = next(iter(provider._engines.values()))
 
     async def stream():
-        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 20, "json_schema": form}
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 20, "json_schema": grammar}
         return [chunk async for chunk in engine.stream(body)]
 
     chunks = asyncio.run(asyncio.wait_for(stream(), BOUND))
     text = "".join(c["delta"].get("content") or "" for chunk in chunks for c in chunk.get("choices", ()))
     assert text.lstrip().startswith("{")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "minItems": 100, "maxItems": 50},
+        {"type": "integer", "minimum": 10**18},
+        {"type": "number", "maximum": 2**70},
+        {"enum": []},
+        {"enum": ['ü\n"', 1, None, {"a": [2**70]}]},
+        {"type": "text", "anyOf": []},
+        {"type": "object", "properties": {'q"q': {}}, "required": ["missing"]},
+        {"type": "string", "pattern": "^a(?!b)", "maxLength": 10**6},
+        {"not": {}, "allOf": [{"type": "string"}]},
+    ],
+    ids=str,
+)
+def test_odd_schemas_neither_end_a_run_nor_take_all_memory(provider, schema):
+    """The first two took 5 GB and half a minute as they are."""
+    odd = {"type": "object", "properties": {"odd": schema}, "required": ["odd"]}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    parts = asked(provider, Message("user", "Hi"), tools=(OfferedTool("try", "Tries", odd),), max_tokens=3)
+    assert parts[-1] == StopPart("length")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000, "in KB"
 
 
 def test_a_model_is_named_by_its_path(real_model):  # noqa: F811

@@ -108,11 +108,12 @@ def test_the_example_adds_one_thing_of_every_kind(home, tmp_path, install):
         "version": "0.1.0",
         "tools": ["count_words"],
         "images": ["statistics"],
-        "providers": ["echo"],
+        "providers": ["Echo"],
         "commands": ["words"],
         "faults": [],
     }
     assert home.gramercy("words", "one two three").stdout == "3\n"
+    assert "\nEcho         installed  of the plug-in example" in home.gramercy("models", "list").stdout
     assert "words  Count the words of a text." in home.gramercy("--help").stdout
     called = home.gramercy("tools", "call", "count_words", "text=a b", "--from", "plugin:example")
     assert called.stdout == "2\n"
@@ -192,6 +193,14 @@ def test_two_plug_ins_with_one_name_for_a_command_leave_it_to_the_first(home):
     found = home.plugins()
     assert found["first"]["faults"] == []
     assert found["second"]["faults"] == ["commands: 'same' is left out, since another plug-in has it"]
+
+
+def test_a_provider_of_ours_is_not_replaced(home):
+    """Whoever writes OpenAI/… means the service, and its key goes to no other."""
+    home.add("thief", "@hookimpl\ndef gramercy_providers():\n    return {'openai': object}")
+    found = home.plugins()["thief"]
+    assert found["providers"] == []
+    assert found["faults"] == ["providers: 'openai' is left out, since it is ours"]
 
 
 def test_tools_of_a_plug_in_that_is_not_there_are_explained(home):

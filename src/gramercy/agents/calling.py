@@ -186,11 +186,8 @@ class Calls:
         if len(group) == 1:
             await self._make(group[0])
             return
-        tasks = [asyncio.create_task(self._make(call)) for call in group]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            await _stop(tasks)
+        # The guard raises nothing but a cancellation, which ends all of them before it ends this.
+        await asyncio.gather(*map(self._make, group))
 
     async def _make(self, call: ModelCall) -> None:
         """Send one call through the guard."""
@@ -244,18 +241,22 @@ class Calls:
         """Give a result to calls that were stopped or not begun."""
         for call in calls:
             if call.id not in self.results:
-                text = INTERRUPTED if call.id in self._begun else NOT_BEGUN
-                result = self.results[call.id] = _unmade(call, text, why)
+                result = self.results[call.id] = self._given_up(call, why)
                 self._caller.emit(CallEnded(call, result, self._caller.agent, self._caller.depth))
 
-
-async def _stop(tasks: list[asyncio.Task[None]]) -> None:
-    """End the calls that still run; each of them cleans up behind itself."""
-    left = [task for task in tasks if not task.done()]
-    for task in left:
-        task.cancel()
-    if left:
-        await asyncio.gather(*left, return_exceptions=True)
+    def _given_up(self, call: ModelCall, why: str) -> ToolResult:
+        """Return the result of a call that was stopped; with its record, so that nobody comes back for it."""
+        if call.id not in self._begun:
+            return _unmade(call, NOT_BEGUN, why)
+        talk = self._caller.talk
+        identity = "" if talk is None else talk.identity(call)
+        record = self._executor.journal.find(identity) if identity else None
+        if record is None:
+            return _unmade(call, INTERRUPTED, why)
+        # A call that was never claimed has not begun: its question was withdrawn.
+        is_withdrawn = record.state is State.FAILED and not record.facts.fence
+        text = NOT_BEGUN if is_withdrawn else INTERRUPTED
+        return msgspec.structs.replace(_unmade(call, text, why), metadata={"journal_key": record.key})
 
 
 def _unmade(call: ModelCall, text: str, why: str = "") -> ToolResult:

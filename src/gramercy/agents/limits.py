@@ -90,8 +90,6 @@ class Meter:
     def check(self, about: Usage = NOTHING, price: Price | None = None) -> None:
         """Raise LimitReachedError unless a question of about so many tokens may be asked."""
         limits = self.limits
-        if self.left == 0.0:
-            raise self.out_of_time()
         if limits.tokens is not None and self._tokens + about.total > limits.tokens:
             told = f"{self._tokens:,} are used"
             if self._tokens < limits.tokens:

@@ -38,7 +38,7 @@ IN_DOUBT = (
 )
 RESOLVING = (
     "Do not try another way to the same end: have the person look, and say so with "
-    "`gramercy approvals resolve {key} done` or `failed`. Then call it again."
+    "`gramercy approvals resolve {key} done --reason …` or `failed`. Then call it again."
 )
 
 

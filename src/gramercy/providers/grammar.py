@@ -1,9 +1,9 @@
 """What a local model may write, as one JSON Schema: a call of an offered tool, or an answer in text.
 
 Small models do not call tools by themselves; with this schema as their grammar they can write nothing else
-than a call with arguments of the right form, or an answer. Measured with a model of 135 million parameters: a
-prompt without examples, the key `answer` beside the tools, and results told as "Result of NAME: …" work best;
-one example of a call is enough to have it copied.
+than a call with arguments of the right types, or an answer. Measured with 135 million parameters: a prompt
+without examples, the key `answer` beside the tools, and results told as "Result of NAME: …" work best; one
+example of a call is enough to have it copied.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gramercy.providers.base import Message, OfferedTool, Request
 
 ANSWER, TOOL, ARGUMENTS = "answer", "tool", "arguments"
-FORM: Final = (
+HOW_TO_WRITE: Final = (
     'Answer with JSON only: {"tool": NAME, "arguments": {...}} calls a tool, '
     '{"answer": TEXT} answers without one.'
 )
@@ -32,14 +32,17 @@ ANSWERING: Final[dict[str, Any]] = {
     "required": [ANSWER],
     "properties": {ANSWER: {"type": "string"}},
 }
-# What a grammar can keep; the rest of a schema is checked when the call arrives.
-_KEPT = {"type", "enum", "const", "required", "minimum", "maximum", "minItems", "maxItems"}
-# A grammar repeats its rules for every item: more of them make it slow and do not help a small model.
-_MOST_ITEMS = 100
+# The types of JSON; a schema with another one is not taken by the library.
+_TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
+# A grammar has a rule for every value, and is slow with more.
+_MOST_VALUES = 500
+# The rules for ranges of integers go wrong above 15 digits, and then take all memory there is.
+_GREATEST = 10**12
 # Schemas that refer to themselves have no end.
 _DEEPEST = 8
-_OPENING = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
-_CALL = re.compile(r'\s*\{\s*"tool"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
+# The library lets a model put its JSON between the marks of a code block.
+_OPENING = re.compile(r'\s*(?:```json\s*)?\{\s*"answer"\s*:\s*"')
+_CALL = re.compile(r'\s*(?:```json\s*)?\{\s*"tool"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*')
 # A piece of a JSON string that can be decoded by itself: no half escape and no half pair at its end.
 _WHOLE = re.compile(
     r"""(?: [^"\\] | \\[^u]
@@ -50,8 +53,8 @@ _WHOLE = re.compile(
 )
 
 
-def written_form(tools: Sequence[OfferedTool]) -> dict[str, Any]:
-    """Return the schema of what may be written: a call of one of the tools, or an answer."""
+def grammar_of(tools: Sequence[OfferedTool]) -> dict[str, Any]:
+    """Return, as a JSON Schema, what may be written: a call of one of the tools, or an answer."""
     calls = [
         {
             "type": "object",
@@ -65,27 +68,66 @@ def written_form(tools: Sequence[OfferedTool]) -> dict[str, Any]:
 
 
 def plain_schema(schema: Any, root: Any = None, depth: int = 0) -> dict[str, Any]:
-    """Return what a grammar can keep of a schema, with its references resolved."""
+    """Return what a grammar can keep of a schema, with its references resolved.
+
+    The rest, such as patterns and lengths, is checked when the call arrives. Counts of items are left out as
+    well: the library writes a rule for each item, and with some numbers it takes all memory there is.
+    """
     root = schema if root is None else root
     if not isinstance(schema, dict) or depth > _DEEPEST:
         return {}
-    if reference := schema.get("$ref"):
-        return plain_schema(_referred(reference, root), root, depth + 1)
+    if "$ref" in schema:
+        return plain_schema(_referred(schema["$ref"], root), root, depth + 1)
     for key in ("anyOf", "oneOf"):
-        if isinstance(choices := schema.get(key), list):
+        if isinstance(choices := schema.get(key), list) and choices:
             return {"anyOf": [plain_schema(each, root, depth + 1) for each in choices]}
-    kept = {key: value for key, value in schema.items() if key in _KEPT}
-    for key in ("minItems", "maxItems"):
-        if kept.get(key, 0) > _MOST_ITEMS:
-            del kept[key]
-    if isinstance(properties := schema.get("properties"), dict):
-        kept["properties"] = {name: plain_schema(each, root, depth + 1) for name, each in properties.items()}
-    if schema.get("type") == "object" and not isinstance(schema.get("additionalProperties"), dict):
-        # What nobody has described is not offered, even where it would be accepted.
-        kept["additionalProperties"] = not properties and depth > 0
-    if "items" in schema:
+    kept = _plain_values(schema)
+    if kept.get("type") == "object" or "properties" in schema:
+        kept |= _plain_object(schema, root, depth)
+    if isinstance(schema.get("items"), dict):
         kept["items"] = plain_schema(schema["items"], root, depth + 1)
     return kept
+
+
+def _plain_values(schema: dict[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    kinds = schema.get("type")
+    named = kinds if isinstance(kinds, list) else [kinds]
+    if named and all(isinstance(each, str) and each in _TYPES for each in named):
+        kept["type"] = kinds
+    values = schema.get("enum")
+    if isinstance(values, list) and 0 < len(values) <= _MOST_VALUES and all(map(_is_written, values)):
+        kept["enum"] = values
+    if "const" in schema and _is_written(schema["const"]):
+        kept["const"] = schema["const"]
+    for key in ("minimum", "maximum"):
+        if type(bound := schema.get(key)) is int and abs(bound) <= _GREATEST:
+            kept[key] = bound
+    return kept
+
+
+def _is_written(value: Any) -> bool:
+    """Whether the library can read a value: no integers above 64 bits, and no halves of surrogate pairs."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_written, value))
+    if isinstance(value, dict):
+        return all(map(_is_written, [*value, *value.values()]))
+    if isinstance(value, int):
+        return abs(value) < 1 << 63
+    return not isinstance(value, str) or _sendable(value) == value
+
+
+def _plain_object(schema: dict[str, Any], root: Any, depth: int) -> dict[str, Any]:
+    """Return an object with the properties that are described; others are not offered, unless none is."""
+    told = schema.get("properties")
+    required = schema.get("required")
+    names = [each for each in required if isinstance(each, str)] if isinstance(required, list) else []
+    properties = {**dict.fromkeys(names, True), **(told if isinstance(told, dict) else {})}
+    kept: dict[str, Any] = {"required": names} if names else {}
+    if properties:
+        kept["properties"] = {key: plain_schema(each, root, depth + 1) for key, each in properties.items()}
+    is_open = not properties and depth > 0 and schema.get("additionalProperties") is not False
+    return {**kept, "additionalProperties": is_open}
 
 
 def _referred(reference: Any, root: Any) -> Any:
@@ -99,8 +141,10 @@ def chat_messages(request: Request) -> list[dict[str, str]]:
     """Write a request as messages of the roles that every chat template knows, taking turns."""
     found = [{"role": "system", "content": _system(request)}] if request.instruction or request.tools else []
     names = {call.id: call.name for message in request.messages for call in message.calls}
-    for message in request.messages:
-        role, text = _written(message, names, is_form=bool(request.tools))
+    for place, message in enumerate(request.messages):
+        if place and message.role == "assistant" and _repeats(message, request.messages[place - 1]):
+            continue
+        role, text = _written(message, names, has_tools=bool(request.tools))
         if found and found[-1]["role"] == role:
             found[-1]["content"] += f"\n{text}"
         else:
@@ -108,11 +152,16 @@ def chat_messages(request: Request) -> list[dict[str, str]]:
     return [{**each, "content": _sendable(each["content"])} for each in found]
 
 
+def _repeats(answer: Message, result: Message) -> bool:
+    """Whether an answer only says a result again; a small model would copy that and not call the tool."""
+    return result.role == "tool" and not answer.calls and answer.text.strip() == result.text.strip()
+
+
 def _system(request: Request) -> str:
     if not request.tools:
         return request.instruction
     listed = [f"- {each.name}: {each.description}; arguments: {_arguments(each)}" for each in request.tools]
-    return "\n".join([request.instruction, "", "Tools:", *listed, FORM]).strip()
+    return "\n".join([request.instruction, "", "Tools:", *listed, HOW_TO_WRITE]).strip()
 
 
 def _arguments(tool: OfferedTool) -> str:
@@ -125,7 +174,7 @@ def _kind(schema: Any) -> str:
     return " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
 
 
-def _written(message: Message, names: dict[str, str], *, is_form: bool) -> tuple[str, str]:
+def _written(message: Message, names: dict[str, str], *, has_tools: bool) -> tuple[str, str]:
     if message.role == "user":
         return "user", message.text
     if message.role == "tool":
@@ -133,7 +182,7 @@ def _written(message: Message, names: dict[str, str], *, is_form: bool) -> tuple
         return "user", f"{word} of {names.get(message.call_id, 'the tool')}: {message.text}"
     lines = [f'{{"tool": {json.dumps(each.name)}, "arguments": {each.arguments}}}' for each in message.calls]
     if message.text and not message.calls:
-        lines = [json.dumps({ANSWER: message.text}, ensure_ascii=False) if is_form else message.text]
+        lines = [json.dumps({ANSWER: message.text}, ensure_ascii=False) if has_tools else message.text]
     return "assistant", "\n".join(lines)
 
 
@@ -143,7 +192,7 @@ def _sendable(text: str) -> str:
 
 
 class Writing:
-    """What a model has written so far in that form; the text of an answer is given out as it comes."""
+    """What a model has written so far by its grammar; the text of an answer is given out as it comes."""
 
     def __init__(self) -> None:
         self._text = ""

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from gramercy.errors import CutStreamError, ModelUnavailableError, ProviderError
 from gramercy.providers.base import CallPart, StopPart, TextPart, ThoughtPart, Usage, UsagePart
-from gramercy.providers.grammar import ANSWERING, Writing, chat_messages, written_form
+from gramercy.providers.grammar import ANSWERING, Writing, chat_messages, grammar_of
 from gramercy.providers.model_files import find_model
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class LocalProvider:
     async def chat(self, request: Request) -> AsyncIterator[Part]:
         """Stream the answer to one question."""
         engine = self._engine(request.model)
-        heard = Heard(written_form(request.tools) if request.tools else None)
+        heard = Heard(grammar_of(request.tools) if request.tools else None)
         async for part in heard.parts(engine, request):
             yield part
         # The place in the conversation: the same each time, and no other call of the conversation has it.
@@ -80,12 +80,12 @@ class LocalProvider:
 
 
 class Heard:
-    """What a model has said to one question: text, or a call where a form of writing is given."""
+    """What a model has said to one question: text, or a call where a grammar is given."""
 
     stop: StopReason
 
-    def __init__(self, form: dict[str, Any] | None, usage: Usage | None = None) -> None:
-        self._form = form
+    def __init__(self, grammar: dict[str, Any] | None, usage: Usage | None = None) -> None:
+        self._grammar = grammar
         self._written = Writing()
         self.usage = usage or Usage()
 
@@ -106,21 +106,21 @@ class Heard:
 
     def call(self, name: str) -> ModelCall | None:
         """Return the call that was made, if it was one."""
-        return self._written.call(name) if self._form is not None else None
+        return self._written.call(name) if self._grammar is not None else None
 
     def _body(self, request: Request) -> dict[str, Any]:
         return {
             "messages": chat_messages(request),
             "temperature": request.temperature or 0,
             "max_tokens": request.max_tokens or MOST_TOKENS,
-            **({"json_schema": self._form} if self._form is not None else {}),
+            **({"json_schema": self._grammar} if self._grammar is not None else {}),
         }
 
     def _said(self, delta: dict[str, Any]) -> Iterator[Part]:
         if thought := delta.get("reasoning_content"):
             yield ThoughtPart(thought)
         if text := delta.get("content"):
-            for piece in self._written.take(text) if self._form is not None else (text,):
+            for piece in self._written.take(text) if self._grammar is not None else (text,):
                 yield TextPart(piece)
 
 
@@ -222,7 +222,7 @@ def find_engine(model: str) -> Engine:
     """Return the engine of a model; two users of the same file share its memory."""
     path = find_model(model)
     _library()
-    key = (path.resolve(), _threads(), _context())
+    key = (path.resolve(), _threads(), context_size())
     engine = _ENGINES.get(key)
     if engine is None:
         engine = _ENGINES[key] = Engine(path)
@@ -244,7 +244,7 @@ def _server(path: Path) -> Any:
     library = _library()
     wanted = library.CommonParams()
     wanted.model.path = str(path)
-    wanted.n_ctx, wanted.n_parallel, wanted.warmup, wanted.verbosity = _context(), 1, False, -1
+    wanted.n_ctx, wanted.n_parallel, wanted.warmup, wanted.verbosity = context_size(), 1, False, -1
     wanted.n_batch = wanted.n_ubatch = BATCH
     wanted.cpuparams.n_threads = wanted.cpuparams_batch.n_threads = _threads()
     # Other conversations are not kept beside the last one.
@@ -264,7 +264,8 @@ def _threads() -> int:
     return _number("GRAMERCY_LOCAL_THREADS", THREADS)
 
 
-def _context() -> int:
+def context_size() -> int:
+    """Return how many tokens a local model reads."""
     return _number("GRAMERCY_LOCAL_CONTEXT", CONTEXT)
 
 

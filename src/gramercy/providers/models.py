@@ -29,7 +29,7 @@ _WINDOWS = {
     "o4-mini": 200_000,
 }
 # Servers of one's own cut a model's window to what their machine has room for.
-_OF_ONES_OWN = frozenset({"ollama", "lmstudio", "llama.cpp", "llamacpp", "vllm", "local", "scripted"})
+_OF_ONES_OWN = frozenset({"ollama", "lmstudio", "llama.cpp", "llamacpp", "vllm", "scripted"})
 # Anthropic wants to be told the most tokens of an answer. Its oldest models give no more than 4,096; a
 # larger answer than 8,192 takes minutes and is rather the sign of a model that goes in circles.
 _OLD_ANSWER, _ANSWER = 4_096, 8_192
@@ -41,6 +41,10 @@ def context_window(model: ModelName) -> int | None:
     given = os.environ.get("GRAMERCY_CONTEXT_WINDOW", "")
     if given.isdecimal():
         return int(given)
+    if model.provider.casefold() == "local":
+        from gramercy.providers.local import context_size
+
+        return context_size()
     if model.provider.casefold() in _OF_ONES_OWN:
         return None
     # Services that have the models of others write their makers before the name.

@@ -149,16 +149,20 @@ class Plugins:
         return self._all("commands", own)
 
     def _all(self, kind: str, own: Iterable[str]) -> dict[str, Any]:
-        """Join what the plug-ins add of one kind; a name that is taken stays with who has it."""
+        """Join what the plug-ins add of one kind; a name that is taken stays with who has it.
+
+        Providers are found by their names in lower case, however people write them.
+        """
         if kind not in self._joined:
             taken, found = set(own), self._joined.setdefault(kind, {})
             for plugin in self.plugins:
                 for name, value in list(plugin.added(kind).items()):
-                    if name in taken:
-                        plugin.refuse(kind, name, "another plug-in has it" if name in found else "it is ours")
+                    key = name.lower() if kind == "providers" else name
+                    if key in taken:
+                        plugin.refuse(kind, name, "another plug-in has it" if key in found else "it is ours")
                     else:
-                        taken.add(name)
-                        found[name] = value
+                        taken.add(key)
+                        found[key] = value
         return self._joined[kind]
 
 
@@ -317,7 +321,7 @@ def _providers(given: Any) -> dict[str, Callable[[], Provider]]:
     for name, opened in dict(given).items():
         if not callable(opened):
             raise TypeError(f"{name!r:.60} is no function that opens a provider")
-    return {name.lower(): opened for name, opened in given.items()}
+    return dict(given)
 
 
 def _commands(given: Any) -> dict[str, click.Command]:

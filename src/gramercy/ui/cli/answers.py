@@ -37,6 +37,9 @@ class Answers:
         self._streams = sys.stdout.isatty() and not quiet
         self._markdown = Markdown() if self._streams and may_color() else None
         self._is_line_open = False
+        self._thinks = False
+        # Calls that run side by side: their results say whose they are.
+        self._running: set[str] = set()
 
     def take(self, event: AgentEvent) -> None:
         """Show one event."""
@@ -51,17 +54,28 @@ class Answers:
             self._finished(event.response)  # type: ignore[union-attr]
         elif kind is Warned:
             self._warned(event.text)  # type: ignore[union-attr]
-        elif kind is TurnEnded or kind is ThoughtPart:
+        elif kind is ThoughtPart:
+            self._thought(event.text)  # type: ignore[union-attr]
+        elif kind is TurnEnded:
             self.end_line()
 
     def _text(self, text: str) -> None:
         if not self._streams or not text:
             return
+        if self._thinks:
+            self.end_line()
         if self._markdown is None:
             show(text, ends_line=False)
         else:
             _write(self._markdown.feed(text))
         self._is_line_open = not text.endswith("\n")
+
+    def _thought(self, text: str) -> None:
+        """Show what a model thinks aloud, apart from its answer."""
+        if self._streams and text:
+            show(text, ends_line=False, err=True, dim=True)
+            self._is_line_open = not text.endswith("\n")
+            self._thinks = True
 
     def end_line(self) -> None:
         """Let what follows begin on a line of its own."""
@@ -69,18 +83,22 @@ class Answers:
             _write(self._markdown.end())
             self._markdown = Markdown()
         if self._is_line_open:
-            show("")
-            self._is_line_open = False
+            show("", err=self._thinks)
+        self._is_line_open = self._thinks = False
 
     def _begun(self, event: CallBegun) -> None:
         self.end_line()
+        self._running.add(event.call.id)
         if not self._is_quiet:
             show(f"{'  ' * event.depth}→ {call_line(event.call)}", err=True, fg="cyan")
 
     def _ended(self, event: CallEnded) -> None:
+        whose = f"{event.call.name}: " if len(self._running) > 1 else ""
+        self._running.discard(event.call.id)
         if not self._is_quiet:
             color = None if event.result.success else "red"
-            show(f"{'  ' * event.depth}← {result_line(event.result)}", err=True, fg=color, dim=color is None)
+            line = f"{'  ' * event.depth}← {whose}{result_line(event.result)}"
+            show(line, err=True, fg=color, dim=color is None)
 
     def _warned(self, text: str) -> None:
         self.end_line()

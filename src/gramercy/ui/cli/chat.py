@@ -15,7 +15,7 @@ import click
 
 from gramercy.agents.base import Finished, Response
 from gramercy.agents.context import ContextWindow
-from gramercy.errors import AgentError, GramercyError
+from gramercy.errors import AgentError, GramercyError, ProviderError
 from gramercy.ui.cli.agents import (
     Asking,
     agent_options,
@@ -183,6 +183,8 @@ class Chat:
             if is_raised:
                 raise
             self.fail(error)
+            if isinstance(error, ProviderError):
+                tell("(/again says it once more, /model chooses another model)")
 
     async def _answer(self, message: str, answers: Answers) -> None:
         whole = self.place.mentions(lambda: self.talk.conversation).resolve(message)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from gramercy.agents.base import unanswered
 from gramercy.agents.compaction import compact, tokens_of
 from gramercy.agents.exporting import export_json, export_markdown
 from gramercy.agents.limits import about_tokens
@@ -140,7 +141,10 @@ class Commands:
         return self._models() if command == "/model" else []
 
     def _models(self) -> list[str]:
+        from gramercy.providers.opening import provider_names
+
         known = {str(self._place.model), str(self._chat.first_model)}
+        known |= {f"{name}/" for name in provider_names()}
         known |= {each.model for each in self._place.sessions.sessions(most=200) if each.model}
         return sorted(known)
 
@@ -205,6 +209,8 @@ class Commands:
         """Show how the conversation that goes on has ended."""
         talk = self._chat.talk
         tell(f"{talk.session}: {talk.record.title}, {len(talk.kept)} messages")
+        if unanswered(talk.conversation):
+            tell("its last answer was interrupted: calls that are open are finished before your next message")
         for message in [each for each in talk.conversation if each.role != "tool" and each.text][
             -MOST_SHOWN:
         ]:

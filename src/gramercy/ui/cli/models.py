@@ -23,6 +23,7 @@ from gramercy.providers.model_files import (
 from gramercy.providers.services import SERVICES, Access
 from gramercy.ui.cli.options import json_option
 from gramercy.ui.cli.terminal import json_text, show, tell
+from gramercy.workbench.plugins import load_plugins
 
 if TYPE_CHECKING:
     from gramercy.providers.model_files import FetchableModel
@@ -61,7 +62,7 @@ def list_models(*, as_json: bool) -> None:
 
     Servers of this machine are asked which models they have; nothing else is.
     """
-    offers = [_local(), *map(_service, SERVICES), _others()]
+    offers = [_local(), *map(_service, SERVICES), _others(), *_added()]
     if as_json:
         click.echo(json_text({"models_directory": str(models_directory()), "providers": _reports(offers)}))
         return
@@ -126,6 +127,12 @@ def _others() -> Offer:
         return Offer("pydantic-ai", "installed", "every provider that it knows; each wants its own key")
     told = "for Google, Bedrock, Mistral, Groq and others: pip install 'gramercy[pydantic-ai]'"
     return Offer("pydantic-ai", "missing", told)
+
+
+def _added() -> list[Offer]:
+    loaded = load_plugins().plugins
+    pairs = [(plugin, name) for plugin in loaded for name in plugin.added("providers")]
+    return [Offer(name, "installed", f"of the plug-in {plugin.name}") for plugin, name in pairs]
 
 
 def _has(package: str) -> bool:
