@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+from gramercy.ui.cli.approval import Screen
 from tests.hello import GREETING, HELLO, TOOLS
 from tests.providers.service import Service, stream
 
@@ -110,6 +113,15 @@ def test_ctrl_c_stops_a_question_and_not_the_program(chat):
     opened.expect("> ")
     said(opened, "what now?", "I heard you.")
     left(opened)
+
+
+def test_a_question_that_is_gone_does_not_take_the_line_that_was_typed_after_it(monkeypatch):
+    ours, theirs = os.pipe()
+    with os.fdopen(ours) as typed, os.fdopen(theirs, "w", buffering=1) as keyboard:
+        monkeypatch.setattr(sys, "stdin", typed)
+        keyboard.write("a message\n")
+        assert Screen(lambda: False).read("? ") is None
+        assert Screen(lambda: True).read("? ") == "a message"
 
 
 def piece(text, reason=None):
