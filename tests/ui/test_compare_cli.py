@@ -11,8 +11,10 @@ from html.parser import HTMLParser
 
 import pytest
 
+from gramercy.agents.differences import Difference
 from gramercy.providers.base import Usage
 from gramercy.providers.scripted import ScriptedProvider
+from gramercy.ui.cli.traces import MOST_TOLD, told_differences
 
 AGENT = """\
 [greeter:Agent {
@@ -111,6 +113,7 @@ def test_a_dangerous_tool_is_not_run_where_nobody_can_be_asked(inside):
             "there is no trace",
         ),
         (("traces", "show", "greeter.gram"), 1, "there is no trace in this text"),
+        (("traces", "replay", "greeter.gram", "--model", "OpenAI/x"), 2, "a replay asks no model"),
         ((*BOTH, "--html", "none/page.html"), 2, "there is no directory none"),
         ((*BOTH, "--traces", "none/runs"), 2, "there is no directory none"),
     ],
@@ -239,6 +242,9 @@ def test_a_run_is_recorded_and_replayed_with_another_library(inside, files, scri
     other = inside("traces", "replay", "run.gram", "--tools", "dear.py", "--journal", "memory")
     assert (other.returncode, "+ My dear, Ada!" in other.stdout) == (1, True)
     assert inside(*scripted, "--trace", "none/run.gram", "I am Ada").returncode == 2
+    # The agent is in the file, too.
+    again = inside("run", "run.gram", *scripted[2:], "I am Ada")
+    assert (again.returncode, again.stdout) == (0, "Greeted.\n")
 
 
 def test_a_run_that_fails_is_recorded_too(inside, scripted):
@@ -321,3 +327,10 @@ def test_models_are_compared_as_libraries_are(inside, files):
     assert len(list((files / "runs").iterdir())) == 2
     assert inside(*words, "Nonsense/x").returncode == 3
     assert inside(*words, "nonsense").returncode == 2
+
+
+def test_of_many_differences_the_first_are_told_and_the_others_counted():
+    many = [Difference("call", f"call {number}", "", "again {}") for number in range(20)]
+    lines = list(told_differences(many))
+    assert lines[:2] == ["call 0:", "  + again {}"]
+    assert lines[-1] == f"and {20 - MOST_TOLD} more differences: --json has them all"

@@ -38,6 +38,8 @@ RUN = click.option(
     help="Which run of the file; by default all, in their order.",
 )
 FILE = click.Path(exists=True, dir_okay=False)
+# Of one run, on a screen: a model that goes in circles makes the same call over and over.
+MOST_TOLD = 8
 
 
 @click.group()
@@ -144,6 +146,9 @@ def replay(plan: Plan, number: int | None, *, output: str | None, as_json: bool)
     No model is asked. With --tools or --image the calls are made, by the rules, and dangerous ones ask;
     without, they get what was recorded, and nothing runs. The exit code is 1 when something differs.
     """
+    given = click.get_current_context().get_parameter_source("model")
+    if given is click.core.ParameterSource.COMMANDLINE:
+        raise click.UsageError("a replay asks no model: gramercy run FILE.gram MESSAGE asks one again")
     old = [trace.without_secrets() for trace in _chosen(plan.file, number)]
     if plan.origin.sources or plan.origin.language or plan.foreign.servers:
         with open_workplace(plan, Asking(), tell) as place:
@@ -165,7 +170,7 @@ def _again(trace: Trace, library: ToolLibrary, executor: Executor) -> Trace:
 
 def told_differences(found: Sequence[Difference]) -> Iterator[str]:
     """Write differences as lines: where, and below it what the one has and the other."""
-    for each in found:
+    for each in found[:MOST_TOLD]:
         yield f"{each.place}:"
         if each.before and each.after:
             lines = ndiff(each.before.splitlines(), each.after.splitlines())
@@ -173,3 +178,5 @@ def told_differences(found: Sequence[Difference]) -> Iterator[str]:
         else:
             yield from (f"  - {line}" for line in each.before.splitlines())
             yield from (f"  + {line}" for line in each.after.splitlines())
+    if len(found) > MOST_TOLD:
+        yield f"and {len(found) - MOST_TOLD:,} more differences: --json has them all"
