@@ -127,6 +127,14 @@ def test_what_cannot_be_told_holds_the_message_back(mentions, text, why):
     assert "\n" not in str(raised.value)
 
 
+def test_a_file_of_keys_is_told_only_by_its_kind(mentions, project):
+    """Pasted text may have an @ in front of anything."""
+    (project / ".env").write_text("KEY=abc\n")
+    with pytest.raises(InvalidMessageError, match=r"@\.env: keys are kept .* say @file:\.env"):
+        mentions.resolve("look at @.env")
+    assert "KEY=abc" in mentions.resolve("look at @file:.env").message
+
+
 def test_every_fault_is_named_at_once(mentions):
     with pytest.raises(InvalidMessageError) as raised:
         mentions.resolve("@picture.png and @error")

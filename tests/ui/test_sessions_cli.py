@@ -120,6 +120,8 @@ def test_what_was_used_is_counted(inside, used):
     one = json.loads(inside("sessions", "stats", "one-1", "--by", "model", "--json").stdout)
     assert one["all"]["usage"] == {"input": 2200, "output": 35, "cached": 600, "cache_written": 0}
     assert one["groups"]["Local/small"]["tools"] == {"look": 2}
+    inside("sessions", "fork", "one-1")
+    assert inside("sessions", "stats").stdout.splitlines() == lines
     assert inside("sessions", "stats", "--since", "2099-01-01").stderr == "no agent has answered yet\n"
     assert inside("sessions", "stats", "--project", "/other").stderr == "no agent has answered yet\n"
 

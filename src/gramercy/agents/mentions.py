@@ -15,6 +15,7 @@ import msgspec
 from gramercy.agents.context import LANGUAGES, fenced
 from gramercy.errors import GramercyError, InvalidMessageError, WorkspaceError
 from gramercy.gram.suggestion import suggest
+from gramercy.images.files.states import is_secret
 from gramercy.toolsets.errors import frames_text
 from gramercy.toolsets.rendering import definitions_text, fault_text
 from gramercy.toolsets.time_travel import comparison_text
@@ -150,6 +151,10 @@ class Mentions:
             last = int(parts["last"] or first)
         if not is_named and not self._is_there(path):
             return f"{mention} is no file of the project, and was sent as text{self._close(path)}"
+        if not is_named and is_secret(path.rpartition("/")[2]):
+            raise WorkspaceError(
+                f"keys are kept in files of such a name: say @file:{path} if the model shall see it"
+            )
         document = self._workspace.document(path)
         text, title = document.text, self._workspace.name_of(path)
         if first:

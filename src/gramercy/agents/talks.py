@@ -35,6 +35,8 @@ PAGE = 1_000
 # The role under which a summary of what was said before is kept; models are told it as a user's message.
 SUMMARY = "summary"
 SUMMARY_BEGINS = "This is a summary of our conversation so far, in place of its earlier messages:"
+# The mark of a message that a fork has taken over.
+COPIED = "copied"
 # The result of a call that was under way elsewhere: here it must not run a second time.
 NOT_RUN_HERE = "This call belongs to the conversation from which this one was forked. It was not run here."
 
@@ -303,7 +305,8 @@ def fork_session(sessions: Sessions, name: str, number: int | None = None, title
     about = {name: getattr(record, name) for name in ("agent", "model", "project", "principal")}
     new = sessions.begin(title or f"{record.title} (fork)", **about)
     for each in wanted:
-        sessions.add(new, each.role, each.text, data=each.data, call=each.call)
+        # What they have used was used once.
+        sessions.add(new, each.role, each.text, data={**each.data, COPIED: True}, call=each.call)
     for call in unanswered(messages):
         sessions.add(new, "tool", NOT_RUN_HERE, data={"call_id": call.id, "is_error": True})
     return new

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
 
-from gramercy.agents.talks import calls_of
+from gramercy.agents.talks import COPIED, calls_of
 from gramercy.journal.sessions import root_of
 from gramercy.providers.base import Usage
 
@@ -66,7 +66,7 @@ def totals(
     everything, damaged = Total(), set()
     for message in sessions.answers(since=since):
         name = message.session
-        if session and root_of(name) != session:
+        if (session and root_of(name) != session) or message.data.get(COPIED):
             continue
         if name not in known:
             known[name] = sessions.session(name)
