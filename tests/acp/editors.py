@@ -147,7 +147,7 @@ class Host:
         self.tools = tools
         self.policy = policy
         self.sessions = MemorySessions()
-        self.journal = MemoryJournal()
+        self.journal: Any = MemoryJournal()
         self.agents: list[Agent] = []
         self.closed: list[str] = []
 

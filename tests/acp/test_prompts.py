@@ -8,6 +8,9 @@ import pytest
 
 from gramercy import Agent
 from gramercy.acp.engine import AcpEngine
+from gramercy.execution.approval import Approved, decide
+from gramercy.journal.base import State
+from gramercy.journal.sqlite import SqliteJournal
 from gramercy.providers.base import Usage
 from gramercy.providers.scripted import ScriptedProvider
 from tests.acp.editors import FULL, Editor, Host, Refused, call, choose, script, tool
@@ -448,7 +451,7 @@ def test_undo_takes_back_talk_and_files_together(tmp_path):
         return editor
 
     editor = asyncio.run(talk())
-    assert editor.commands == ["undo", "compact"]
+    assert editor.commands == ["undo", "compact", "model"]
     assert "Taken back: shout five" in editor.text()
     assert [each.text for each in model.requests[-1].messages] == ["hello", "Hello.", "and now?"]
 
@@ -472,6 +475,26 @@ def test_compact_lets_a_summary_stand_for_what_was_said(tmp_path):
     said = [each.text for each in model.requests[-1].messages]
     assert "They counted." in said[0]
     assert "question 0" not in "".join(said)
+
+
+def test_another_model_answers_from_now_on(tmp_path):
+    model = script("As before.", "/undoing is no command.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)))
+        session = await editor.begin(tmp_path)
+        await editor.say(session, "/model Scripted/other")
+        await editor.say(session, "/model")
+        await editor.say(session, "who are you?")
+        await editor.say(session, "/undo this please")
+        with pytest.raises(Refused, match="not of the form Provider/id"):
+            await editor.say(session, "/model nonsense")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert editor.text().startswith("Scripted/other answers.Scripted/other answers.As before.")
+    assert [each.model for each in model.requests] == ["other", "other"]
+    assert model.requests[1].messages[-1].text == "/undo this please"
 
 
 def test_what_the_words_mention_is_told_along(tmp_path):
@@ -517,3 +540,53 @@ def test_the_calls_of_a_nested_agent_are_asked_about_in_its_name(tmp_path):
     assert begun == ["helper please", "helper: erase all"]
     ended = [each for each in editor.updates if each.get("status") == "completed"]
     assert [each["toolCallId"] for each in ended] == ["call-2", "call-1"]
+
+
+@pytest.mark.contract("agents.acp.elsewhere")
+def test_a_question_that_is_answered_elsewhere_is_withdrawn_in_the_editor(tmp_path):
+    """Guard: the caller's own channel and every other process are asked side by side; the first counts."""
+    (tmp_path / "project").mkdir()
+    seen: list[str] = []
+    host = Host(script(call("erase", text="all"), "Gone."), [tool("erase", "dangerous", seen=seen)])
+    host.journal = SqliteJournal(tmp_path / "journal.db")
+    begun = asyncio.Event()
+
+    async def wait(_):
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def talk():
+        editor = Editor(AcpEngine(host), {"session/request_permission": wait})
+        session = await editor.begin(tmp_path / "project")
+        answering = asyncio.ensure_future(editor.say(session, "erase"))
+        await asyncio.wait_for(begun.wait(), 10)
+        [record] = host.journal.records([State.AWAITING])
+        assert record.facts.question is not None
+        decide(host.journal, record.key, record.facts.question.seal, Approved("another terminal"))
+        assert await asyncio.wait_for(answering, 10) == "end_turn"
+        editor.drop()
+        return editor
+
+    try:
+        assert asyncio.run(talk()).withdrawn == [1]
+    finally:
+        host.journal.close()
+    assert seen == ["all"]
+
+
+def test_an_edited_call_is_asked_about_as_it_is_now(tmp_path):
+    """Guard: what an edited call would do is shown before it runs."""
+    (tmp_path / "text").write_text(THREE)
+    model = script(call("write_file", path="text", content="mine\n"), "Done.")
+    form = {"action": "accept", "content": {"content": "yours\n"}}
+
+    async def talk():
+        answers = {**choose("edit", "once"), "elicitation/create": lambda _: form}
+        editor = Editor(AcpEngine(Host(model)), answers)
+        await editor.say(await editor.begin(tmp_path, {"elicitation": {"form": {}}}), "write")
+        return editor
+
+    asked = [params["toolCall"] for method, params in asyncio.run(talk()).asked if "permission" in method]
+    assert [each["rawInput"]["content"] for each in asked] == ["mine\n", "yours\n"]
+    assert [each["content"][0]["newText"] for each in asked] == ["mine\n", "yours\n"]
+    assert (tmp_path / "text").read_text() == "yours\n"

@@ -6,6 +6,8 @@ import asyncio
 import json
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gramercy.acp.engine import AcpEngine
 from tests.acp.editors import Editor, Host, Refused, call, script, tool
@@ -236,3 +238,101 @@ def test_a_request_that_the_editor_cancels_stops(tmp_path):
 
     answer = asyncio.run(talk())
     assert answer["error"]["code"] == -32800
+
+
+def test_a_session_that_answers_is_neither_loaded_nor_left_behind(tmp_path):
+    """Two windows of an editor may know the same session; one that is closed meanwhile ends in order."""
+    begun = asyncio.Event()
+
+    async def wait(_):
+        begun.set()
+        await asyncio.Event().wait()
+
+    host = Host(script(call("erase", text="all"), "Gone."), [tool("erase", "dangerous")])
+
+    async def talk():
+        editor = Editor(AcpEngine(host), {"session/request_permission": wait})
+        session = await editor.begin(tmp_path)
+        waiting = asyncio.ensure_future(editor.say(session, "erase"))
+        await asyncio.wait_for(begun.wait(), 10)
+        with pytest.raises(Refused, match="is being answered"):
+            await editor.request("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
+        await editor.request("session/close", sessionId=session)
+        assert await asyncio.wait_for(waiting, 10) == "cancelled"
+        editor.drop()
+        return session
+
+    session = asyncio.run(talk())
+    assert host.closed == [str(tmp_path)]
+    roles = [each.role for each in host.sessions.messages(session)]
+    assert roles == ["user", "assistant", "tool"]
+
+
+def test_a_session_is_opened_once_however_often_that_is_asked(tmp_path):
+    host = Host(script("Hello."))
+    session = host.sessions.begin("old", agent="tester", project=str(tmp_path))
+
+    async def talk():
+        editor = await hello(host)
+        params = {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []}
+        asked = [editor.request("session/load", **params) for _ in range(5)]
+        asked.append(editor.say(session, "hello"))
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    found = asyncio.run(talk())
+    assert sum(isinstance(each, dict) for each in found) == 1
+    told = [str(each) for each in found if isinstance(each, Refused)]
+    assert len(told) == 5
+    assert all("being opened" in each or "there is no session" in each for each in told)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=10,
+)
+METHODS = [
+    "initialize",
+    "authenticate",
+    "session/new",
+    "session/load",
+    "session/resume",
+    "session/list",
+    "session/close",
+    "session/delete",
+    "session/set_mode",
+    "session/prompt",
+    "session/cancel",
+    "$/cancel_request",
+]
+NAMES = ["sessionId", "cwd", "mcpServers", "prompt", "modeId", "cursor", "protocolVersion", "requestId"]
+PARAMS = st.dictionaries(st.sampled_from(NAMES), JSON | st.just("known") | st.just("/"), max_size=5)
+
+
+@pytest.mark.contract("agents.acp.frames")
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(st.sampled_from(METHODS), PARAMS | JSON, JSON), min_size=1, max_size=6))
+def test_whatever_is_asked_gets_one_answer(frames):
+    """Issue: bad frames; a request has an answer with its id, a notification has none."""
+    host = Host(script(*["Hm."] * 10))
+    host.sessions.begin("old", agent="tester", name="known")
+
+    async def talk():
+        editor = await hello(host)
+        for method, params, number in frames:
+            message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            answer = await editor.frame(json.dumps(message).encode())
+            assert answer is not None
+            assert ("result" in answer) is not ("error" in answer)
+            if isinstance(number, str) or (isinstance(number, int) and not isinstance(number, bool)):
+                assert answer.get("id") == number
+            assert answer.get("error", {}).get("code") != -32603, answer
+            message.pop("id")
+            assert await editor.frame(json.dumps(message).encode()) is None
+        await editor.request("session/list")
+
+    asyncio.run(talk())

@@ -70,6 +70,8 @@ class EditorApprover:
         # A file is read for it.
         texts = await asyncio.to_thread(request.tool.proposed_edit, request.arguments)
         hunks = split(*texts) if texts is not None else []
+        # They may have been edited since the model wrote them.
+        view.arguments = dict(request.arguments)
         view.diffs, places = differences(str(request.effect_data.get("difference", "")), _base(view))
         view.locations = places or view.locations
         if texts is not None and 1 < len(hunks) <= MOST_HUNKS:

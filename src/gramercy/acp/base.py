@@ -67,6 +67,9 @@ class Place(Protocol):
     def provider(self, model: ModelName) -> Provider:
         """Return the provider of a model."""
 
+    def use_model(self, name: str) -> None:
+        """Let another model answer from now on; a GramercyError says why it cannot."""
+
     def mentions(self, conversation: Callable[[], Sequence[Message]]) -> Mentions:
         """Return what resolves the mentions of a message."""
 

@@ -27,7 +27,7 @@ from gramercy.acp.base import (
     read_params,
 )
 from gramercy.acp.editor import Editor
-from gramercy.acp.session import EditorSession
+from gramercy.acp.session import BUSY_SESSION, EditorSession
 from gramercy.agents.talks import SessionTalk
 from gramercy.errors import (
     GramercyError,
@@ -65,6 +65,7 @@ class AcpEngine:
         self._host = host
         self._editor = Editor()
         self._sessions: dict[str, EditorSession] = {}
+        self._opening: set[str] = set()
         self._running: dict[int | str, asyncio.Task[Any]] = {}
         self._called_off: set[asyncio.Task[Any]] = set()
         self._is_introduced = False
@@ -192,6 +193,8 @@ class AcpEngine:
         given = read_params(params, LoadParams)
         project = _directory(given.cwd)
         known = self._sessions.get(given.session_id)
+        if known is not None and known.is_busy:
+            raise ProtocolError(Code.INVALID_REQUEST, BUSY_SESSION)
         if known is not None and known.place.project == project:
             return known
         if self._record(given.session_id) is None:
@@ -202,15 +205,17 @@ class AcpEngine:
         return await self._opened(talk, project, given.mcp_servers)
 
     async def _opened(self, talk: SessionTalk, project: str, servers: Sequence[ServerWords]) -> EditorSession:
-        if len(self._sessions) >= MOST_SESSIONS:
+        if len(self._sessions) + len(self._opening) >= MOST_SESSIONS:
             raise ProtocolError(Code.BUSY, f"{MOST_SESSIONS} sessions are open: close one of them first")
+        if talk.session in self._opening:
+            raise ProtocolError(Code.INVALID_REQUEST, "this session is being opened: wait for that")
         session = EditorSession(self._editor, talk, self._host.modes)
-        self._sessions[session.id] = session
+        self._opening.add(session.id)
         try:
             await session.open(self._host, project, servers)
-        except BaseException:
-            del self._sessions[session.id]
-            raise
+        finally:
+            self._opening.discard(session.id)
+        self._sessions[session.id] = session
         return session
 
     async def _list(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -261,10 +266,7 @@ class AcpEngine:
 
     async def _end(self, session: EditorSession) -> None:
         del self._sessions[session.id]
-        session.cancel()
-        await session.place.aclose()
-        # An image takes a moment to end.
-        await asyncio.to_thread(session.close)
+        await session.end()
 
 
 def _directory(cwd: str) -> str:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 # A model's reason to stop, in the words of the protocol, where it is another one than the end of the turn.
 REASONS = {"length": "max_tokens", "refused": "refusal"}
+BUSY_SESSION = "a message of this session is being answered: wait for that, or cancel it"
+# For a run that was cancelled to put its conversation in order.
+ENDING_SECONDS = 5.0
 # Seconds after which an editor is told of commands: its session is then known to it.
 AFTERWARDS = 0.01
 # Steps of the event loop from the event that a call has begun to the one that shows it; more than it takes.
@@ -85,10 +88,7 @@ class EditorSession:
     async def prompt(self, blocks: tuple[dict[str, Any], ...]) -> dict[str, Any]:
         """Answer one message; returns why it ended."""
         if self._run is not None:
-            raise ProtocolError(
-                Code.INVALID_REQUEST,
-                "a message of this session is being answered: wait for that, or cancel it",
-            )
+            raise ProtocolError(Code.INVALID_REQUEST, BUSY_SESSION)
         self._is_stopped = False
         run = self._run = asyncio.ensure_future(self._answer(blocks))
         try:
@@ -116,14 +116,28 @@ class EditorSession:
         self.mode = self.modes[name]
         self.place.use_mode(self.mode)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a message is being answered."""
+        return self._run is not None
+
+    async def end(self) -> None:
+        """Stop the answer, let the providers go, and end what it works with."""
+        run = self._run
+        if run is not None:
+            self.cancel()
+            await asyncio.wait({run}, timeout=ENDING_SECONDS)
+        await self.place.aclose()
+        # An image takes a moment to end.
+        await asyncio.to_thread(self.close)
+
     def close(self) -> None:
         """End what it works with, and wait for that."""
-        self.cancel()
         self._stack.close()
 
     async def _answer(self, blocks: tuple[dict[str, Any], ...]) -> str:
         command = command_of(blocks)
-        if command:
+        if command[0]:
             self._tell(await do_command(command, self.place, self.talk, self._rewinding))
             return "end_turn"
         message = await message_of(blocks, self._read, self._resolved)

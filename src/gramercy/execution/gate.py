@@ -126,6 +126,9 @@ class ApprovalGate:
                 may_return = attempt.identity and self.settings.is_shared
                 if not may_return or current_call().is_called_off:
                     self.recorder.withdrawn(attempt)
+                    if may_return:
+                        # Its caller knows that it has not run: the same call, made later, is a new one.
+                        self.settings.journal.deliver(attempt.key)
                 raise
             # The journal too may raise anything: what cannot be recorded is not run.
             text = f"{attempt.tool.name} was not run: {error_text(error)}"

@@ -75,7 +75,8 @@ def acp(plan: Plan) -> None:
     wire = claim_descriptors()
     if plan.file:
         plan = msgspec.structs.replace(plan, file=str(Path(plan.file).resolve()))
-    with closing(plan.recording.open(plan.origin.project, _tell)) as journal:
+    # Whether it lies outside of a project is checked for the directory of each session.
+    with closing(plan.recording.open(os.devnull, _tell)) as journal:
         host = EditorHost(plan, journal, _name(plan))
         from gramercy.acp.engine import AcpEngine
         from gramercy.mcp.stdio import run_stdio
