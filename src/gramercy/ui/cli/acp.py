@@ -23,7 +23,7 @@ from gramercy.workbench.modes import Mode
 from gramercy.workbench.rewinding import Rewinding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.journal.base import Journal
@@ -49,11 +49,20 @@ class EditorHost:
         return Rewinding(place)
 
     @contextmanager
-    def open(self, project: str, approver: ApprovalHandler) -> Iterator[Workplace]:
+    def open(
+        self, project: str, approver: ApprovalHandler, tell: Callable[[str], object]
+    ) -> Iterator[Workplace]:
         """Give a place in this directory."""
         origin = msgspec.structs.replace(self._plan.origin, project=project)
         plan = msgspec.structs.replace(self._plan, origin=origin)
-        with open_workplace(plan, approver, _tell) as place:
+
+        def told(line: str) -> None:
+            _tell(line)
+            # Where the tools come from is for the log of the editor.
+            if not line.startswith("tools of "):
+                tell(line)
+
+        with open_workplace(plan, approver, told) as place:
             yield place
 
 
