@@ -162,3 +162,19 @@ def test_calls_and_results_take_turns_as_every_chat_template_wants_it():
         "arguments": {"name": "Ada"},
     }
     assert json.loads(told[3]["content"]) == {"answer": "Hi, Ada."}
+
+
+def test_an_answer_that_only_repeats_a_result_is_left_out():
+    """Nothing is lost by it, and a small model calls the tool again instead of copying the answer."""
+    messages = (
+        Message("user", "Hello"),
+        Message("assistant", "", (ModelCall("1", "sayHello", "{}"),)),
+        Message("tool", "Hello, Ada!", call_id="1"),
+        Message("assistant", "Hello, Ada!\n"),
+        Message("user", "Now Bob"),
+    )
+    told = chat_messages(Request("m", messages, tools=(HELLO,)))[1:]
+    assert [each["role"] for each in told] == ["user", "assistant", "user"]
+    assert told[-1]["content"] == "Result of sayHello: Hello, Ada!\nNow Bob"
+    other = (*messages[:3], Message("assistant", "She is greeted."), messages[4])
+    assert len(chat_messages(Request("m", other, tools=(HELLO,)))) == 6

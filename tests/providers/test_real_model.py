@@ -95,6 +95,13 @@ def test_the_hello_agent_calls_its_tool_in_nine_of_ten_greetings(provider, real_
     assert answered >= 9
 
 
+def test_the_tool_is_called_in_later_turns_as_well(provider, real_model):  # noqa: F811
+    agent, tools = agent_of("helloAgent", real_model)
+    first = agent.run("Hello, I am Ada", tools, provider=provider)
+    second = agent.run("Hi, my name is Bob", tools, provider=provider, conversation=first)
+    assert [made.result.content for made in second.calls] == ["Hello, Bob! Nice to meet you."]
+
+
 def test_the_hello_goodbye_agent_mostly_chooses_the_right_tool(provider, real_model, capsys):  # noqa: F811
     agent, tools = agent_of("helloGoodbyeAgent", real_model)
     cases = [(message, "sayHello") for message in list(GREETINGS)[:5]]

@@ -222,27 +222,29 @@ def test_an_evaluation_is_stopped_with_ctrl_c_and_the_image_goes_on(tmp_path, ch
     left(opened)
 
 
-@pytest.mark.parametrize(
-    ("typed", "says"),
-    [
-        ("/nonsense", "there is no command /nonsense"),
-        ("/mod", "did you mean /model or /mode?"),
-        ("/rename", "/rename needs a title"),
-        ("/mode plam", "did you mean 'plan'?"),
-        ("/model gpt", "is not of the form Provider/id"),
-        ("/resume nothing", "there is no session nothing"),
-        ("/role poet", "there is no role 'poet'"),
-        ("/template", "there are none"),
-        ("/undo", "there is nothing to take back"),
-        ("/copy", "there is no answer yet"),
-        ("/fork", "there is nothing to copy yet"),
-        ("/tools", "sayHello"),
-        ("/cost", "nothing was used yet"),
-    ],
-)
-def test_commands_say_what_is_wrong_and_the_chat_goes_on(chat, typed, says):
+WRONG = {
+    "/nonsense": "there is no command /nonsense",
+    "/mod": "did you mean /model or /mode?",
+    "/rename": "/rename needs a title",
+    "/mode plam": "did you mean 'plan'?",
+    "/model gpt": "is not of the form Provider/id",
+    "/resume nothing": "there is no session nothing",
+    "/role poet": "there is no role 'poet'",
+    "/template": "there are none",
+    "/undo": "there is nothing to take back",
+    "/copy": "there is no answer yet",
+    "/fork": "there is nothing to copy yet",
+    "/export": "there is nothing to write yet",
+    "/tools": "sayHello",
+    "/cost": "nothing was used yet",
+    "/pin ctx-1": "there is no 'ctx-1' in the context",
+}
+
+
+def test_commands_say_what_is_wrong_and_the_chat_goes_on(chat):
     opened = chat("still here")
-    said(opened, typed, says)
+    for typed, says in WRONG.items():
+        said(opened, typed, says)
     said(opened, "hello?", "still here")
     left(opened)
 
@@ -343,6 +345,14 @@ def test_a_pipe_is_one_message(gramercy, tmp_path):
         "chat", "hello.gram", "--journal", "memory", "-m", "Explain this", stdin="line one\nline two"
     )
     assert (done.returncode, done.stdout) == (0, "short: **x**\n")
+
+
+def test_without_a_file_it_is_an_assistant_with_the_tools_of_an_image(gramercy, tmp_path):
+    (tmp_path / "script.jsonl").write_text('"I am here."\n')
+    words = ("chat", "--image", "python", "--model", "Scripted/script.jsonl", "--journal", "memory")
+    assert gramercy(*words, stdin="hello").stdout == "I am here.\n"
+    listed = gramercy(*words, stdin="/tools").stdout
+    assert {"evaluate-python", "edit_file", "run_tests"} <= {line.split()[0] for line in listed.splitlines()}
 
 
 def test_without_a_model_the_assistant_says_how_to_get_one(gramercy):

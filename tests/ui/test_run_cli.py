@@ -6,10 +6,13 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.hello import GREETING, HELLO, TOOLS
+
+NOTES = Path(__file__).resolve().parents[2] / "examples" / "notes.py"
 
 
 @pytest.fixture
@@ -165,6 +168,19 @@ def test_an_interrupt_ends_a_run_at_once(agent, tmp_path):
         assert any("→ sayHello" in line for line in process.stderr or ())
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
+
+
+@pytest.mark.contract("agents.chat.servers")
+def test_tools_of_another_server_that_is_named_at_the_start_are_the_agents_too(gramercy, agent, tmp_path):
+    call = {"name": "notes__read_note", "arguments": {"title": "welcome"}}
+    words = agent(call, "done")
+    server = f"notes={sys.executable} -m gramercy serve --from {NOTES} --journal memory"
+    pins = str(tmp_path / "pins.json")
+    assert gramercy("foreign", "accept", server, "--yes", "--pins", pins).returncode == 0
+    rule = ("--foreign-rule", "notes__read_note=safe")
+    done = gramercy(*words, "hi", "--foreign", server, "--foreign-pins", pins, *rule)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "← Read me first." in done.stderr
 
 
 def test_debug_shows_what_is_said_to_the_model(gramercy, agent):

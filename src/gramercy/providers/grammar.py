@@ -141,13 +141,20 @@ def chat_messages(request: Request) -> list[dict[str, str]]:
     """Write a request as messages of the roles that every chat template knows, taking turns."""
     found = [{"role": "system", "content": _system(request)}] if request.instruction or request.tools else []
     names = {call.id: call.name for message in request.messages for call in message.calls}
-    for message in request.messages:
+    for place, message in enumerate(request.messages):
+        if place and message.role == "assistant" and _repeats(message, request.messages[place - 1]):
+            continue
         role, text = _written(message, names, has_tools=bool(request.tools))
         if found and found[-1]["role"] == role:
             found[-1]["content"] += f"\n{text}"
         else:
             found.append({"role": role, "content": text})
     return [{**each, "content": _sendable(each["content"])} for each in found]
+
+
+def _repeats(answer: Message, result: Message) -> bool:
+    """Whether an answer only says a result again; a small model would copy that and not call the tool."""
+    return result.role == "tool" and not answer.calls and answer.text.strip() == result.text.strip()
 
 
 def _system(request: Request) -> str:
