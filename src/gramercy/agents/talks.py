@@ -208,6 +208,17 @@ class SessionTalk:
         self._record = self._sessions.session(self.session) or self._record
         self._is_begun = True
 
+    def spent(self) -> float:
+        """Return what the conversation and those nested in it have cost, as far as prices are known."""
+        if not self._is_begun:
+            return 0.0
+        root, costs = root_of(self.session), []
+        for each in self._sessions.answers(since=self._record.at):
+            cost = each.data.get("cost") if root_of(each.session) == root else None
+            if isinstance(cost, int | float):
+                costs.append(cost)
+        return float(sum(costs))
+
     def identity(self, call: ModelCall) -> str:
         """Return by what the journal knows this call again: conversation, tool and arguments, and its place.
 
