@@ -301,7 +301,7 @@ def decoded(data: bytes) -> dict[str, Any]:
 
 
 def taken(take: Callable[[dict[str, Any]], Iterable[Part]], data: bytes) -> list[Part]:
-    """Return the parts of one event; one that is formed otherwise than the format says is the end of the answer."""
+    """Return the parts of one event; one that has not the form of its format ends the answer."""
     try:
         return list(take(decoded(data)))
     except (AttributeError, LookupError, TypeError, ValueError):
