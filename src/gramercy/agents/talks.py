@@ -270,6 +270,11 @@ class SessionTalk:
         for place in range(len(self._kept) - 1, -1, -1):
             kept = self._kept[place]
             if kept.role == "user":
+                record = self._sessions.session(self.session)
+                if record is None or record.messages != self._kept[-1].number:
+                    raise JournalError(
+                        f"another program has gone on with session {self.session}: resume it again"
+                    )
                 count = self._sessions.cut(self.session, kept.number - 1)
                 del self._kept[place:], self._said[place:]
                 return TakenBack(kept.text, count, kept.data.get("states", {}))
