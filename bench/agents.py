@@ -28,6 +28,7 @@ ARGUMENTS = '{"name": "Ada"}'
 GREETING = "Hello, Ada!"
 OURS = "gramercy Agent"
 STREAM = "gramercy Agent.stream"
+PLAIN = "gramercy Agent, plain function on a thread"
 KEPT = "gramercy Agent, journal and session in a file"
 ONCE = "gramercy Agent, one tool turn"
 TESTED = "pydantic-ai Agent, its TestModel, one tool turn"
@@ -110,6 +111,11 @@ def our_loops(loop: Loop, directory: Path) -> list[Contender]:
     async def plain(turns: int) -> str:
         return (await agent.arun("hi", **_options(turns))).content  # type: ignore[no-any-return]
 
+    threaded = _agent(is_plain=True)
+
+    async def on_a_thread(turns: int) -> str:
+        return (await threaded.arun("hi", **_options(turns))).content  # type: ignore[no-any-return]
+
     async def streamed(turns: int) -> str:
         last: Any = None
         async for event in agent.stream("hi", **_options(turns)):
@@ -123,6 +129,7 @@ def our_loops(loop: Loop, directory: Path) -> list[Contender]:
     return [
         _contender(loop, OURS, plain),
         _contender(loop, STREAM, streamed),
+        _contender(loop, PLAIN, on_a_thread),
         _contender(loop, KEPT, kept),
         _contender(loop, ONCE, plain, 1),
     ]
@@ -133,15 +140,19 @@ def _contender(loop: Loop, name: str, run: Callable[[int], Awaitable[str]], turn
     return Contender(name, repeat_await(loop, lambda: run(turns)))
 
 
-def _agent() -> Any:
+def _agent(*, is_plain: bool = False) -> Any:
     from gramercy import Agent, tool
 
-    @tool(safety_level="safe")
     async def say_hello(name: str) -> str:
         """Greets a person."""
         return f"Hello, {name}!"
 
-    return Agent("greeter", "Greet.", "Scripted/bench", [say_hello])
+    def say_hello_plainly(name: str) -> str:
+        """Greets a person."""
+        return f"Hello, {name}!"
+
+    greet = tool(say_hello_plainly, name="say_hello") if is_plain else tool(say_hello)
+    return Agent("greeter", "Greet.", "Scripted/bench", [greet])
 
 
 def _options(turns: int) -> dict[str, Any]:

@@ -149,6 +149,7 @@ class Host:
         self.sessions = MemorySessions()
         self.journal: Any = MemoryJournal()
         self.agents: list[Agent] = []
+        self.remarks: list[str] = []
         self.closed: list[str] = []
 
     @staticmethod
@@ -165,7 +166,9 @@ class Host:
         return [*edit_tools(shop, workspace), *read]
 
     @contextmanager
-    def open(self, project, approver):
+    def open(self, project, approver, tell):
+        for remark in self.remarks:
+            tell(remark)
         workspace = Workspace(project)
         tools = [*self.tools, *self.edit_tools(workspace), plan_tool()]
         agent = Agent(self.agent, "Work.", "Scripted/test", tools, self.agents)

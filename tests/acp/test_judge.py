@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
 
 import pytest
-from jsonschema_rs import Draft202012Validator
+from jsonschema_rs import Draft202012Validator, ValidationError
 
-from gramercy import Agent
+from gramercy import Agent, create_tool
+from gramercy.acp.engine import AcpEngine
+from gramercy.providers.base import Usage
+from gramercy.providers.scripted import ScriptedProvider
+from gramercy.tools.content import ImageBlock, ToolOutput
 from gramercy.toolsets.workspace import Workspace
-from tests.acp.editors import Host, call, tool
+from tests.acp.editors import Editor, Host, call, choose, tool
 
 HERE = Path(__file__).parent
+PICTURE = ImageBlock(b"png", "image/png")
 LINES = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\n"
 TOOLS = '''
 from gramercy import Registry, tool
@@ -108,8 +114,7 @@ def test_a_loaded_session_shows_what_was_said(seen):
 
 def test_every_frame_fits_the_schema_of_the_protocol(seen, judges):
     """Protocol, schema/v1: what the client library lets pass is looked at too."""
-    home = judges / "node_modules" / "@agentclientprotocol" / "sdk" / "schema" / "v1" / "schema.json"
-    schema = json.loads(home.read_text())
+    schema = protocol_schema(judges)
     kinds = {
         definition["x-method"]: name
         for name, definition in schema["$defs"].items()
@@ -123,3 +128,44 @@ def test_every_frame_fits_the_schema_of_the_protocol(seen, judges):
             kind = {**schema, "anyOf": [{"$ref": f"#/$defs/{kinds[frame['method']]}"}]}
             Draft202012Validator(kind).validate(frame["params"])
     assert len(seen["frames"]) > 30
+
+
+def protocol_schema(judges):
+    """Return the schema that the client library comes with."""
+    home = judges / "node_modules" / "@agentclientprotocol" / "sdk" / "schema" / "v1" / "schema.json"
+    return json.loads(home.read_text())
+
+
+def test_what_that_conversation_did_not_have_fits_the_schema_too(judges, tmp_path, monkeypatch):
+    """Plans, usage with its cost, notices, pictures, and the question about the tools of a server."""
+    monkeypatch.setenv("GRAMERCY_CONTEXT_WINDOW", "1000")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    draw = create_tool("draw", "Draw.", {"type": "object"}, lambda _: ToolOutput("", blocks=(PICTURE,)))
+    answers = [call("update_plan", steps=["one", "two"], done=1), call("draw"), "Done."]
+    host = Host(ScriptedProvider(*answers, usage=Usage(90, 10)), [draw])
+    host.remarks = ["warning: something"]
+    notes = Path(__file__).parents[2] / "examples" / "notes.py"
+    words = ["-m", "gramercy", "serve", "--from", str(notes)]
+    server = {"name": "notes", "command": sys.executable, "args": words, "env": []}
+
+    async def talk():
+        editor = Editor(AcpEngine(host), choose("reject"))
+        await editor.begin(tmp_path, {"session": {"notices": {}}})
+        made = await editor.request("session/new", cwd=str(tmp_path), mcpServers=[server])
+        await editor.say(made["sessionId"], "go")
+        await editor.request("session/close", sessionId=made["sessionId"])
+        return editor
+
+    editor = asyncio.run(talk())
+    kinds = {"plan", "usage_update", "notice", "tool_call", "tool_call_update", "session_info_update"}
+    assert kinds <= set(editor.kinds())
+    assert '"image/png"' in json.dumps(editor.updates)
+    schema = protocol_schema(judges)
+    told = Draft202012Validator({**schema, "anyOf": [{"$ref": "#/$defs/SessionUpdate"}]})
+    for update in editor.updates:
+        told.validate(update)
+    asked = Draft202012Validator({**schema, "anyOf": [{"$ref": "#/$defs/RequestPermissionRequest"}]})
+    [(_, params)] = editor.asked
+    asked.validate(params)
+    with pytest.raises(ValidationError):
+        told.validate({"sessionUpdate": "plan", "entries": [{"content": "no status"}]})

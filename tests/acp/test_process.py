@@ -109,6 +109,29 @@ def test_the_end_of_the_input_ends_the_agent_and_its_image(agent, project):
         client.close()
 
 
+def test_the_configuration_of_the_project_counts_wherever_the_agent_was_started(agent, project):
+    """An editor starts agents where it likes, and names the project with each session."""
+    (project / "gramercy.toml").write_text('[env]\nCOLOUR = "mango"\n')
+    command = agent(
+        call("evaluate-python", code="import os; os.environ['COLOUR']"),
+        "Yes.",
+        tools=[evaluation(project)],
+        options=["--image", "python"],
+    )
+    (project.parent / "away" / "tester.py").unlink()
+    elsewhere = project.parent / "elsewhere"
+    elsewhere.mkdir()
+    client = StdioClient(*command, cwd=elsewhere)
+    try:
+        client.ask("initialize", protocolVersion=1)
+        session = client.ask("session/new", cwd=str(project), mcpServers=[])["result"]["sessionId"]
+        prompt = [{"type": "text", "text": "which?"}]
+        seen = answer_all(client, client.begin("session/prompt", sessionId=session, prompt=prompt))
+        assert "mango" in json.dumps(seen)
+    finally:
+        client.close()
+
+
 def test_a_cancelled_message_stops_what_an_image_evaluates(agent, project):
     """Issue: cancel; the image is there for the next message."""
     loop, sum_ = call("evaluate-python", code="while True: pass"), call("evaluate-python", code="40 + 2")

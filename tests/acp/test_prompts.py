@@ -590,3 +590,22 @@ def test_an_edited_call_is_asked_about_as_it_is_now(tmp_path):
     assert [each["rawInput"]["content"] for each in asked] == ["mine\n", "yours\n"]
     assert [each["content"][0]["newText"] for each in asked] == ["mine\n", "yours\n"]
     assert (tmp_path / "text").read_text() == "yours\n"
+
+
+@pytest.mark.parametrize("can_notice", [True, False])
+def test_what_is_odd_about_a_project_is_told_once(tmp_path, can_notice):
+    """An editor that has notices shows them as such; in others they stand before the answer."""
+    host = Host(script("One.", "Two."))
+    host.remarks = ["warning: rule 1 counts for less than it says"]
+
+    async def talk():
+        editor = Editor(AcpEngine(host))
+        session = await editor.begin(tmp_path, {"session": {"notices": {}}} if can_notice else {})
+        await editor.say(session, "hello")
+        await editor.say(session, "hello again")
+        return editor
+
+    editor = asyncio.run(talk())
+    notices = [each["title"] for each in editor.updates if each["sessionUpdate"] == "notice"]
+    assert notices == (host.remarks if can_notice else [])
+    assert editor.text().count("counts for less") == (0 if can_notice else 1)

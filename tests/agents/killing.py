@@ -119,7 +119,7 @@ def run(place, ledger, point, calls, kind):
 
     tool = create_tool("pay", "Pays.", NUMBER, pay, safety_level="dangerous")
     agent = Agent("payer", "Pay.", "Scripted/x", [tool])
-    provider: Provider = Paying(points, calls, number=1 if kind == "stubborn" else None)
+    provider: Provider = Paying(points, calls, number=1 if kind in {"stubborn", "unattended"} else None)
     if kind == "nested":
         agent, provider = Agent("boss", "Have it paid.", "Scripted/x", [], [agent]), Both(points, calls)
     journal = open_journal(place)

@@ -10,8 +10,11 @@ from gramercy import Limits
 from gramercy.agents.base import TurnEnded, Warned
 from gramercy.agents.limits import about_tokens
 from gramercy.agents.prices import Price, Prices, read_prices
+from gramercy.agents.talks import SessionTalk
 from gramercy.errors import BudgetExceededError, CutStreamError, InvalidSettingError, LimitReachedError
 from gramercy.gram.agents import ModelName
+from gramercy.journal.sessions import sessions_of
+from gramercy.journal.sqlite import SqliteJournal
 from gramercy.providers.base import Usage, UsagePart
 from gramercy.testing.provider import ScriptedProvider
 from tests.agents.scripts import agent_with, called, is_in_order, no_parameters
@@ -94,6 +97,32 @@ def test_a_nested_agent_spends_the_budget_of_its_run_at_its_own_price():
     model = ScriptedProvider(called("worker", message="go"), "1", "2", usage=Usage(100, 0))
     response = agent.run("go", provider=model, prices=prices, limits=Limits(cost=1e9))
     assert response.cost == pytest.approx(100 + 10 + 100)
+
+
+@pytest.mark.contract("agents.loop.session-budget")
+def test_a_session_has_a_budget_of_its_own_with_its_nested_agents(tmp_path, monkeypatch):
+    """Run after run, also where the conversation is gone on with in another process."""
+    journal = SqliteJournal(tmp_path / "journal.db")
+    sessions = sessions_of(journal)
+    talk = SessionTalk.begin(sessions)
+    prices = tmp_path / "prices.toml"
+    prices.write_text(f'["{MODEL}"]\ninput = 1e6\noutput = 2e6\n')
+    monkeypatch.setenv("GRAMERCY_PRICES", str(prices))
+    agent = agent_with(agents=[agent_with(name="worker", model=MODEL)], model=MODEL)
+    limits = Limits(cost=None, session_cost=900)
+    model = ScriptedProvider(called("worker", message="go"), "1", "2", usage=Usage(200, 0))
+    agent.run("go", provider=model, talk=talk, limits=limits)
+    again = SessionTalk.resume(sessions, talk.session)
+    assert again.spent() == 600.0
+    model = ScriptedProvider("3", "4", usage=Usage(200, 0))
+    agent.run("on", provider=model, talk=again, conversation=again.conversation, limits=limits)
+    with pytest.raises(
+        BudgetExceededError, match=r"budget of \$900\.00 for the session is used up: \$800\.00"
+    ):
+        agent.run("on " * 200, provider=model, talk=again, conversation=again.conversation, limits=limits)
+    other = SessionTalk.begin(sessions)
+    assert agent.run("hi", provider=model, talk=other, limits=limits).content == "4"
+    journal.close()
 
 
 @pytest.mark.contract("agents.loop.unknown-price")

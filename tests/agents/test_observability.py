@@ -117,7 +117,7 @@ def test_nothing_that_was_said_is_told_and_no_secret(tmp_path, caplog):
     last = lines_of(tmp_path / "seen.jsonl")[-1]
     assert (last["event"], last["level"], last["error"]) == (
         "run",
-        "WARNING",
+        "ERROR",
         "401: the api key … is wrong",
     )
 
@@ -188,6 +188,28 @@ def test_a_program_with_handlers_of_its_own_gets_the_lines_there(caplog):
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
     assert caplog.messages[1].startswith("tool wipe denied: wipe was not run: it needs approval")
     assert caplog.messages[1].endswith("(for agent greeter)")
+
+
+def test_of_errors_only_the_runs_that_failed_are_told(caplog):
+    async def stop() -> None:
+        asked = asyncio.Event()
+
+        async def never(_request):
+            asked.set()
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(AGENT.arun("hi", provider=ScriptedProvider(never)))
+        await asyncio.wait_for(asked.wait(), 60)
+        task.cancel()
+        await asyncio.wait({task}, timeout=60)
+
+    with setup_observability(level="ERROR") as seen:
+        AGENT.run("hi", provider=script())
+        asyncio.run(stop())
+        with pytest.raises(ProviderError):
+            AGENT.run("hi", provider=ScriptedProvider(ProviderError("busy")))
+    assert seen.figures().failed_runs == 2
+    assert [message.partition(" (")[0] for message in caplog.messages] == ["agent greeter failed: busy"]
 
 
 def test_lines_go_to_standard_error_where_nothing_else_is_set_up(tmp_path):

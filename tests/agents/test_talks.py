@@ -161,6 +161,8 @@ def test_two_programs_do_not_talk_in_one_conversation(sessions):
     other.add(Message("user", "from here"))
     with pytest.raises(JournalError, match="another program has gone on"):
         talk.add(Message("user", "from there"))
+    with pytest.raises(JournalError, match="another program has gone on"):
+        talk.take_back()
     assert [each.text for each in sessions.messages(talk.session)][-1] == "from here"
 
 

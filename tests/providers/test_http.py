@@ -342,8 +342,10 @@ def test_without_httpx_the_extra_is_named(monkeypatch):
     assert "pip install 'gramercy[agents]'" in str(error)
 
 
-def test_no_proxy_stands_before_this_machine(monkeypatch):
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_no_proxy_stands_before_this_machine(host, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with Service(HI) as service:
-        assert ask_openai(service)[-1] == StopPart("end")
+        address = service.address.replace("127.0.0.1", host)
+        assert ask(OpenAIProvider(address=address, key=KEY, patience=QUICK))[-1] == StopPart("end")

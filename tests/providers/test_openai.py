@@ -22,6 +22,7 @@ from gramercy.providers.base import (
     UsagePart,
 )
 from gramercy.providers.http import Patience
+from gramercy.providers.naming import MOST_CALLS
 from gramercy.providers.openai import OpenAIProvider
 from gramercy.providers.opening import open_provider
 from tests.providers.service import Reply, Service, refusal, stream
@@ -173,3 +174,48 @@ def test_the_environment_says_where_a_service_is(monkeypatch):
     monkeypatch.setenv("OLLAMA_BASE_URL", "http://127.0.0.1:1/v1")
     provider = open_provider(ModelName.parse("ollama/llama3.2"))
     assert "127.0.0.1:1" in repr(provider)
+
+
+@pytest.mark.contract("agents.wire.pieces")
+def test_every_call_has_an_id_of_its_own():
+    pieces = [piece(0, None, "one", "{}"), piece(1, "same", "two", "{}"), piece(2, "same", "three", "{}")]
+    got, _ = ask(stream(*(calls(each) for each in pieces), chunk(None, "tool_calls")))
+    ids = [part.call.id for part in got if isinstance(part, CallPart)]
+    assert ids[1] == "same"
+    assert len(set(ids)) == 3
+    assert all(ids)
+
+
+def test_arguments_that_come_as_an_object_are_written_as_text():
+    given = {"index": 0, "id": "a", "function": {"name": "sayHello", "arguments": {"name": "Ada"}}}
+    got, _ = ask(stream(calls(given), chunk(None, "stop")))
+    assert got == [CallPart(ModelCall("a", "sayHello", '{"name":"Ada"}')), StopPart("calls")]
+
+
+def test_a_model_that_calls_without_end_is_given_up():
+    many = [calls(piece(place, f"c{place}", "x", "{}")) for place in range(MOST_CALLS + 1)]
+    got, _ = ask(stream(*many, chunk(None, "tool_calls")))
+    assert [type(each) for each in got] == [ProviderError]
+    assert "more than 1,000 calls" in str(got[0])
+
+
+@pytest.mark.contract("agents.wire.half")
+def test_an_answer_with_its_reason_is_whole_although_the_connection_is_lost_after_it():
+    got, service = ask(stream(chunk({"content": "Hello"}), chunk(None, "stop"), is_whole=False))
+    assert got == [TextPart("Hello"), StopPart("end")]
+    assert len(service.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("delta", "reason"),
+    [({"refusal": "I will not."}, "stop"), ({"content": "I will not."}, "content_filter")],
+)
+def test_a_refusal_is_said_and_told(delta, reason):
+    got, _ = ask(stream(chunk(delta), chunk(None, reason)))
+    assert got == [TextPart("I will not."), StopPart("refused")]
+
+
+def test_text_that_comes_as_a_list_is_joined():
+    content = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
+    got, _ = ask(stream(chunk({"content": content}, "stop")))
+    assert got == [TextPart("Hello"), StopPart("end")]

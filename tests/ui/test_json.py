@@ -9,10 +9,17 @@ from gramercy.ui.cli.main import cli
 from gramercy.ui.cli.terminal import json_text
 
 # A prompt, a server and a show print no facts; to accept is to look and answer, or to say --yes.
-# What deletes says so in a sentence, and an export is lines of JSON.
+# What deletes, renames, forks or installs says so in a sentence or with a name; an export has its own format.
 WITHOUT = {
+    "acp",
+    "chat",
+    "models install",
     "repl",
     "serve",
+    "sessions export",
+    "sessions fork",
+    "sessions rename",
+    "tools export",
     "tour",
     "trust",
     "foreign accept",

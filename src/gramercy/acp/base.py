@@ -121,8 +121,13 @@ class Host(Protocol):
     def rewinding(self, place: Any) -> Rewinding:
         """Return what takes back what was done in a place."""
 
-    def open(self, project: str, approver: ApprovalHandler) -> AbstractContextManager[Place]:
-        """Give a place in this directory, whose calls this handler is asked about; it ends with the block."""
+    def open(
+        self, project: str, approver: ApprovalHandler, tell: Callable[[str], object]
+    ) -> AbstractContextManager[Place]:
+        """Give a place in this directory, whose calls this handler is asked about; it ends with the block.
+
+        `tell` gets what the person should know about it.
+        """
 
 
 class EnvVariable(msgspec.Struct, frozen=True):

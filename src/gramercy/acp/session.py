@@ -60,6 +60,8 @@ class EditorSession:
         self._servers: HandedServers | None = None
         self._has_title = bool(talk.conversation)
         self._cost: float | None = 0.0
+        # What was told while it was opened, before the editor knew the session.
+        self._remarks: list[str] = []
         self._run: asyncio.Future[str] | None = None
         self._is_stopped = False
         self._views: dict[tuple[str, int], CallView] = {}
@@ -75,7 +77,7 @@ class EditorSession:
         """Open the place of work; that may load files of the user's, which takes a while."""
         self._servers = HandedServers(servers, project) if servers else None
         approver = EditorApprover(self._editor, self.id, self._asked_view)
-        opened = host.open(project, approver)
+        opened = host.open(project, approver, self._remarks.append)
         self._place = await asyncio.to_thread(self._stack.enter_context, opened)
         self._rewinding = host.rewinding(self._place)
         # The editor must know the session before it hears of it.
@@ -141,6 +143,8 @@ class EditorSession:
             self._tell(await do_command(command, self.place, self.talk, self._rewinding))
             return "end_turn"
         message = await message_of(blocks, self._read, self._resolved)
+        while self._remarks:
+            self._notice(self._remarks.pop(0))
         await self._join_servers()
         await asyncio.to_thread(self._rewinding.mark, len(self.talk.kept))
         self.talk.model = str(self.place.agent.model)

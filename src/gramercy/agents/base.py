@@ -29,7 +29,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     `seconds` is the time on the clock, with the waits for a person. `tokens` are those that go in and come
     out, `cost` is in US dollars; both are checked before each question, so that one answer may go beyond.
-    `turns` counts for each agent by itself. `tool_seconds` is for tools that have no deadline of their own.
+    `session_cost` is that of the whole conversation, where it is kept. `turns` counts for each agent by
+    itself. `tool_seconds` is for tools that have no deadline of their own.
     """
 
     turns: int = MOST_TURNS
@@ -38,6 +39,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
     cost: float | None = MOST_COST
     tool_seconds: float | None = TOOL_SECONDS
+    session_cost: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse limits that would only show their fault in the middle of a run."""
@@ -146,6 +148,9 @@ class Talk(Protocol):
 
     def add(self, message: Message, usage: Usage | None = None) -> None:
         """Keep the next message, with what it cost."""
+
+    def spent(self) -> float:
+        """Return what the conversation has cost so far, in US dollars, as far as prices are known."""
 
     def identity(self, call: ModelCall) -> str:
         """Return by what the journal knows this call again after a restart; empty if it need not.

@@ -44,10 +44,14 @@ def size_of(message: Message) -> int:
 
 
 class Meter:
-    """Counts for one run and the nested agents inside of it, which share its limits."""
+    """Counts for one run and the nested agents inside of it, which share its limits.
 
-    def __init__(self, limits: Limits) -> None:
+    `before` is what the conversation has cost before this run.
+    """
+
+    def __init__(self, limits: Limits, before: float = 0.0) -> None:
         self.limits = limits
+        self._before = before
         self.began = monotonic()
         self.usage = Usage()
         self.calls = 0
@@ -96,11 +100,18 @@ class Meter:
                 told += f", and the next question has about {about.total:,}"
             raise LimitReachedError(f"the limit of {limits.tokens:,} tokens is reached: {told}")
         next_cost = 0.0 if price is None else price.of(about)
-        if limits.cost is not None and self._spent + next_cost > limits.cost:
-            told = f"{dollars(self._spent)} are spent"
-            if self._spent < limits.cost:
-                told += f", and the next question costs about {dollars(next_cost)}"
-            raise BudgetExceededError(f"the budget of {dollars(limits.cost)} is used up: {told}")
+        self._check_money("the budget of {}", limits.cost, self._spent, next_cost)
+        self._check_money(
+            "the budget of {} for the session", limits.session_cost, self._before + self._spent, next_cost
+        )
+
+    def _check_money(self, what: str, limit: float | None, spent: float, next_cost: float) -> None:
+        if limit is None or spent + next_cost <= limit:
+            return
+        told = f"{dollars(spent)} are spent"
+        if spent < limit:
+            told += f", and the next question costs about {dollars(next_cost)}"
+        raise BudgetExceededError(f"{what.format(dollars(limit))} is used up: {told}")
 
     def out_of_time(self) -> LimitReachedError:
         """Return the error for a run that takes too long."""

@@ -106,7 +106,8 @@ class Loop:
         Calls of the conversation that have no result are finished first, under the identity that they had.
         """
         said = None if message is None else checked_message(message)
-        meter = Meter(self.limits)
+        is_kept = self.talk is not None and self.limits.session_cost is not None
+        meter = Meter(self.limits, self.talk.spent() if self.talk is not None and is_kept else 0.0)
         shared = Shared(self._executor, self._providers, self._prices, self._windows, meter, self._project)
         run = Run(self.bound, shared, emit, talk=self.talk)
         try:

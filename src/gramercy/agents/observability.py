@@ -18,7 +18,7 @@ import msgspec
 
 from gramercy.agents import watching
 from gramercy.agents.limits import dollars
-from gramercy.agents.watching import ModelAnswered
+from gramercy.agents.watching import CANCELLED, ModelAnswered
 from gramercy.errors import InvalidSettingError
 from gramercy.execution import hooks
 from gramercy.execution.metrics import SAMPLES, Metrics, ToolMetrics, metrics_table
@@ -122,7 +122,6 @@ class Observability:
 
     def _observe(self, seen: Observation) -> None:
         """Take the end of a run or of a question to a model."""
-        level = logging.WARNING if seen.error else logging.INFO
         with self._lock:
             if isinstance(seen, ModelAnswered):
                 self._models.setdefault(seen.model, _ModelTally()).count(seen)
@@ -130,9 +129,10 @@ class Observability:
                 self._runs += 1
                 self._failed_runs += bool(seen.error)
         if isinstance(seen, ModelAnswered):
+            level = logging.WARNING if seen.error else logging.INFO
             _log(level, _model_line(seen), {"event": "model", **msgspec.structs.asdict(seen)})
         else:
-            _log(level, _run_line(seen), {"event": "run", **msgspec.structs.asdict(seen)})
+            _log(_run_level(seen), _run_line(seen), {"event": "run", **msgspec.structs.asdict(seen)})
 
     def _observe_call(self, phase: str, tool: Tool | None, result: ToolResult | None) -> None:
         """Take the beginning or the end of a call."""
@@ -175,8 +175,9 @@ def setup_observability(level: str | int | None = "INFO", file: str | Path | Non
     """Log what agents, models and tools of this program do from now on; return what sums it up.
 
     Lines of `level` and above go to the handlers of the program, else to standard error: INFO for every run,
-    question and call, WARNING for those that failed or were refused, None for no lines. With `file` they are
-    also appended there, each as a JSON object. A second call takes the place of the first.
+    question and call, WARNING for those that failed or were refused, ERROR for failed runs alone, None for no
+    lines. With `file` they are also appended there, each as a JSON object, with None those of INFO. A second
+    call takes the place of the first.
     """
     global _current  # noqa: PLW0603 - logging is one for a process, and so is this
     number = logging.INFO if level is None else _number(level)
@@ -299,6 +300,13 @@ def _model_line(seen: ModelAnswered) -> str:
     calls = f" with {_many(seen.calls, 'call')}" if seen.calls else ""
     used = f"{seen.usage.input:,} tokens in, {seen.usage.output:,} out, {_money(seen.cost)}"
     return f"model {seen.model} answered in {seen.seconds:.1f} s{calls}: {used}{_by(f'agent {seen.agent}')}"
+
+
+def _run_level(seen: RunEnded) -> int:
+    """Return how bad the end of a run is; that of a nested agent is a result which another one reads."""
+    if not seen.error:
+        return logging.INFO
+    return logging.WARNING if seen.depth or seen.error == CANCELLED else logging.ERROR
 
 
 def _run_line(seen: RunEnded) -> str:

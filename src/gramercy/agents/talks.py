@@ -208,6 +208,17 @@ class SessionTalk:
         self._record = self._sessions.session(self.session) or self._record
         self._is_begun = True
 
+    def spent(self) -> float:
+        """Return what the conversation and those nested in it have cost, as far as prices are known."""
+        if not self._is_begun:
+            return 0.0
+        root, costs = root_of(self.session), []
+        for each in self._sessions.answers(since=self._record.at):
+            cost = each.data.get("cost") if root_of(each.session) == root else None
+            if isinstance(cost, int | float):
+                costs.append(cost)
+        return float(sum(costs))
+
     def identity(self, call: ModelCall) -> str:
         """Return by what the journal knows this call again: conversation, tool and arguments, and its place.
 
@@ -259,6 +270,11 @@ class SessionTalk:
         for place in range(len(self._kept) - 1, -1, -1):
             kept = self._kept[place]
             if kept.role == "user":
+                record = self._sessions.session(self.session)
+                if record is None or record.messages != self._kept[-1].number:
+                    raise JournalError(
+                        f"another program has gone on with session {self.session}: resume it again"
+                    )
                 count = self._sessions.cut(self.session, kept.number - 1)
                 del self._kept[place:], self._said[place:]
                 return TakenBack(kept.text, count, kept.data.get("states", {}))

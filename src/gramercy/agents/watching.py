@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("gramercy")
 # Of an error: its first sentence, as a line of a log has it.
 LONGEST_ERROR = 300
+CANCELLED = "cancelled"
 # How OpenTelemetry names providers whose names people write otherwise.
 PROVIDERS = {"google": "gcp.gemini", "bedrock": "aws.bedrock", "mistral": "mistral_ai", "xai": "x_ai"}
 
@@ -116,7 +117,7 @@ class Watched(Unwatched):
         del kind, trace
         if error is not None:
             is_stopped = isinstance(error, asyncio.CancelledError | GeneratorExit)
-            self.error = "cancelled" if is_stopped else without_secrets(error_text(error), LONGEST_ERROR)
+            self.error = CANCELLED if is_stopped else without_secrets(error_text(error), LONGEST_ERROR)
         observation = self._observation(monotonic() - self._began)
         self._span.end(error, self._attributes(observation))
         for observer in tuple(observers):

@@ -17,16 +17,19 @@ from gramercy.agents.agent import Agent
 from gramercy.errors import GramError, SourceError
 from gramercy.journal.sessions import sessions_of
 from gramercy.ui.cli.agents import agent_options
+from gramercy.ui.cli.options import told_settings
 from gramercy.ui.cli.terminal import tell
 from gramercy.workbench.agents import Plan, open_workplace
+from gramercy.workbench.configuration import read_configuration
 from gramercy.workbench.modes import Mode
 from gramercy.workbench.rewinding import Rewinding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from gramercy.execution.approval import ApprovalHandler
     from gramercy.journal.base import Journal
+    from gramercy.workbench.settings import Settings
     from gramercy.workbench.workplace import Workplace
 
 # Editors kill an agent that is still there some seconds after they closed its input.
@@ -38,8 +41,9 @@ ASSISTANT = "assistant"
 class EditorHost:
     """Opens a place of work in the directory of each session; all share one journal for their talks."""
 
-    def __init__(self, plan: Plan, journal: Journal, agent: str) -> None:
+    def __init__(self, plan: Plan, told: Settings, journal: Journal, agent: str) -> None:
         self._plan = plan
+        self._told = told
         self.agent = agent
         self.sessions = sessions_of(journal)
         self.modes = tuple(Mode)
@@ -49,12 +53,32 @@ class EditorHost:
         return Rewinding(place)
 
     @contextmanager
-    def open(self, project: str, approver: ApprovalHandler) -> Iterator[Workplace]:
+    def open(
+        self, project: str, approver: ApprovalHandler, tell: Callable[[str], object]
+    ) -> Iterator[Workplace]:
         """Give a place in this directory."""
-        origin = msgspec.structs.replace(self._plan.origin, project=project)
-        plan = msgspec.structs.replace(self._plan, origin=origin)
-        with open_workplace(plan, approver, _tell) as place:
+
+        def told(line: str) -> None:
+            _tell(line)
+            # Where the tools come from is for the log of the editor.
+            if not line.startswith("tools of "):
+                tell(line)
+
+        with open_workplace(self._plan_in(project, told), approver, told) as place:
             yield place
+
+    def _plan_in(self, project: str, tell: Callable[[str], object]) -> Plan:
+        """Return the plan for a directory that an editor has named, with what its own configuration says."""
+        configuration = read_configuration(project, self._told)
+        for remark in configuration.remarks:
+            tell(f"warning: {remark}")
+        origin = msgspec.structs.replace(
+            self._plan.origin,
+            project=project,
+            environment=msgspec.structs.replace(configuration.environment, notes=()),
+            timeout=configuration.timeout,
+        )
+        return msgspec.structs.replace(self._plan, origin=origin)
 
 
 @click.command()
@@ -77,7 +101,8 @@ def acp(plan: Plan) -> None:
         plan = msgspec.structs.replace(plan, file=str(Path(plan.file).resolve()))
     # Whether it lies outside of a project is checked for the directory of each session.
     with closing(plan.recording.open(os.devnull, _tell)) as journal:
-        host = EditorHost(plan, journal, _name(plan))
+        told = told_settings(dict(click.get_current_context().params))
+        host = EditorHost(plan, told, journal, _name(plan))
         from gramercy.acp.engine import AcpEngine
         from gramercy.mcp.stdio import run_stdio
 

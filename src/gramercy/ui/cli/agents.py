@@ -98,6 +98,12 @@ _LIMIT_OPTIONS = (
         metavar="DOLLARS",
         help=f"What one message may cost; by default {MOST_COST:g}, 0 is without limit.",
     ),
+    click.option(
+        "--session-budget",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="DOLLARS",
+        help="What the whole conversation may cost.",
+    ),
 )
 
 
@@ -135,6 +141,7 @@ def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _limits(options: dict[str, Any]) -> Limits:
     names = {"turns": "max_turns", "calls": "max_calls", "seconds": "max_seconds", "tokens": "max_tokens"}
+    names["session_cost"] = "session_budget"
     told = {name: options.pop(option) for name, option in names.items()}
     budget = options.pop("budget")
     if budget is not None:
