@@ -19,7 +19,7 @@ from gramercy.gram.suggestion import suggest
 from gramercy.providers.naming import told_value
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     import httpx
 
@@ -298,6 +298,19 @@ def decoded(data: bytes) -> dict[str, Any]:
         return msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise CutStreamError(f"an event of the answer is not JSON: {data[:100]!r}") from None
+
+
+def taken(take: Callable[[dict[str, Any]], Iterable[Part]], data: bytes) -> list[Part]:
+    """Return the parts of one event; one that has not the form of its format ends the answer."""
+    try:
+        return list(take(decoded(data)))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise CutStreamError(f"an event of the answer has no known form: {data[:100]!r}") from None
+
+
+def count(value: Any) -> int:
+    """Return a number of tokens; what is none counts nothing."""
+    return value if type(value) is int and value > 0 else 0
 
 
 def reason_of(body: bytes) -> str:
