@@ -13,6 +13,7 @@ import msgspec
 
 from gramercy.agents.base import CallBegun, CallEnded
 from gramercy.errors import GramercyError
+from gramercy.execution.callers import is_looping
 from gramercy.execution.calls import ToolResult
 from gramercy.journal.base import State
 from gramercy.tools.context import Call, current_call, enter_call, leave_call
@@ -73,7 +74,7 @@ class AgentCall(Call):
     @property
     def is_called_off(self) -> bool:
         """Whether the run is being stopped: the conversation says so, and nobody comes back for the call."""
-        task = asyncio.current_task() if _is_looping() else None
+        task = asyncio.current_task() if is_looping() else None
         return (task is not None and task.cancelling() > 0) or self._outer.is_called_off
 
     @property
@@ -135,14 +136,6 @@ class AgentCall(Call):
     async def roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
         """Return the folders that the client works in."""
         return await self._outer.roots(key=key)
-
-
-def _is_looping() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 class Calls:

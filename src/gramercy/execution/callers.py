@@ -198,7 +198,7 @@ async def bounded(awaitable: Awaitable[T], limit: Limit) -> T:
 async def _uncancelled(awaitable: Awaitable[T]) -> T:
     """Await on the caller's own task; a cancellation that the awaited code swallows is raised after all."""
     # Without a loop of asyncio there is no such cancellation, and the code may still be run by another kind.
-    task = asyncio.current_task() if _is_looping() else None
+    task = asyncio.current_task() if is_looping() else None
     before = task.cancelling() if task else 0
     value = await awaitable
     if task and task.cancelling() > before:
@@ -255,7 +255,7 @@ def on_a_loop(awaitable: Awaitable[Any], limit: Limit) -> Any:
     async def main() -> Any:
         return await bounded(awaitable, limit)
 
-    if limit.seconds is None and not _is_looping():
+    if limit.seconds is None and not is_looping():
         return run_loop(main())
     # On a worker the deadline holds even for async code that blocks instead of awaiting.
     return _wait(Worker(run_loop, (main(),)).start(), limit, grace=4 * GRACE)
@@ -304,7 +304,8 @@ async def _tidy(loop: asyncio.AbstractEventLoop) -> None:
     await asyncio.wait({generators}, timeout=GRACE)
 
 
-def _is_looping() -> bool:
+def is_looping() -> bool:
+    """Tell whether this thread has an event loop that runs."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -320,7 +321,7 @@ def must_pass(error: BaseException) -> bool:
     """
     if isinstance(error, KeyboardInterrupt):
         return threading.current_thread() is threading.main_thread()
-    if not isinstance(error, asyncio.CancelledError) or not _is_looping():
+    if not isinstance(error, asyncio.CancelledError) or not is_looping():
         return False
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
