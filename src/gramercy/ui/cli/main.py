@@ -93,7 +93,7 @@ COMMANDS = {
     ),
     "sessions": (
         "gramercy.ui.cli.sessions:group",
-        "List, show and search conversations with agents.",
+        "List, show, search, fork, export and count conversations with agents.",
     ),
     "tools": (
         "gramercy.ui.cli.tools:group",
