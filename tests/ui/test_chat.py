@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+from gramercy.ui.cli.approval import Screen
 from tests.hello import GREETING, HELLO, TOOLS
+from tests.providers.service import Service, stream
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BACK, LEAVE, STOP = "\x7f", "\x04", "\x03"
@@ -109,6 +113,43 @@ def test_ctrl_c_stops_a_question_and_not_the_program(chat):
     opened.expect("> ")
     said(opened, "what now?", "I heard you.")
     left(opened)
+
+
+def test_a_question_that_is_gone_does_not_take_the_line_that_was_typed_after_it(monkeypatch):
+    ours, theirs = os.pipe()
+    with os.fdopen(ours) as typed, os.fdopen(theirs, "w", buffering=1) as keyboard:
+        monkeypatch.setattr(sys, "stdin", typed)
+        keyboard.write("a message\n")
+        assert Screen(lambda: False).read("? ") is None
+        assert Screen(lambda: True).read("? ") == "a message"
+
+
+def piece(text, reason=None):
+    """Return a piece of an answer in the format of OpenAI."""
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]}
+
+
+@pytest.mark.contract("agents.chat.stopped", "agents.chat.streaming")
+def test_ctrl_c_stops_a_streaming_answer_of_a_real_service(chat):
+    """The first words are shown while the rest has not come; afterwards the conversation goes on."""
+    half, whole = (
+        stream(piece("The first words"), hang=True),
+        stream(piece("Going on.", "stop"), done="[DONE]"),
+    )
+    with Service(half, whole) as service:
+        address = {"OPENAI_BASE_URL": f"{service.address}/v1", "OPENAI_API_KEY": "sk-not-a-key"}
+        opened = chat(options=("--model", "OpenAI/gpt-4o-mini"), **address)
+        opened.send("tell me\n")
+        opened.expect("The first words")
+        opened.send(STOP)
+        opened.expect("(stopped)")
+        opened.expect("> ")
+        said(opened, "go on", "Going on.\n(OpenAI/gpt-4o-mini, ")
+        left(opened)
+        assert "sk-not-a-key" not in opened.screen
+        told = [each["content"] for each in service.asked[1].body["messages"]]
+    assert "tell me" in told
+    assert told[-1] == "go on"
 
 
 def test_an_approved_call_runs_and_a_denied_one_is_told_to_the_model(chat):

@@ -250,7 +250,7 @@ class Calls:
             return _unmade(call, NOT_BEGUN, why)
         talk = self._caller.talk
         identity = "" if talk is None else talk.identity(call)
-        record = self._executor.journal.find(identity) if identity else None
+        record = self._executor.journal.find(identity, delivered=True) if identity else None
         if record is None:
             return _unmade(call, INTERRUPTED, why)
         # A call that was never claimed has not begun: its question was withdrawn.

@@ -8,7 +8,7 @@ import msgspec
 
 from gramercy.errors import CutStreamError
 from gramercy.providers.base import StopPart, TextPart, ThoughtPart, Usage, UsagePart
-from gramercy.providers.http import Patience, Wire, decoded, reason_of
+from gramercy.providers.http import Patience, Wire, count, reason_of, taken
 from gramercy.providers.models import longest_answer
 from gramercy.providers.naming import CallPieces, told_arguments, told_id, told_name
 from gramercy.providers.services import ANTHROPIC, Access, Service
@@ -76,7 +76,7 @@ class AnthropicProvider:
         events = self._wire.events("/v1/messages", headers, _body(request))
         try:
             async for data in events:
-                for part in answer.take(decoded(data)):
+                for part in taken(answer.take, data):
                     yield part
                 if answer.is_done:
                     break
@@ -108,7 +108,7 @@ class _Answer:
             self._count(event.get("message") or {})
         elif kind == "message_delta":
             self._count(event)
-            self._stop = (event.get("delta") or {}).get("stop_reason") or self._stop
+            self._stop = str((event.get("delta") or {}).get("stop_reason") or "") or self._stop
         elif kind == "message_stop":
             self.is_done = True
         elif kind == "message":
@@ -131,14 +131,14 @@ class _Answer:
             text = msgspec.json.encode(given).decode() if given else ""
             self.calls.add(place, block.get("id") or "", block.get("name") or "", text)
         elif block.get("text"):
-            yield from self._spoken(TextPart(block["text"]))
+            yield from self._spoken(TextPart(str(block["text"])))
 
     def _delta(self, event: dict[str, Any]) -> Iterator[Part]:
         delta = event.get("delta") or {}
         if delta.get("text"):
-            yield from self._spoken(TextPart(delta["text"]))
+            yield from self._spoken(TextPart(str(delta["text"])))
         elif delta.get("thinking"):
-            yield from self._spoken(ThoughtPart(delta["thinking"]))
+            yield from self._spoken(ThoughtPart(str(delta["thinking"])))
         elif delta.get("partial_json"):
             self.calls.add(event.get("index"), "", "", delta["partial_json"])
 
@@ -154,11 +154,11 @@ class _Answer:
         self._count(message)
         for place, block in enumerate(message.get("content") or ()):
             yield from self._block(place, block)
-        self._stop, self.is_done = message.get("stop_reason"), True
+        self._stop, self.is_done = str(message.get("stop_reason") or "") or None, True
 
     def _count(self, given: dict[str, Any]) -> None:
         usage = given.get("usage") or {}
-        self._counts |= {name: value for name, value in usage.items() if isinstance(value, int)}
+        self._counts |= {name: count(value) for name, value in usage.items()}
 
     def _usage(self) -> Usage:
         read = self._counts.get("cache_read_input_tokens", 0)

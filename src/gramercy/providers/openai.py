@@ -8,7 +8,7 @@ import msgspec
 
 from gramercy.errors import CutStreamError
 from gramercy.providers.base import StopPart, TextPart, ThoughtPart, Usage, UsagePart
-from gramercy.providers.http import Patience, Wire, decoded, reason_of
+from gramercy.providers.http import Patience, Wire, count, reason_of, taken
 from gramercy.providers.naming import CallPieces, told_arguments, told_id, told_name
 from gramercy.providers.services import OPENAI, Access, Service
 
@@ -61,7 +61,7 @@ class OpenAIProvider:
                 if data == b"[DONE]":
                     answer.is_done = True
                     break
-                for part in answer.take(decoded(data)):
+                for part in taken(answer.take, data):
                     yield part
         except CutStreamError:
             # With its stop reason an answer is whole: only the count of its tokens is lost.
@@ -97,12 +97,12 @@ class _Answer:
             yield ThoughtPart(str(thought))
         if refusal := delta.get("refusal"):
             self._has_refused = True
-            yield TextPart(refusal)
+            yield TextPart(str(refusal))
         if text := _text(delta.get("content")):
             yield TextPart(text)
         for piece in delta.get("tool_calls") or ():
             self._take_call(piece)
-        self.stop = choices[0].get("finish_reason") or self.stop
+        self.stop = str(choices[0].get("finish_reason") or "") or self.stop
 
     def _take_call(self, piece: dict[str, Any]) -> None:
         function = piece.get("function") or {}
@@ -140,9 +140,9 @@ def _text(content: Any) -> str:
 def _usage(given: dict[str, Any]) -> Usage:
     details = given.get("prompt_tokens_details") or {}
     return Usage(
-        given.get("prompt_tokens") or 0,
-        given.get("completion_tokens") or 0,
-        details.get("cached_tokens") or 0,
+        count(given.get("prompt_tokens")),
+        count(given.get("completion_tokens")),
+        count(details.get("cached_tokens")),
     )
 
 

@@ -167,8 +167,11 @@ class Screen:
         """Read a line as it was typed; None when there are no more."""
         click.echo(prompt, nl=False, err=True)
         # A terminal gives a line at a time, so that none waits unseen in a buffer.
-        while self._is_open is not None and not select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
-            if not self._is_open():
+        has_line = self._is_open is None
+        while not has_line:
+            has_line = bool(select.select([sys.stdin], [], [], LOOK_SECONDS)[0])
+            # Also where a line has come: it was typed for what comes after the question.
+            if self._is_open is not None and not self._is_open():
                 click.echo("\nit was decided elsewhere", err=True)
                 return None
         line = sys.stdin.readline()

@@ -173,6 +173,7 @@ class Chat:
                 self.runner.run(self._answer(message, answers))
         except KeyboardInterrupt:
             if self.place.image is not None:
+                # What runs on a thread is not reached by the end of the task that waits for it.
                 self.place.image.interrupt()
             answers.end_line()
             tell("(stopped)")

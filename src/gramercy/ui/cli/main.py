@@ -43,7 +43,7 @@ COMMANDS = {
     ),
     "compare": (
         "gramercy.ui.cli.compare:compare",
-        "Run an agent on the same cases with several libraries, and tell what differs.",
+        "Run an agent on the same cases with several libraries, and tell what differs and how sure that is.",
     ),
     "config": (
         "gramercy.ui.cli.config:group",
@@ -93,7 +93,7 @@ COMMANDS = {
     ),
     "sessions": (
         "gramercy.ui.cli.sessions:group",
-        "List, show and search conversations with agents.",
+        "List, show, search, fork, export and count conversations with agents.",
     ),
     "tools": (
         "gramercy.ui.cli.tools:group",

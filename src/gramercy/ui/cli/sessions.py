@@ -32,7 +32,11 @@ COLUMNS = ("session", "age", "messages", "agent", "title")
 MOST_MESSAGES = 1_000
 
 project_option = click.option(
-    "--project", default="", metavar="DIRECTORY", help="Only conversations of this project."
+    "--project",
+    default="",
+    metavar="DIRECTORY",
+    callback=lambda _ctx, _param, value: value and str(Path(value).resolve()),
+    help="Only conversations of this project.",
 )
 
 
