@@ -260,6 +260,33 @@ def test_messages_of_many_threads_are_numbered_without_a_gap(sessions):
     assert sessions.session(name).messages == 40
 
 
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_of_many_who_begin_one_conversation_one_does(store, request, tmp_path):
+    """The others are told that it is there, in the same words on every store."""
+    where = str(tmp_path / "journal.db") if store == "sqlite" else request.getfixturevalue("postgres_address")
+    journals = [open_journal(where) for _ in range(4)]
+    ready, outcomes = threading.Barrier(len(journals)), []
+
+    def begin(journal):
+        for number in range(10):
+            ready.wait(60)
+            try:
+                outcomes.append(sessions_of(journal).begin(name=f"s{number}"))
+            except JournalError as error:
+                outcomes.append(f"{error}")
+
+    threads = [threading.Thread(target=begin, args=(journal,)) for journal in journals]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for journal in journals:
+        journal.close()
+    for number in range(10):
+        assert outcomes.count(f"s{number}") == 1
+        assert outcomes.count(f"there is a session s{number} already") == 3
+
+
 def test_another_process_reads_what_was_said(tmp_path):
     """And the calls that were made in it."""
     place = str(tmp_path / "journal.db")

@@ -139,6 +139,18 @@ def test_a_service_that_says_nothing_is_given_up():
 
 
 @pytest.mark.contract("agents.wire.silence")
+def test_how_long_silence_is_borne_can_be_set(monkeypatch):
+    monkeypatch.setenv("GRAMERCY_MODEL_SILENCE", "1")
+    with Service(Reply(is_silent=True)) as service:
+        (error,) = ask(OpenAIProvider(address=service.address, key=KEY))
+    assert "said nothing for 1 seconds" in str(error)
+    for wrong in ("0", "-1", "soon"):
+        monkeypatch.setenv("GRAMERCY_MODEL_SILENCE", wrong)
+        with pytest.raises(ModelUnavailableError, match="expected seconds"):
+            OpenAIProvider(key=KEY)
+
+
+@pytest.mark.contract("agents.wire.silence")
 def test_a_service_that_falls_silent_is_given_up():
     with Service(stream(said("Hel"), hang=True)) as service:
         first, error = ask_openai(service)

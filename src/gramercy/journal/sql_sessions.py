@@ -74,14 +74,15 @@ class SqlSessions:
         new = new_record(name, title, about, self._journal._now())  # noqa: SLF001 - of one room
         row = msgspec.structs.astuple(new)
         names = "id, title, agent, model, project, principal, at, changed_at, messages, token"
-        statement = f"INSERT INTO sessions ({names}) VALUES ({', '.join('?' * 10)})"  # noqa: S608 - our own names
+        marks = ", ".join("?" * 10)
+        # Two programs may begin it at the same moment: one waits for the other's commit, and is told.
+        statement = f"INSERT INTO sessions ({names}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING"  # noqa: S608 - our own names
 
         def begin() -> str:
-            found = self._run("SELECT token FROM sessions WHERE id = ?", (new.id,))
-            if found and found[0][0] != token:
+            self._change(statement, (*row, token))
+            # A transaction whose answer was lost is made again.
+            if self._run("SELECT token FROM sessions WHERE id = ?", (new.id,))[0][0] != token:
                 raise JournalError(f"there is a session {new.id} already")
-            if not found:
-                self._change(statement, (*row, token))
             return new.id
 
         return self._write(begin)

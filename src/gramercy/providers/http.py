@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from gramercy.providers.base import Part
     from gramercy.providers.services import Access
 
+SILENCE_VARIABLE = "GRAMERCY_MODEL_SILENCE"
 log = logging.getLogger("gramercy.providers")
 # One event has a few tokens, or at worst a whole answer at once.
 LARGEST_EVENT = 16 * 1024 * 1024
@@ -55,12 +57,22 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     longest_wait: float = 60.0
 
 
+def _usual_patience() -> Patience:
+    """Return the usual patience; a slow machine that reads a long conversation may need more."""
+    given = os.environ.get(SILENCE_VARIABLE, "").strip()
+    if not given:
+        return Patience()
+    if not given.isdecimal() or int(given) == 0:
+        raise ModelUnavailableError(f"{SILENCE_VARIABLE} is {given!r:.60}: expected seconds, as in 900")
+    return Patience(silence=float(given))
+
+
 class Wire:
     """The connections to one service; they end with the event loop in which they were opened."""
 
     def __init__(self, access: Access, patience: Patience | None = None) -> None:
         self.access = access
-        self.patience = patience or Patience()
+        self.patience = patience or _usual_patience()
         self._client: httpx.AsyncClient | None = None
         self._kept = Kept()
 
@@ -157,7 +169,8 @@ class Wire:
         kind = type(error).__name__
         if kind in ("ReadTimeout", "WriteTimeout"):
             return ProviderError(
-                f"{name} said nothing for {self.patience.silence:g} seconds: ask again later"
+                f"{name} said nothing for {self.patience.silence:g} seconds: ask again later, or set "
+                f"{SILENCE_VARIABLE} to more"
             )
         if self.access.is_here and kind.startswith("Connect"):
             hint = self.access.service.start or f"look at {self.access.service.address_variable}"
