@@ -16,8 +16,8 @@ HEAVY = ("click", "jsonschema_rs", "asyncio", "opentelemetry", "msgspec")
 # The gate is the boundary between a call and its approval, and coming back that between two processes; only
 # the executor passes them.
 # The review of a call of another process is what `gramercy approvals` does at a terminal.
-# Each provider is a boundary that only the opening of its name crosses, and each way to look at runs of agents
-# (traces, comparison, shadow) is what one command does.
+# Each provider is a boundary that only the opening of its name crosses, and each way to look at runs of
+# agents (traces, comparison, shadow) is what one command does.
 MOST_SINGLE_IMPORTERS = 72
 QUESTIONS = 10
 
