@@ -8,15 +8,16 @@ import msgspec
 
 from gramercy.errors import CutStreamError
 from gramercy.providers.base import StopPart, TextPart, ThoughtPart, Usage, UsagePart
-from gramercy.providers.http import Patience, Wire, count, reason_of, taken
+from gramercy.providers.http import WireProvider, count, reason_of, taken
 from gramercy.providers.models import longest_answer
 from gramercy.providers.naming import CallPieces, told_arguments, told_id, told_name
-from gramercy.providers.services import ANTHROPIC, Access, Service
+from gramercy.providers.services import ANTHROPIC
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from gramercy.providers.base import Message, Part, Request, StopReason
+    from gramercy.providers.http import Wire
 
 # The version of the format; newer features are asked for by other headers.
 VERSION = "2023-06-01"
@@ -44,30 +45,10 @@ _STATUS = {
 _KEPT = {"cache_control": {"type": "ephemeral"}}
 
 
-class AnthropicProvider:
+class AnthropicProvider(WireProvider):
     """Asks Anthropic, or another service that speaks its format, at another address."""
 
-    def __init__(
-        self,
-        service: Service = ANTHROPIC,
-        *,
-        address: str | None = None,
-        key: str | None = None,
-        patience: Patience | None = None,
-    ) -> None:
-        self.name = service.name
-        self._wire = Wire(Access(service, address, key), patience)
-
-    def chat(self, request: Request) -> AsyncIterator[Part]:
-        """Stream the answer to one question."""
-        return self._wire.ask(lambda: self._attempt(request))
-
-    async def aclose(self) -> None:
-        """Let the connections go."""
-        await self._wire.aclose()
-
-    def __repr__(self) -> str:
-        return f"<AnthropicProvider {self._wire.access!r}>"
+    SERVICE = ANTHROPIC
 
     async def _attempt(self, request: Request) -> AsyncIterator[Part]:
         access = self._wire.access

@@ -11,21 +11,22 @@ import logging
 import os
 import random
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from gramercy.errors import CutStreamError, ModelUnavailableError, ProviderError
 from gramercy.gram.suggestion import suggest
 from gramercy.providers.naming import told_value
+from gramercy.providers.services import Access
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     import httpx
 
-    from gramercy.providers.base import Part
-    from gramercy.providers.services import Access
+    from gramercy.providers.base import Part, Request
+    from gramercy.providers.services import Service
 
 SILENCE_VARIABLE = "GRAMERCY_MODEL_SILENCE"
 log = logging.getLogger("gramercy.providers")
@@ -222,6 +223,38 @@ class Wire:
                 f"{service.name} has had enough questions for now: {said}{wait}", status, retry_after
             )
         return ProviderError(f"{service.name} refuses the question ({status}): {said}", status, retry_after)
+
+
+class WireProvider:
+    """A provider that is asked over HTTP; each format says how one attempt goes."""
+
+    SERVICE: ClassVar[Service]
+
+    def __init__(
+        self,
+        service: Service | None = None,
+        *,
+        address: str | None = None,
+        key: str | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        service = service or self.SERVICE
+        self.name = service.name
+        self._wire = Wire(Access(service, address, key), patience)
+
+    def chat(self, request: Request) -> AsyncIterator[Part]:
+        """Stream the answer to one question."""
+        return self._wire.ask(lambda: self._attempt(request))
+
+    def _attempt(self, request: Request) -> AsyncIterator[Part]:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        """Let the connections go."""
+        await self._wire.aclose()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._wire.access!r}>"
 
 
 class Kept:

@@ -1,7 +1,7 @@
 """What is known about models by their names: how much they read, and how much they may write.
 
-The table was made in November 2026 from what the services publish; a model that is not in it has no figure,
-and nothing is guessed. `GRAMERCY_CONTEXT_WINDOW` comes before it, for servers of one's own.
+The table was written in November 2026 from what was known then: services change their models. A model that is
+not in it has no figure. `GRAMERCY_CONTEXT_WINDOW` comes before it, for servers of one's own.
 """
 
 from __future__ import annotations

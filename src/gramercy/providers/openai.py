@@ -8,14 +8,16 @@ import msgspec
 
 from gramercy.errors import CutStreamError
 from gramercy.providers.base import StopPart, TextPart, ThoughtPart, Usage, UsagePart
-from gramercy.providers.http import Patience, Wire, count, reason_of, taken
+from gramercy.providers.http import WireProvider, count, reason_of, taken
 from gramercy.providers.naming import CallPieces, told_arguments, told_id, told_name
-from gramercy.providers.services import OPENAI, Access, Service
+from gramercy.providers.services import OPENAI
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from gramercy.providers.base import Message, Part, Request, StopReason
+    from gramercy.providers.http import Wire
+    from gramercy.providers.services import Service
 
 _REASONS: dict[str, StopReason] = {
     "stop": "end",
@@ -26,30 +28,10 @@ _REASONS: dict[str, StopReason] = {
 }
 
 
-class OpenAIProvider:
+class OpenAIProvider(WireProvider):
     """Asks OpenAI, or any service that speaks its format: give another service, or another address."""
 
-    def __init__(
-        self,
-        service: Service = OPENAI,
-        *,
-        address: str | None = None,
-        key: str | None = None,
-        patience: Patience | None = None,
-    ) -> None:
-        self.name = service.name
-        self._wire = Wire(Access(service, address, key), patience)
-
-    def chat(self, request: Request) -> AsyncIterator[Part]:
-        """Stream the answer to one question."""
-        return self._wire.ask(lambda: self._attempt(request))
-
-    async def aclose(self) -> None:
-        """Let the connections go."""
-        await self._wire.aclose()
-
-    def __repr__(self) -> str:
-        return f"<OpenAIProvider {self._wire.access!r}>"
+    SERVICE = OPENAI
 
     async def _attempt(self, request: Request) -> AsyncIterator[Part]:
         access = self._wire.access
