@@ -60,7 +60,7 @@ def desk(tmp_path):
 def test_what_is_approved_later_runs_when_the_conversation_goes_on(desk):
     first = desk.run("pay", PAY, "It waits for you.")
     assert (desk.paid, first.calls[0].result.metadata["awaiting"]) == ([], True)
-    assert "To call it again would ask again" in first.calls[0].result.content
+    assert "to call it again changes nothing" in first.calls[0].result.content
     desk.decide(Approved())
     desk.run("and now?", "It is paid.")
     assert desk.paid == [7]

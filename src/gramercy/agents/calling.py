@@ -54,11 +54,12 @@ class AgentCaller(msgspec.Struct, frozen=True):
 class AgentCall(Call):
     """A call of an agent; what can be asked of a client is asked of the one for which the agent runs."""
 
-    __slots__ = ("_call", "_outer", "caller")
+    __slots__ = ("_call", "_identity", "_outer", "caller")
 
     def __init__(self, call: ModelCall, caller: AgentCaller) -> None:
         self.caller = caller
         self._call = call
+        self._identity: str | None = None
         self._outer = current_call()
 
     def nested(self, agent: str) -> tuple[Talk | None, tuple[Message, ...]]:
@@ -100,7 +101,11 @@ class AgentCall(Call):
     @property
     def identity(self) -> str:
         """By what a run that goes on after a kill is given this call."""
-        return "" if self.caller.talk is None else self.caller.talk.identity(self._call)
+        # Looked up once: it is asked for several times, and must not change on the way.
+        if self._identity is None:
+            talk = self.caller.talk
+            self._identity = "" if talk is None else talk.identity(self._call)
+        return self._identity
 
     @property
     def is_unique(self) -> bool:

@@ -73,7 +73,7 @@ ADVICE: dict[str, str] = {
 WAITING = "A person can decide in another terminal: `gramercy approvals approve {key}`, or `deny`. "
 COMING_BACK = "Then call it again with the same arguments: it is the same call, and runs at most once."
 RESUMING = "Then Executor.resume({key}) runs it, at most once; to call it again would ask again."
-LATER = "You are told what became of it when this conversation goes on. To call it again would ask again."
+LATER = "You are told what became of it when this conversation goes on; to call it again changes nothing."
 # The class of a failure that a tool has reported itself; others have the name of what was raised.
 REPORTED = "reported"
 
