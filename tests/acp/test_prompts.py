@@ -167,6 +167,24 @@ def test_the_rest_of_an_edit_can_be_rejected_at_once(tmp_path):
     assert len(editor.asked) == 2
 
 
+@pytest.mark.contract("agents.acp.hunks")
+def test_a_hunk_that_was_rejected_stays_so_when_the_next_is_always_allowed(tmp_path):
+    (tmp_path / "text").write_text(THREE)
+    new = THREE.replace("one", "ONE").replace("five", "FIVE").replace("nine", "NINE")
+    again = call("edit_file", path="text", old="two", new="TWO")
+    model = script(call("edit_file", path="text", old=THREE, new=new), again, "Done.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)), choose("reject", "always"))
+        await editor.say(await editor.begin(tmp_path), "shout")
+        return editor
+
+    editor = asyncio.run(talk())
+    assert (tmp_path / "text").read_text() == new.replace("ONE", "one").replace("two", "TWO")
+    assert len(editor.asked) == 2
+    assert "accepted hunks 2 and 3 of 3 and rejected hunk 1" in model.requests[1].messages[-1].text
+
+
 def test_an_edit_of_one_hunk_is_one_question_with_its_difference(tmp_path):
     (tmp_path / "text").write_text(THREE)
     model = script(call("edit_file", path="text", old="five", new="FIVE"), "Done.")

@@ -102,12 +102,14 @@ class EditorApprover:
             chosen = await ask_permission(self._editor, self._session, part, content, options)
             is_taken = chosen in {ONCE, ALWAYS}
             self._editor.update(self._session, part.changed("completed" if is_taken else "failed"))
-            if chosen == ALWAYS:
-                return self._approved(request, always=True)
-            if chosen not in {ONCE, REJECT, REST}:
+            if chosen not in {ONCE, ALWAYS, REJECT, REST}:
                 return _dismissed()
             taken |= {hunk.number} if is_taken else set()
-            if chosen == REST:
+            if chosen == ALWAYS:
+                # From here on: what was rejected before stays rejected.
+                self._allowed.add(_subject(request.tool, request.arguments))
+                taken |= {each.number for each in hunks if each.number > hunk.number}
+            if chosen in {ALWAYS, REST}:
                 break
         return self._chosen(request, texts, taken, len(hunks))
 
