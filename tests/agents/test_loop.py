@@ -8,7 +8,13 @@ import pytest
 
 from gramercy import Agent, Executor, Limits, Registry, create_tool
 from gramercy.agents.base import CallBegun, CallEnded, Finished, TurnEnded, Warned
-from gramercy.errors import AgentError, CutStreamError, InvalidMessageError, LimitReachedError
+from gramercy.errors import (
+    AgentError,
+    CutStreamError,
+    InvalidMessageError,
+    LimitReachedError,
+    UnreadableFileError,
+)
 from gramercy.journal.memory import MemoryJournal
 from gramercy.providers.base import Message, ModelCall, StopPart, TextPart, Usage
 from gramercy.testing.provider import ScriptedProvider
@@ -230,3 +236,14 @@ def test_a_warning_reaches_the_person_and_the_response():
     told = "the answer of Scripted/test was cut off at its limit of tokens"
     assert [event.text for event in events if isinstance(event, Warned)] == [told]
     assert (events[-1].response.stop, events[-1].response.warnings) == ("length", (told,))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(None, "No such file"), (b"\xff\xfe[a]", "not UTF-8 at byte 0")]
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, content, told):
+    path = tmp_path / "agent.gram"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UnreadableFileError, match=told):
+        Agent.load(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from gramercy.agents.loop import Loop
-from gramercy.errors import InvalidToolError, SpecificationError
+from gramercy.errors import InvalidToolError, SpecificationError, UnreadableFileError
 from gramercy.gram.agents import AgentSpecification, ModelName, read_agents
 from gramercy.gram.specification import ToolSpecification
 from gramercy.gram.suggestion import suggest
@@ -73,8 +73,16 @@ class Agent:
 
     @classmethod
     def load(cls, path: str | Path, name: str | None = None) -> Self:
-        """Read an agent from a file."""
-        return cls.from_gram(Path(path).read_text(encoding="utf-8"), name)
+        """Read an agent from a file; UnreadableFileError says why it cannot be read."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise UnreadableFileError(
+                f"{path} is not UTF-8 at byte {error.start}: an agent is text"
+            ) from None
+        return cls.from_gram(text, name)
 
     @property
     def name(self) -> str:
