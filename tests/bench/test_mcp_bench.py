@@ -27,6 +27,7 @@ def quick_run(table: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("table", ["mcp-stdio", "mcp-http"])
+@pytest.mark.slow
 def test_every_server_has_figures_or_a_reason_to_have_none(table: str) -> None:
     """Benchmark: peers are measured beside us, and one that cannot be installed is told, never fatal."""
     section = quick_run(table)
@@ -39,6 +40,7 @@ def test_every_server_has_figures_or_a_reason_to_have_none(table: str) -> None:
     assert all(f"{server.name}: " in told for server in here if server.name in rows)
 
 
+@pytest.mark.slow
 def test_evaluating_over_mcp_is_measured_beside_the_least_it_could_cost() -> None:
     """Benchmark: evaluate-lisp over MCP against the raw loop; where it cannot be, the reason is told."""
     section = quick_run("mcp-images")

@@ -50,6 +50,7 @@ def run(code, cwd, limit=resource.RLIM_INFINITY):
     )
 
 
+@pytest.mark.slow
 def test_a_core_that_does_not_fit_on_the_disk_is_not_kept(cache, tmp_path):
     """A cache directory that is full: SBCL leaves half a core and says that it failed."""
     done = run(BUILD, tmp_path, SMALL)
@@ -65,6 +66,7 @@ def test_a_core_that_does_not_fit_on_the_disk_is_not_kept(cache, tmp_path):
     assert built.stat().st_size > SMALL
 
 
+@pytest.mark.slow
 def test_an_image_starts_although_the_disk_is_full(cache, tmp_path):
     """A cache directory that is full: the image still starts, from source."""
     done = run(EVALUATE, tmp_path, SMALL)
@@ -97,6 +99,7 @@ def test_a_core_that_is_there_is_found_without_a_word():
     assert (core.parent, told) == (cache_directory().resolve(), [])
 
 
+@pytest.mark.slow
 def test_building_is_told_while_it_lasts(cache):
     """Progress for anything over a second."""
     told: list[str] = []
@@ -107,6 +110,7 @@ def test_building_is_told_while_it_lasts(cache):
     assert told
 
 
+@pytest.mark.slow
 def test_a_build_does_not_need_the_working_directory(cache, tmp_path):
     """Clients start servers in directories that are gone."""
     (tmp_path / "lost").mkdir()
@@ -115,6 +119,7 @@ def test_a_build_does_not_need_the_working_directory(cache, tmp_path):
 
 
 @pytest.mark.contract("trust.approval.cache")
+@pytest.mark.slow
 def test_nobody_else_can_write_the_core(cache, tmp_path):
     """Trust, 10: on the old code it had the mode 0666 under a umask of 0, and images run it."""
     run(f"import os; os.umask(0); {BUILD}", tmp_path)

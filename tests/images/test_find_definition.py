@@ -415,6 +415,7 @@ ORACLE = """
 @pytest.mark.parametrize(
     ("package", "reading"), [("UIOP/PATHNAME", "UIOP/PATHNAME"), ("COMMON-LISP", "SB-IMPL")]
 )
+@pytest.mark.slow
 def test_lisp_texts_are_those_that_sbcl_reads(tmp_path, package, reading):
     """Every function that a package exports, whose form SBCL can read at the place it tells."""
     with closing(open_image("sbcl", project=tmp_path)) as image:

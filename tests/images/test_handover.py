@@ -181,6 +181,7 @@ def test_hellos_of_evaluated_code_cost_no_descriptor(images, handles):
 
 
 @pytest.mark.contract("trust.handover.memory")
+@pytest.mark.slow
 def test_hellos_of_sixty_megabytes_cost_no_memory(images):
     image = images()
     assert image.evaluate("1").ok

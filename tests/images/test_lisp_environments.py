@@ -770,6 +770,7 @@ def test_what_is_being_compiled_can_be_watched(project, opened):
     assert (reply.ok, reply.stderr, reply.notes) == (True, "", [])
 
 
+@pytest.mark.slow
 def test_a_compilation_that_is_cut_short_says_how_far_it_came(project, opened):
     """Own program: the first compilation may take minutes."""
     write_system(project, "mine")

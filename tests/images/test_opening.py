@@ -287,6 +287,7 @@ def test_another_interpreter_can_be_chosen_and_a_wrong_one_is_told(tmp_path):
 
 
 @needs_sbcl
+@pytest.mark.slow
 def test_two_processes_build_a_core_once(tmp_path):
     """Images, Process model: the core is built at first use."""
     code = (

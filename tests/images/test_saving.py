@@ -53,6 +53,7 @@ def test_a_reset_leaves_the_restored_state_too(image, other, words, tmp_path):
     assert not other.evaluate(words.look).ok
 
 
+@pytest.mark.slow
 def test_a_restored_state_can_be_saved_again(image, other, words, tmp_path):
     image.evaluate(words.define)
     image.save(str(tmp_path / "one"))

@@ -23,6 +23,7 @@ def changes(reply):
     return {(change["kind"], change["name"]): change["change"] for change in reply["changed"]}
 
 
+@pytest.mark.slow
 def test_a_core_is_built_without_a_warning(tmp_path):
     """The image program compiles clean."""
     command = [

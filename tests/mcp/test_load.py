@@ -297,6 +297,7 @@ def test_the_server_is_none_the_worse_for_it(load):
     assert load.after - load.before < MOST_GROWTH
 
 
+@pytest.mark.slow
 def test_large_evaluations_are_not_kept_for_ever(tmp_path):
     """No unbounded memory: what was evaluated long ago is not in the way."""
     server = start_server("--image", "python", cwd=tmp_path)

@@ -45,6 +45,7 @@ def shorter(ours, theirs):
 @pytest.mark.skipif(
     not days.ALEXANDRIA.is_dir() or not shutil.which("sbcl"), reason="needs SBCL and alexandria"
 )
+@pytest.mark.slow
 def test_a_day_in_lisp(tmp_path):
     """Failing test, frames, restart, repair, preview, test, undo, table, saved state."""
     project = tmp_path / "project"

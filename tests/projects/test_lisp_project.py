@@ -112,6 +112,7 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line_and_the_old_code_stays(pr
 
 
 @needs("alexandria", "fiveam")
+@pytest.mark.slow
 def test_the_state_of_a_project_is_saved_and_restored_by_the_command_line(project, gramercy):
     """Issue, Done means: restore; in another process, with the system loaded and the tests at hand."""
     write(project, GARDEN)

@@ -31,6 +31,7 @@ def test_it_does_so_for_long():
 
 
 @pytest.mark.skipif(bool(postgres.why_none()), reason=postgres.why_none())
+@pytest.mark.slow
 def test_a_journal_on_postgresql_does_what_the_model_does():
     with postgres.PostgresServer() as server:
         hold_against_the_model(PostgresStore(server), EXAMPLES)

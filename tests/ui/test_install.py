@@ -113,6 +113,7 @@ def test_what_is_written_starts_a_server_that_answers(inside, home, client, tmp_
 
 
 @pytest.mark.skipif(not shutil.which("sbcl"), reason="sbcl is not installed")
+@pytest.mark.slow
 def test_what_is_written_is_made_ready(inside, home, tmp_path, monkeypatch):
     """The core is built by install, so that no client waits for it; for another version it cannot be."""
     assert home.is_dir()

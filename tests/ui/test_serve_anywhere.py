@@ -236,6 +236,7 @@ def test_folders_that_cannot_be_used_leave_an_empty_directory(visit, answer, tol
     assert f"work in {place}, an empty directory" in note
 
 
+@pytest.mark.slow
 def test_a_client_without_an_answer_is_not_waited_for_for_ever(visit):
     """Every wait is bounded, and a program that answers needs no minutes."""
     visitor = visit("2025-11-25", folders=roots())

@@ -130,7 +130,9 @@ def test_a_tool_that_is_not_there_is_told_with_those_that_are(run, word):
 
 
 def served(tmp_path, word, *words):
-    return [*GRAMERCY, "serve", "--foreign", word, "--foreign-pins", str(tmp_path / "pins.json"), *words]
+    # The clients here pass no variables on, and nobody decides.
+    pins = ("--foreign-pins", str(tmp_path / "pins.json"), "--approval-wait", "0.2")
+    return [*GRAMERCY, "serve", "--foreign", word, *pins, *words]
 
 
 def test_serve_passes_accepted_tools_on(run, word, tmp_path):
