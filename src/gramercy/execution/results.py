@@ -165,7 +165,7 @@ class Recorder:
             attempt.key = self.settings.journal.begin(_new_call(attempt), state, facts)
         except MovedError as error:
             # Another process was first to make this very call: it is that one.
-            attempt.key = error.record.key
+            attempt.key = error.record.key if error.record is not None else 0
             raise
         if attempt.identity:
             self.here.add(attempt.key)
