@@ -1,6 +1,7 @@
 """What the processes of an image may use together, and what becomes of those that evaluated code leaves."""
 
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -69,8 +70,8 @@ def command(process):
         return b""
 
 
-def wait_until(holds):
-    deadline = monotonic() + WAIT
+def wait_until(holds, seconds=WAIT):
+    deadline = monotonic() + seconds
     while not holds():
         assert monotonic() < deadline
         sleep(0.01)
@@ -264,10 +265,14 @@ def test_processes_that_fork_without_end_are_held_at_once(language, tmp_path):
             pytest.skip("nothing is asked before a fork here: no seccomp listener")
         reply = image.evaluate(BOMBS[language], timeout=60)
         assert reply.error is not None, reply
-        assert "it wanted more processes, and 256 are allowed" in reply.error.message
+        # Who is asked before each fork tells first, or who counts; both have held it at about the limit.
+        told = re.search(r"it (wanted more|had (\d+)) processes, and 256 are allowed", reply.error.message)
+        assert told is not None, reply.error.message
+        assert int(told[2] or 0) < 300
         assert image.evaluate("x" if language == "python" else "*x*").values == ["41"]
         zygote = image.processes()["zygote"]
-        wait_until(lambda: len(bounds.descendants(zygote)) < 10)
+        # Hundreds of processes with the memory of a core each: on a busy machine they have taken 20 s to end.
+        wait_until(lambda: len(bounds.descendants(zygote)) < 10, 3 * WAIT)
     finally:
         image.close()
 
