@@ -51,7 +51,7 @@ class Index:
 
     file: bytes
     page: str = f'<a href="../../files/{WHEEL}#sha256=0">{WHEEL}</a>'
-    page_path: str = "/simple/small-model/"
+    page_path: str = "/index/small-model/"
     # After so many bytes of one answer the connection is cut; each cut is used once.
     cuts: list[int] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
@@ -139,7 +139,7 @@ def serve(index: Index) -> Iterator[Index]:
     with Server(index) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        index.address = f"http://127.0.0.1:{server.server_port}/simple"
+        index.address = f"http://127.0.0.1:{server.server_port}/index"
         try:
             yield index
         finally:

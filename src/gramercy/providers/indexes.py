@@ -1,6 +1,7 @@
 """Package indexes as pip is told to use them: its files and variables, proxies, certificates, passwords.
 
-pip itself need not be there, and nothing is installed: a file is found and can be read from any place in it.
+Nothing is installed: a file is found and can be read from any place in it. pip itself is asked only for the
+index that it uses when it is told of none.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import configparser
 import html
 import os
 import re
+import shutil
 import ssl
+import subprocess
 import sys
 import urllib.request
 from http import HTTPStatus
@@ -26,18 +29,20 @@ from gramercy.errors import ModelUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-DEFAULT_INDEX: Final = "https://pypi.org/simple"
 # As pip has them.
 SECONDS, RETRIES = 15.0, 5
 # A page that lists the files of one project; the biggest projects have some megabytes.
 LONGEST_PAGE: Final = 32 << 20
+# pip starts in half a second, on a busy machine in some.
+PIP_SECONDS: Final = 30.0
+_DEFAULT = re.compile(r"--index-url\b.*?\(default\s+([a-z]+://[^\s)]+)\)", re.DOTALL)
 _HREF = re.compile(r"""<a\s[^>]*?href\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 
 
 class PipSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What of pip's configuration is about getting files."""
 
-    indexes: tuple[str, ...] = (DEFAULT_INDEX,)
+    indexes: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     proxy: str = ""
     certificates: str = ""
@@ -58,11 +63,12 @@ def read_pip_settings(environ: Mapping[str, str] | None = None) -> PipSettings:
         for name, value in environ.items()
         if name.startswith("PIP_") and value.strip()
     }
-    main = () if told.get("no-index", "").lower() in ("1", "true", "yes", "on") else None
-    indexes = (told.get("index-url", DEFAULT_INDEX), *told.get("extra-index-url", "").split())
+    indexes: tuple[str, ...] = ()
+    if told.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
+        indexes = (told.get("index-url") or default_index(), *told.get("extra-index-url", "").split())
     bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE") or ""
     return PipSettings(
-        indexes=indexes if main is None else main,
+        indexes=tuple(filter(None, indexes)),
         links=tuple(told.get("find-links", "").split()),
         proxy=told.get("proxy", ""),
         certificates=told.get("cert", bundle),
@@ -71,6 +77,26 @@ def read_pip_settings(environ: Mapping[str, str] | None = None) -> PipSettings:
         seconds=_number(told.get("timeout") or told.get("default-timeout"), SECONDS),
         retries=int(_number(told.get("retries"), RETRIES)),
     )
+
+
+def default_index() -> str:
+    """Return the index that pip uses when it is told of none; empty where there is no pip to ask."""
+    for command in ([sys.executable, "-m", "pip"], [shutil.which("pip") or shutil.which("pip3") or ""]):
+        try:
+            # Isolated, since files and variables are read here; wide, so that no address is folded.
+            said = subprocess.run(  # noqa: S603 - the pip of this environment
+                [*command, "--isolated", "download", "--help"],
+                capture_output=True,
+                text=True,
+                timeout=PIP_SECONDS,
+                check=True,
+                env={**os.environ, "COLUMNS": "400"},
+            ).stdout
+        except (OSError, subprocess.SubprocessError):
+            continue
+        if found := _DEFAULT.search(said):
+            return found[1]
+    return ""
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[Path]:
@@ -142,7 +168,7 @@ class Indexes:
                 tried.append(f"{shown(page)} does not list it")
             except OSError as error:
                 tried.append(f"{shown(page)}: {reason_of(error)}")
-        listed = "; ".join(tried) or "pip is told to use no index (no-index)"
+        listed = "; ".join(tried) or "there is no index (pip's no-index, or no pip to ask: set PIP_INDEX_URL)"
         raise ModelUnavailableError(f"{file} is nowhere to be had: {listed}")
 
     def _on_page(self, page: str, file: str) -> str | None:
