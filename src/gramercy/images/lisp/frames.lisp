@@ -29,12 +29,17 @@
    (sb-alien:extern-alien "fcntl" (function sb-alien:int sb-alien:int sb-alien:int sb-alien:long))
    *connection* sb-posix:f-setfl flags))
 
+(defun watch-connection ()
+  "Let the kernel signal this process what comes, unless code that keeps signals off stands on the stack: SBCL defers
+the first, and gives up at the second if the mask of an error's context, which lets it in, is restored in between."
+  (set-connection-flags (if sb-sys:*interrupts-enabled* +signal-me+ 0)))
+
 (defun worth-another-try-p ()
   "Tell whether the last system call on the connection has to be made again."
   (let ((reason (sb-alien:get-errno)))
     (cond ((= reason sb-unix:eintr))
           ;; It always waits, unless user code has changed that.
-          ((= reason +would-block+) (zerop (set-connection-flags +signal-me+))))))
+          ((= reason +would-block+) (zerop (watch-connection))))))
 
 ;;; Messages with descriptors. What the system calls want is laid out by hand, as 64-bit Linux has it: a msghdr of 56
 ;;; octets, an iovec of 16, then a cmsghdr, whose length counts its 16 octets and the descriptors behind them.
@@ -240,9 +245,9 @@ A frame beyond the limit cannot be skipped safely, so it ends the process."
   "Let the kernel signal this process about its own connection."
   (sb-sys:enable-interrupt +connection-signal+ #'on-connection-signal)
   (sb-posix:fcntl *connection* sb-posix:f-setown (sb-posix:getpid))
-  (set-connection-flags +signal-me+))
+  (watch-connection))
 
 (defmacro without-hangup-signal (&body body)
   "Run BODY, which forks while the next request may come, without being signalled about that."
   `(unwind-protect (progn (set-connection-flags 0) ,@body)
-     (set-connection-flags +signal-me+)))
+     (watch-connection)))

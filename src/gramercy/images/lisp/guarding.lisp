@@ -77,8 +77,18 @@ After a fork there is no finalizer thread either."
   (unless *undisturbed*
     (start-finalizers)
     (install-interrupt-handler)
-    (set-connection-flags +signal-me+))
+    (watch-connection))
   (setf *undisturbed* nil))
+
+(defun watch-connection-later ()
+  "Where code that keeps signals off is about to go on, let the connection be watched as soon as that has ended."
+  (unless sb-sys:*interrupts-enabled*
+    ;; What came before the fork was deferred. Two of them are one too many, so it is handled first: here is no code
+    ;; of the user's to be interrupted.
+    (let ((receive (internal-function "RECEIVE-PENDING-INTERRUPT" "SB-UNIX")))
+      (when (and receive sb-sys:*interrupt-pending*)
+        (let ((sb-sys:*interrupts-enabled* t)) (funcall receive))))
+    (sb-thread:interrupt-thread sb-thread:*current-thread* (lambda () (set-connection-flags +signal-me+)))))
 
 (defun call-aborting (function)
   "Call FUNCTION with an ABORT restart that counts as a fault."

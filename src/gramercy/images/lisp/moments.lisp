@@ -250,6 +250,7 @@ stands for a call that never was."
                           cleanups cleanups)))))
   (show-again *standard-output-kept* *error-output-kept* (getf request :id))
   (prepare-for-user-code)
+  (watch-connection-later)
   (setf *evaluating* t)
   (let ((sb-kernel:*handler-clusters* *standing-handlers*)
         (sb-kernel:*restart-clusters* *standing-restarts*)
