@@ -429,7 +429,7 @@ class Lifecycle:
 
         Without any the image begins again, and with a new zygote where that has died too.
         """
-        self.usage.wait_for_end(MEETING_SECONDS)
+        self.usage.wait_for_end()
         self.settle()
         reached = self.past
         for checkpoint in self.timeline.newest_first():
