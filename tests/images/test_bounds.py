@@ -309,6 +309,12 @@ class Asked:
     def kept_pids(self):
         return {2}
 
+    def exceeded(self, reason):
+        raise AssertionError(reason)
+
+    def give_up_all(self):
+        raise AssertionError
+
 
 def test_the_keeper_may_fork_while_the_others_are_ended(monkeypatch):
     """A fork that is not allowed is never answered: a state that is being restored would hang."""
