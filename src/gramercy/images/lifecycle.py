@@ -26,7 +26,7 @@ from gramercy.images.checkpoints import (
 from gramercy.images.deaths import Breaker
 from gramercy.images.files.ledger import watch
 from gramercy.images.files.telling import outcomes_text
-from gramercy.images.present import MEETING_SECONDS, Present, Thrift
+from gramercy.images.present import Present, Thrift
 from gramercy.images.processes import Family, Program
 
 if TYPE_CHECKING:
