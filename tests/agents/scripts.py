@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gramercy import Agent, define_tool
+from gramercy.agents.base import awaited
 
 MODEL = "Scripted/test"
 
@@ -63,6 +64,14 @@ class Kept:
         """Return the talk of a nested agent."""
         talk = self.inner.setdefault(call.id, Kept(f"{self.session}/{agent}"))
         return talk, tuple(talk.messages)
+
+    def waited(self):
+        """Return the calls that wait for a person."""
+        return awaited(self.messages)
+
+    def asked(self):
+        """Return the talks of nested agents that have something open: none."""
+        return ()
 
 
 def is_in_order(conversation):

@@ -72,6 +72,9 @@ class Kept:
     def identity(self, call):  # noqa: ARG002 - as the protocol has it
         return ""
 
+    def waited(self):
+        return ()
+
 
 class World:
     """Tools that write down that they ran, and a person who answers as was drawn."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.agents.base import CallMade, Response, TurnEnded, Warned, unanswered
+from gramercy.agents.base import CallMade, Response, TurnEnded, Warned, awaited, unanswered
 from gramercy.agents.binding import agent_tool
 from gramercy.agents.calling import HALF, REFUSED, STOPPED, AgentCall, AgentCaller, Calls
 from gramercy.agents.limits import Meter, about_tokens, dollars, size_of
@@ -43,11 +43,12 @@ from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from gramercy.agents.base import AgentEvent, Talk
     from gramercy.agents.binding import BoundAgent
     from gramercy.agents.watching import Unwatched
+    from gramercy.execution.calls import ToolResult
     from gramercy.execution.executor import Executor
     from gramercy.gram.agents import ModelName
     from gramercy.providers.base import Provider, StopReason
@@ -73,10 +74,11 @@ class Shared(msgspec.Struct):
 class Answer:
     """What one question to the model has brought so far."""
 
-    __slots__ = ("began", "calls", "is_whole", "stop", "text", "usage")
+    __slots__ = ("_taken", "began", "calls", "is_whole", "stop", "text", "usage")
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Iterable[str]) -> None:
         self.began = monotonic()
+        self._taken = set(taken)
         self.text: list[str] = []
         self.calls: list[ModelCall] = []
         self.usage = Usage()
@@ -97,14 +99,13 @@ class Answer:
             self.stop, self.is_whole = part.reason, True
 
     def _named(self, call: ModelCall) -> ModelCall:
-        """Return a call whose id no other call of the answer has: its result is found by it."""
-        taken = {each.id for each in self.calls}
-        if call.id and call.id not in taken:
-            return call
-        number = len(self.calls) + 1
-        while f"{call.id or 'call'}_{number}" in taken:
+        """Return a call whose id no other call of the conversation has: its result is found by it."""
+        name, number = call.id, len(self.calls)
+        while not name or name in self._taken:
             number += 1
-        return msgspec.structs.replace(call, id=f"{call.id or 'call'}_{number}")
+            name = f"{call.id or 'call'}_{number}"
+        self._taken.add(name)
+        return call if name == call.id else msgspec.structs.replace(call, id=name)
 
 
 class Run:
@@ -125,7 +126,8 @@ class Run:
         if talk is not None:
             talk.model = str(bound.agent.model)
         self._provider = shared.providers[bound.agent.model]
-        nested = [agent_tool(each.agent, _Nested(each, shared, depth + 1)) for each in bound.agents]
+        self._nested = {each.agent.name: _Nested(each, shared, depth + 1) for each in bound.agents}
+        nested = [agent_tool(each.agent, self._nested[each.agent.name]) for each in bound.agents]
         deadline = shared.executor.settings.deadline or shared.meter.limits.tool_seconds
         self._executor = shared.executor.with_tools(Registry([*bound.tools, *nested]), deadline=deadline)
         caller = AgentCaller(bound.agent.name, depth, shared.project, talk, emit)
@@ -157,7 +159,7 @@ class Run:
         self._characters += sum(map(size_of, history))
         try:
             await self._call(unanswered(history))
-            late = [each async for each in self._calls.late(history)]
+            late = [each async for each in self.late(history)]
             said = [told for told, _ in late] + ([] if message is None else [message])
             if said:
                 self._keep(Message("user", "\n\n".join(said)))
@@ -170,6 +172,18 @@ class Run:
             if isinstance(error, AgentError | ProviderError) and error.response is None:
                 error.response = self.response(self.said)
             raise
+
+    async def late(self, told: Sequence[Message]) -> AsyncIterator[tuple[str, ToolResult]]:
+        """Yield what became of calls that waited for a person when a run ended, nested agents' too."""
+        talk = self._talk
+        async for each in self._calls.late(awaited(told) if talk is None else talk.waited(), told):
+            yield each
+        for text in self._calls.left:
+            self._warn(text)
+        for name, inner in talk.asked() if talk is not None and self._nested else ():
+            if name in self._nested:
+                async for each in self._nested[name].run(self._emit, inner).late(told):
+                    yield each
 
     async def _converse(self) -> Response:
         """Take turns until the model answers in text."""
@@ -195,7 +209,7 @@ class Run:
         about = self._about()
         self._shared.meter.check(about, self._price)
         self._warn_of_limits(about)
-        answer = self._answer = Answer()
+        answer = self._answer = Answer(call.id for message in self.messages for call in message.calls)
         with watched_question(self.agent, self._depth, self._session) as question:
             await self._listen(answer, question)
             self._answer = None
@@ -264,13 +278,14 @@ class Run:
     def _keep_results(self, calls: Sequence[ModelCall]) -> None:
         """Keep the results that are there, in the order of the calls."""
         for call in calls:
-            result = self._calls.results.pop(call.id, None)
+            result = self._calls.results.get(call.id)
             if result is None:
                 continue
-            self._made.append(CallMade(call, result))
             key = result.metadata["journal_key"] if "awaiting" in result.metadata else 0
             told = Message("tool", result.content, call_id=call.id, is_error=not result.success, awaiting=key)
             self._keep(told)
+            self._calls.taken(call)
+            self._made.append(CallMade(call, result))
             if "journal_key" in result.metadata:
                 self._executor.delivered(result)
 
@@ -358,11 +373,14 @@ class _Nested:
         call = current_call()
         if not isinstance(call, AgentCall):
             raise AgentError(f"the agent {self._bound.agent.name} is asked by another one, not by itself")
-        emit = call.caller.emit
         talk, history = call.nested(self._bound.agent.name)
-        run = Run(self._bound, self._shared, emit, talk=talk, depth=self._depth)
+        run = self.run(call.caller.emit, talk)
         response = await run.answer(None if history else checked_message(message), history)
         return response.content
+
+    def run(self, emit: Callable[[AgentEvent], object], talk: Talk | None) -> Run:
+        """Return the nested agent in conversation."""
+        return Run(self._bound, self._shared, emit, talk=talk, depth=self._depth)
 
 
 def checked_message(message: object) -> str:
