@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gramercy import Agent, define_tool
 from gramercy.agents.base import awaited
 
@@ -41,6 +43,7 @@ class Kept:
     """Keeps a conversation, and those of nested agents, as a session does."""
 
     model = ""
+    prices: Any = None
 
     def __init__(self, session="session-1"):
         self.session = session

@@ -62,6 +62,7 @@ class Kept:
 
     session = "s"
     model = ""
+    prices: Any = None
 
     def __init__(self):
         self.messages = []

@@ -14,6 +14,8 @@ from gramercy.tools.values import is_duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gramercy.agents.prices import Prices
+
 # As pattern-agent and Agent-Q have it: ten questions to the model for one message.
 MOST_TURNS = 10
 # Five calls a turn; a model that makes more of them goes in circles.
@@ -137,10 +139,11 @@ AgentEvent: TypeAlias = TextPart | ThoughtPart | CallBegun | CallEnded | TurnEnd
 class Talk(Protocol):
     """Who keeps a conversation: every message is there before anything follows from it.
 
-    A run says in `model` who answers, before it asks.
+    A run says in `model` who answers and in `prices` what that costs, before it asks.
     """
 
     model: str
+    prices: Prices | None
 
     @property
     def session(self) -> str:

@@ -7,6 +7,7 @@ also one that was stopped or never begun: without it no model goes on with the c
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -57,12 +58,14 @@ class AgentCaller(msgspec.Struct, frozen=True):
 class AgentCall(Call):
     """A call of an agent; what can be asked of a client is asked of the one for which the agent runs."""
 
-    __slots__ = ("_call", "_identity", "_outer", "caller")
+    __slots__ = ("_call", "_identity", "_is_stopped", "_outer", "_stops", "caller")
 
     def __init__(self, call: ModelCall, caller: AgentCaller) -> None:
         self.caller = caller
         self._call = call
         self._identity: str | None = None
+        self._is_stopped = False
+        self._stops: list[Callable[[], object]] = []
         self._outer = current_call()
 
     def nested(self, agent: str) -> tuple[Talk | None, tuple[Message, ...]]:
@@ -78,8 +81,24 @@ class AgentCall(Call):
     @property
     def is_called_off(self) -> bool:
         """Whether the run is being stopped: the conversation says so, and nobody comes back for the call."""
+        if self._is_stopped:
+            return True
+        # A plain tool runs on a thread without a task.
         task = asyncio.current_task() if is_looping() else None
         return (task is not None and task.cancelling() > 0) or self._outer.is_called_off
+
+    def on_cancel(self, stop: Callable[[], object]) -> None:
+        """Have `stop` called when the run is stopped while the handler runs; it must not block."""
+        self._stops.append(stop)
+        if self._is_stopped:
+            stop()
+
+    def call_off(self) -> None:
+        """Tell the handler, which may go on behind what waited for it, that the run is stopped."""
+        self._is_stopped = True
+        for stop in tuple(self._stops):
+            with suppress(Exception):  # a handler that cannot stop is left behind, as others are
+                stop()
 
     @property
     def principal(self) -> str:
@@ -197,11 +216,8 @@ class Calls:
         result = self.results.get(call.id)
         if result is None:
             asked = {"id": call.id, "name": call.name, "arguments": call.arguments}
-            token = enter_call(AgentCall(call, self._caller))
-            try:
+            with _entered(AgentCall(call, self._caller)):
                 result = self.results[call.id] = await self._executor.aexecute(asked)
-            finally:
-                leave_call(token)
         self._caller.emit(CallEnded(call, result, self._caller.agent, self._caller.depth))
 
     async def late(
@@ -232,9 +248,9 @@ class Calls:
             return None
         caller, result = self._caller, _unmade(call, INTERRUPTED, STOPPED)
         caller.emit(CallBegun(call, caller.agent, caller.depth))
-        token = enter_call(AgentCall(call, caller))
         try:
-            result = await self._executor.aresume(key)
+            with _entered(AgentCall(call, caller)):
+                result = await self._executor.aresume(key)
         except GramercyError as error:
             # It stays as it was decided: an agent that has this tool, or the process that runs it, goes on.
             why = str(error).partition("\n")[0].rstrip(".")
@@ -242,7 +258,6 @@ class Calls:
             result = _unmade(call, NOT_BEGUN, why)
             return None
         finally:
-            leave_call(token)
             caller.emit(CallEnded(call, result, caller.agent, caller.depth))
         return None if "awaiting" in result.metadata else result
 
@@ -276,6 +291,19 @@ class Calls:
         is_withdrawn = record.state is State.FAILED and not record.facts.fence
         text = NOT_BEGUN if is_withdrawn else INTERRUPTED
         return msgspec.structs.replace(_unmade(call, text, why), metadata={"journal_key": record.key})
+
+
+@contextmanager
+def _entered(call: AgentCall) -> Iterator[None]:
+    """Have handlers know the call that they are run for, and be told when it is stopped."""
+    token = enter_call(call)
+    try:
+        yield
+    except BaseException:
+        call.call_off()
+        raise
+    finally:
+        leave_call(token)
 
 
 def _is_told(line: str, messages: Sequence[Message]) -> bool:

@@ -214,7 +214,8 @@ class SessionTalk:
             return 0.0
         root, costs = root_of(self.session), []
         for each in self._sessions.answers(since=self._record.at):
-            cost = each.data.get("cost") if root_of(each.session) == root else None
+            is_own = root_of(each.session) == root and not each.data.get(COPIED)
+            cost = each.data.get("cost") if is_own else None
             if isinstance(cost, int | float):
                 costs.append(cost)
         return float(sum(costs))

@@ -6,6 +6,7 @@ the caller's own cancellation end a run before its answer. However it ends, ever
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -98,14 +99,20 @@ class Answer:
         elif kind is StopPart:
             self.stop, self.is_whole = part.reason, True
 
+    @property
+    def said(self) -> str:
+        """The text so far; halves of one character that came in two parts are joined."""
+        return clean("".join(self.text))
+
     def _named(self, call: ModelCall) -> ModelCall:
         """Return a call whose id no other call of the conversation has: its result is found by it."""
-        name, number = call.id, len(self.calls)
+        given, number = clean(call.id), len(self.calls)
+        name = given
         while not name or name in self._taken:
             number += 1
-            name = f"{call.id or 'call'}_{number}"
+            name = f"{given or 'call'}_{number}"
         self._taken.add(name)
-        return call if name == call.id else msgspec.structs.replace(call, id=name)
+        return ModelCall(name, clean(call.name), clean(call.arguments))
 
 
 class Run:
@@ -124,7 +131,7 @@ class Run:
         self.messages: list[Message] = []
         self._shared, self._emit, self._talk, self._depth = shared, emit, talk, depth
         if talk is not None:
-            talk.model = str(bound.agent.model)
+            talk.model, talk.prices = str(bound.agent.model), shared.prices
         self._provider = shared.providers[bound.agent.model]
         self._nested = {each.agent.name: _Nested(each, shared, depth + 1) for each in bound.agents}
         nested = [agent_tool(each.agent, self._nested[each.agent.name]) for each in bound.agents]
@@ -197,11 +204,11 @@ class Run:
             answer = await self._ask()
             if answer.stop == "length":
                 self._warn(f"the answer of {self.agent.model} was cut off at its limit of tokens")
-            elif not answer.calls and not "".join(answer.text).strip():
+            elif not answer.calls and not answer.said.strip():
                 self._warn(f"the answer of {self.agent.model} is empty")
             await self._call(answer.calls, answer.stop)
             if not answer.calls or answer.stop == "refused":
-                return self.response("".join(answer.text), answer.stop)
+                return self.response(answer.said, answer.stop)
         raise LimitReachedError(f"the agent {self.agent.name} has used its {limit} turns without an answer")
 
     async def _ask(self) -> Answer:
@@ -218,21 +225,27 @@ class Run:
 
     async def _listen(self, answer: Answer, question: Unwatched) -> None:
         request = Request(self.agent.model.id, tuple(self.messages), self.agent.instruction, self._offered)
-        stream = question.timed(self._provider.chat(request))
+        task, stream = asyncio.current_task(), None
+        before = 0 if task is None else task.cancelling()
         try:
+            stream = question.timed(self._provider.chat(request))
             async for part in stream:
                 answer.take(part)
                 if (type(part) is TextPart or type(part) is ThoughtPart) and self._depth == 0:
                     self._emit(part)
+                if task is not None and task.cancelling() > before:
+                    break
         except GramercyError:
             raise
         except Exception as error:
             # Providers may come with a plug-in: what they raise is no reason to lose what was done.
             raise ProviderError(f"{self.agent.model} cannot be asked: {error_text(error)}") from error
         finally:
-            closing = getattr(stream, "aclose", None)
-            if closing is not None:
-                await closing()
+            with suppress(Exception):  # the answer is whole, or an error is on its way that says more
+                await _close_stream(stream)
+        if task is not None and task.cancelling() > before:
+            # A provider that goes on after its cancellation must not keep a run from being stopped.
+            raise asyncio.CancelledError
         if not answer.is_whole:
             raise CutStreamError("the answer ended without saying why: none of its calls was run")
 
@@ -240,7 +253,7 @@ class Run:
         """Keep an answer that has come to its end, and count what it has cost."""
         self._turns += 1
         about = self._about()
-        message = Message("assistant", "".join(answer.text), tuple(answer.calls))
+        message = Message("assistant", answer.said, tuple(answer.calls))
         self._keep(message, answer.usage)
         about = msgspec.structs.replace(about, output=about_tokens(size_of(message)))
         cost = self._shared.meter.spend(answer.usage, about, self._price)
@@ -297,7 +310,7 @@ class Run:
         why = self._reason(error)
         if self._answer is not None:
             answer, self._answer = self._answer, None
-            self.said = "".join(answer.text)
+            self.said = answer.said
             if answer.usage.total:
                 self._shared.meter.spend(answer.usage, answer.usage, self._price)
             if why == STOPPED and self.said.strip():
@@ -361,6 +374,12 @@ class Run:
             stop=stop,
             warnings=tuple(shared.warnings),
         )
+
+
+async def _close_stream(stream: object) -> None:
+    closing = getattr(stream, "aclose", None)
+    if closing is not None:
+        await closing()
 
 
 class _Nested:
