@@ -14,9 +14,9 @@ import pytest
 
 from gramercy.images import bounds
 from gramercy.images.environment import Environment
-from gramercy.images.lifecycle import Thrift
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings, open_image
+from gramercy.images.present import Thrift
 from gramercy.images.sandbox import Confinement, why_not
 
 WAIT = 20.0

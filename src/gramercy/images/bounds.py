@@ -22,7 +22,7 @@ from gramercy.images.sandbox import Confinement
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gramercy.images.lifecycle import Lifecycle
+    from gramercy.images.present import Present
     from gramercy.images.processes import Family
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -361,8 +361,8 @@ watch = Watch()
 class Usage:
     """The processes of an image: bounded by the watch, shed with old states, ended at a reset."""
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
-        self._lifecycle = lifecycle
+    def __init__(self, present: Present) -> None:
+        self._present = present
         # Why the processes that evaluate were killed by the watch.
         self._excess = ""
 
@@ -375,19 +375,19 @@ class Usage:
     @property
     def bounds(self) -> Bounds:
         """What all processes that evaluated code runs may use together."""
-        family = self._lifecycle.family
+        family = self._present.family
         memory_mb = family.program.grants.memory_mb if family is not None else None
         return Bounds(None if memory_mb is None else TIMES_MEMORY * memory_mb << 20)
 
     def zygote_pid(self) -> int | None:
         """Return the process that is above all that evaluated code starts; None when it has ended."""
-        family = self._lifecycle.family
+        family = self._present.family
         return family.zygote.pid if family is not None and family.is_alive else None
 
     def kept_pids(self) -> set[int]:
         """Return the processes that evaluate nothing: the kept states and moments."""
-        kept = {each.connection.pid for each in self._lifecycle.timeline.all()}
-        return kept | set(self._lifecycle.moments.pids().values())
+        kept = {each.connection.pid for each in self._present.timeline.all()}
+        return kept | set(self._present.moments.pids().values())
 
     def exceeded(self, reason: str) -> None:
         """Take note that the processes that evaluate are being killed."""
@@ -395,7 +395,7 @@ class Usage:
 
     def give_up_all(self) -> None:
         """End every process of the image at once."""
-        family = self._lifecycle.family
+        family = self._present.family
         if family is not None:
             family.end_first()
 
@@ -415,7 +415,7 @@ class Usage:
         # As the kernel tells, not the image; the states of a small one never come near.
         if most is None or resident_bytes(pid) < heavy_bytes:
             return []
-        dropped = self._lifecycle.timeline.shed(most)
+        dropped = self._present.timeline.shed(most)
         if not dropped:
             return []
         listed = ", ".join(each.id for each in dropped)
@@ -424,7 +424,7 @@ class Usage:
 
     def end_strays(self, kept: set[int]) -> list[str]:
         """End what evaluated code has left running, but for these; say what that was."""
-        zygote, family = self.zygote_pid(), self._lifecycle.family
+        zygote, family = self.zygote_pid(), self._present.family
         if zygote is None or family is None:
             return []
         if family.listener is not None:
