@@ -26,7 +26,7 @@ from gramercy.images.checkpoints import (
 from gramercy.images.deaths import Breaker
 from gramercy.images.files.ledger import watch
 from gramercy.images.files.telling import outcomes_text
-from gramercy.images.present import MEETING_SECONDS, Present, Thrift
+from gramercy.images.present import Present, Thrift
 from gramercy.images.processes import Family, Program
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Lifecycle(Present):
 
         Without any the image begins again, and with a new zygote where that has died too.
         """
-        self.usage.wait_for_end(MEETING_SECONDS)
+        self.usage.wait_for_end()
         self.settle()
         reached = self.past
         for checkpoint in self.timeline.newest_first():
