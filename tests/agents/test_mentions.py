@@ -205,3 +205,30 @@ def test_results_of_tools_are_told(mentions, tmp_path):
     with pytest.raises(InvalidMessageError, match="the journal has no call 99"):
         mentions.resolve("@result:99")
     journal.close()
+
+
+def test_lines_are_those_of_an_editor(project, mentions):
+    """Lisp files have form feeds between their sections, which Python takes for ends of lines."""
+    (project / "a.lisp").write_text("(one)\n\f\n(three)\u2028; still\n(four)")
+    found = mentions.resolve("@a.lisp:3 @a.lisp:2-4")
+    assert [each.text for each in found.attached] == [
+        "(three)\u2028; still\n",
+        "\f\n(three)\u2028; still\n(four)",
+    ]
+
+
+@pytest.mark.parametrize("digits", ["9" * 20, "9" * 5_000])
+def test_numbers_that_nothing_has_are_answered(project, mentions, digits):
+    journal = open_journal(str(project.parent / f"numbers-{len(digits)}.db"))
+    with pytest.raises(InvalidMessageError, match="a result has the number of its call"):
+        Mentions(journal=journal).resolve(f"@result:{digits}")
+    journal.close()
+    told = mentions.resolve(f"@src/main.py:{digits}")
+    assert told.attached == ()
+    assert "was sent as text" in told.notes[0]
+    assert len(told.notes[0]) < 200
+
+
+def test_a_file_outside_of_the_project_is_not_suggested_for_itself(project, mentions):
+    (project / "out").symlink_to("/etc/hostname")
+    assert mentions.resolve("@out").notes == ("@out is no file of the project, and was sent as text",)

@@ -51,7 +51,13 @@ _MENTION = re.compile(
 )
 # Pasted code has @ of its own.
 _CODE = re.compile(r"(?P<fence>`{3,})[\s\S]*?(?:(?P=fence)|\Z)|`[^`\n]*`")
-_RANGE = re.compile(r"^(?P<path>.+?):(?P<first>\d+)(?:-(?P<last>\d+))?$")
+# No file has more lines than nine digits count, and Python refuses to read numbers of thousands of them.
+_RANGE = re.compile(r"^(?P<path>.+?):(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?$")
+# The keys of calls fit into eight bytes.
+_KEY = re.compile(r"\d{1,18}")
+# Of a mention that was taken for text: what fits on a line of a terminal.
+LONGEST_NOTED = 60
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _ENDS = ".,;:!?)]}>'"
 
 
@@ -150,7 +156,8 @@ class Mentions:
             path, first = parts["path"], int(parts["first"])
             last = int(parts["last"] or first)
         if not is_named and not self._is_there(path):
-            return f"{mention} is no file of the project, and was sent as text{self._close(path)}"
+            shown = mention if len(mention) <= LONGEST_NOTED else f"{mention[:LONGEST_NOTED]}…"
+            return f"{shown} is no file of the project, and was sent as text{self._close(path)}"
         if not is_named and is_secret(path.rpartition("/")[2]):
             raise WorkspaceError(
                 f"keys are kept in files of such a name: say @file:{path} if the model shall see it"
@@ -158,7 +165,8 @@ class Mentions:
         document = self._workspace.document(path)
         text, title = document.text, self._workspace.name_of(path)
         if first:
-            lines = text.splitlines(keepends=True)
+            # As editors count: a form feed, which Lisp files have between sections, ends no line.
+            lines = _LINE.findall(text)
             if not 1 <= first <= last or first > len(lines):
                 raise WorkspaceError(f"{path} has lines 1 to {len(lines)}, and not {first}-{last}")
             text = "".join(lines[first - 1 : last])
@@ -180,7 +188,8 @@ class Mentions:
             beside = [each.name for each in self._workspace.resolve(folder or ".").iterdir()]
         except (WorkspaceError, OSError):
             return ""
-        close = suggest(name, beside)
+        # One that is there and leads out of the project is no better a second time.
+        close = suggest(name, [each for each in beside if each != name])
         return f": did you mean @{f'{folder}/' if folder else ''}{close[0]}?" if close else ""
 
     def _one_image(self, name: str = "") -> Image:
@@ -224,7 +233,7 @@ class Mentions:
                 if message.role == "tool":
                     return "the last result", message.text
             raise InvalidMessageError("no tool has given a result yet")
-        if self._journal is None or not name.isdecimal():
+        if self._journal is None or _KEY.fullmatch(name) is None:
             raise InvalidMessageError(f"a result has the number of its call in the journal, not {name!r:.50}")
         record = self._journal.record(int(name))
         if record is None:
