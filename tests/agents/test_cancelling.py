@@ -137,7 +137,11 @@ def test_a_call_that_had_begun_may_have_taken_effect(tmp_path, level):
         return await stopped(agent_with(tool), model, began, executor=executor, talk=talk)
 
     asyncio.run(main())
-    assert "may have taken effect" in talk.conversation[-1].text
+    told = talk.conversation[-1].text
+    assert "may have taken effect" in told
+    # A dangerous one is in doubt until a person says what became of it, and the model can tell how.
+    assert ("`gramercy approvals resolve 1 done --reason …`" in told) == (level == "dangerous")
+    assert journal.records()[0].state is (State.IN_DOUBT if level == "dangerous" else State.FAILED)
     journal.close()
 
 

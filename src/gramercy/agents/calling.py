@@ -38,6 +38,10 @@ HALF = (
 REFUSED = "{name} was not run: the answer was stopped as refused."
 NOT_BEGUN = "{name} was not run: {why}."
 INTERRUPTED = "{name} was interrupted: {why}. What it had begun may have taken effect."
+RESOLVING = (
+    "\nIt is not run again before a person has looked, and has said what became of it: "
+    "`gramercy approvals resolve {key} done --reason …`, or `failed`."
+)
 # What the model is told with the next message of a call that waited, and of one that nobody knows about.
 LATE = "The call {name} {arguments}{who}, which waited for approval (call {key}), is over:\n{result}"
 DOUBTED = "The call {name} {arguments}{who}, which waited for approval (call {key}), is in doubt:\n{result}"
@@ -318,6 +322,8 @@ class Calls:
         # A call that was never claimed has not begun: its question was withdrawn.
         is_withdrawn = record.state is State.FAILED and not record.facts.fence
         text = NOT_BEGUN if is_withdrawn else INTERRUPTED
+        if record.state is State.IN_DOUBT:
+            text += RESOLVING.replace("{key}", str(record.key))
         return msgspec.structs.replace(_unmade(call, text, why), metadata={"journal_key": record.key})
 
 
