@@ -198,3 +198,19 @@ def test_json_tells_an_error_and_what_was_done_before_it(gramercy, agent):
         "ProviderError",
         "one",
     )
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", ["run hello.gram hi", "chat hello.gram -m hi"])
+def test_closed_standard_streams_are_empty_ones(tmp_path, tmp_path_factory, words, closed):
+    """As cron and some services start programs; the journal must not get the number of standard output."""
+    (tmp_path / "hello.gram").write_text(HELLO)
+    (tmp_path / "hello.py").write_text(TOOLS.replace("LEVEL", "safe"))
+    (tmp_path / "script.jsonl").write_text('"Hello."\n')
+    journal = tmp_path_factory.mktemp("state") / "journal.db"
+    program = f"{sys.executable} -m gramercy {words} --journal {journal} {closed}"
+    done = subprocess.run(
+        program, shell=True, cwd=tmp_path, input="", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, "unexpected" in done.stderr) == (0, False), done.stderr
+    assert done.stdout == ("" if ">&-" in closed.replace("2>&-", "") else "Hello.\n")
