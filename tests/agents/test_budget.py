@@ -125,6 +125,24 @@ def test_a_session_has_a_budget_of_its_own_with_its_nested_agents(tmp_path, monk
     journal.close()
 
 
+def test_the_budget_of_a_session_counts_at_the_prices_of_its_runs(tmp_path):
+    """Prices that are given with a run hold for what is kept of it, nested agents included."""
+    journal = SqliteJournal(tmp_path / "journal.db")
+    talk = SessionTalk.begin(sessions_of(journal))
+    agent = agent_with(agents=[agent_with(name="worker", model=MODEL)], model=MODEL)
+    limits = Limits(cost=None, session_cost=350)
+    model = ScriptedProvider(called("worker", message="go"), "1", "2", "3", usage=Usage(100, 0))
+    agent.run("go", provider=model, talk=talk, prices=DEAR, limits=limits)
+    assert talk.spent() == 300.0
+    with pytest.raises(BudgetExceededError, match=r"for the session is used up: \$300\.00 are spent"):
+        agent.run(
+            "on " * 200, provider=model, talk=talk, conversation=talk.conversation, prices=DEAR, limits=limits
+        )
+    # A fork has spent nothing yet: what it took over was paid there.
+    assert talk.fork().spent() == 0.0
+    journal.close()
+
+
 @pytest.mark.contract("agents.loop.unknown-price")
 def test_an_answer_that_was_cut_is_counted():
     model = ScriptedProvider(["Well", UsagePart(Usage(10, 3)), ...])

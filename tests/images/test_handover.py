@@ -21,9 +21,9 @@ import pytest
 from gramercy.errors import ImageGoneError, ImageProtocolError
 from gramercy.images import handover
 from gramercy.images.handover import MOST_AWAITED, Ends, read_hello
-from gramercy.images.lifecycle import MEETING_SECONDS
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings
+from gramercy.images.present import MEETING_SECONDS
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.images.wire import LARGEST_HELLO
 

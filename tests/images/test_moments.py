@@ -13,9 +13,9 @@ from time import monotonic, sleep
 import pytest
 
 from gramercy.errors import CheckpointError
-from gramercy.images.lifecycle import Thrift
 from gramercy.images.moments import MOST_ATTEMPTS, MOST_MOMENTS
 from gramercy.images.opening import open_image
+from gramercy.images.present import Thrift
 
 pytestmark = pytest.mark.skipif(shutil.which("sbcl") is None, reason="sbcl is not installed")
 
