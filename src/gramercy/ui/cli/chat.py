@@ -26,8 +26,8 @@ from gramercy.ui.cli.agents import (
 )
 from gramercy.ui.cli.answers import Answers, figures_line, watched
 from gramercy.ui.cli.chat_commands import COMMANDS, Commands
-from gramercy.ui.cli.composing import Composer, MessageCompleter, read_standard_input
-from gramercy.ui.cli.keys import Ahead, Keys, can_watch, line_ahead
+from gramercy.ui.cli.composing import Composer, MessageCompleter, line_ahead, read_standard_input
+from gramercy.ui.cli.keys import Ahead, Keys, can_watch
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.reading import offer_names, remembered, typed_line
 from gramercy.ui.cli.terminal import in_background, show, tell, visible

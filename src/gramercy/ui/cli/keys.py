@@ -155,25 +155,3 @@ class Keys:
             return os.read(self._keyboard, READ_BYTES)
         except OSError:
             return b""
-
-
-def line_ahead(ahead: Ahead, read: Callable[[str], str]) -> Callable[[str], str]:
-    """Return what reads lines at a prompt: those that were typed ahead first."""
-
-    def line(prompt: str) -> str:
-        readline = sys.modules.get("readline")
-        if readline is None:
-            return read(prompt)
-        entered = ahead.line()
-        if entered is not None:
-            print(f"{prompt}{entered}")
-            readline.add_history(entered)
-            return entered
-        if rest := ahead.rest():
-            readline.set_pre_input_hook(lambda: (readline.insert_text(rest), readline.redisplay()))
-        try:
-            return read(prompt)
-        finally:
-            readline.set_pre_input_hook(None)
-
-    return line
