@@ -127,8 +127,7 @@ class Rewinding:
             if call.id not in failed
             and call.name in library
             and (
-                call.name not in undoable
-                or not (is_known or "filesystem" not in library[call.name].categories)
+                call.name not in undoable or (not is_known and "filesystem" in library[call.name].categories)
             )
             and library[call.name].safety_level is not Safety.SAFE
         ]
