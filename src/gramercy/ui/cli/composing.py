@@ -39,6 +39,15 @@ class Composer:
 
     def read(self, prompt: str) -> str:
         """Return the next message or command."""
+        try:
+            return self._read(prompt)
+        except InvalidMessageError:
+            # The lines of a paste that are left are no message of their own.
+            while _is_pasted():
+                self._line("")
+            raise
+
+    def _read(self, prompt: str) -> str:
         first = self._line(prompt)
         if first.strip() == BLOCK or (first.startswith(BLOCK) and BLOCK not in first[len(BLOCK) :]):
             return self._block(first[len(BLOCK) :])
