@@ -296,7 +296,7 @@ MOST_MODULES = {
     "safe, ToolCall": 6,
     # The question is in the journal whole, as a person reads it.
     "dangerous, approved": 14,
-    "evaluate-lisp over stdio": 27,
+    "evaluate-lisp over stdio": 28,
     # With it a rule is offered that would allow the call from now on, which looks at the rules there are.
     "approval over HTTP": 42,
 }
