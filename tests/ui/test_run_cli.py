@@ -214,3 +214,17 @@ def test_closed_standard_streams_are_empty_ones(tmp_path, tmp_path_factory, word
     )
     assert (done.returncode, "unexpected" in done.stderr) == (0, False), done.stderr
     assert done.stdout == ("" if ">&-" in closed.replace("2>&-", "") else "Hello.\n")
+
+
+@pytest.mark.parametrize("word", ["def", "async def"])
+def test_what_a_tool_prints_is_no_part_of_the_answer(gramercy, agent, tmp_path, word):
+    """A pipe got it before the answer, and --json was no JSON."""
+    words = agent(GREETING, "Hello, Ada!")
+    loud = f"{word} greet(arguments):\n    print('greeting')\n    return 'Hello'\n\n"
+    tools = TOOLS.replace("LEVEL", "safe")
+    begin, end = tools.index("lambda"), tools.index("    safety_level")
+    (tmp_path / "hello.py").write_text(f"{loud}{tools[:begin]}greet,\n{tools[end:]}")
+    done = gramercy(*words, "Hello, I am Ada")
+    assert (done.returncode, done.stdout) == (0, "Hello, Ada!\n")
+    assert "greeting\n" in done.stderr
+    assert json.loads(gramercy(*words, "Hello, I am Ada", "--json").stdout)["content"] == "Hello, Ada!"
