@@ -17,8 +17,8 @@ import msgspec
 from bench.measure import Reading
 from bench.raw_loops import RawLoop
 from gramercy.images.base import Reply
-from gramercy.images.lifecycle import Thrift
 from gramercy.images.opening import ImageSettings, open_image
+from gramercy.images.present import Thrift
 from gramercy.images.processes import Family
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from gramercy.toolsets.project import project_tools
 from gramercy.toolsets.session import session_tools
 from gramercy.toolsets.time_travel import time_travel_tools
 from gramercy.toolsets.workspace import Workspace
-from gramercy.workbench.serving import TOOLSETS
+from gramercy.workbench.selection import TOOLSETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

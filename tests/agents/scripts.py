@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gramercy import Agent, define_tool
+from gramercy.agents.base import awaited
 
 MODEL = "Scripted/test"
 
@@ -40,6 +43,7 @@ class Kept:
     """Keeps a conversation, and those of nested agents, as a session does."""
 
     model = ""
+    prices: Any = None
 
     def __init__(self, session="session-1"):
         self.session = session
@@ -63,6 +67,18 @@ class Kept:
         """Return the talk of a nested agent."""
         talk = self.inner.setdefault(call.id, Kept(f"{self.session}/{agent}"))
         return talk, tuple(talk.messages)
+
+    def waited(self):
+        """Return the calls that wait for a person."""
+        return awaited(self.messages)
+
+    def called_at(self):
+        """Return when the latest calls were kept."""
+        return 0.0
+
+    def asked(self):
+        """Return the talks of nested agents that have something open: none."""
+        return ()
 
 
 def is_in_order(conversation):

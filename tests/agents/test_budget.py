@@ -32,6 +32,15 @@ def price(name):
     return Prices().find(ModelName.parse(name))
 
 
+@pytest.mark.parametrize(
+    "name", ["LM Studio/qwen3", "LMStudio/qwen3", "llama-cpp/any", "llama.cpp/any", "vLLM/a/b"]
+)
+def test_servers_of_ones_own_are_free_however_they_are_spelt(name):
+    found = price(name)
+    assert found is not None
+    assert found.is_free
+
+
 def test_what_a_run_costs_is_counted_with_its_cache():
     model = ScriptedProvider(called("step"), "done", usage=Usage(10, 3, cached=4, cache_written=1))
     response = stepping().run("go", provider=model, prices=DEAR, limits=Limits(cost=1e9))
@@ -122,6 +131,24 @@ def test_a_session_has_a_budget_of_its_own_with_its_nested_agents(tmp_path, monk
         agent.run("on " * 200, provider=model, talk=again, conversation=again.conversation, limits=limits)
     other = SessionTalk.begin(sessions)
     assert agent.run("hi", provider=model, talk=other, limits=limits).content == "4"
+    journal.close()
+
+
+def test_the_budget_of_a_session_counts_at_the_prices_of_its_runs(tmp_path):
+    """Prices that are given with a run hold for what is kept of it, nested agents included."""
+    journal = SqliteJournal(tmp_path / "journal.db")
+    talk = SessionTalk.begin(sessions_of(journal))
+    agent = agent_with(agents=[agent_with(name="worker", model=MODEL)], model=MODEL)
+    limits = Limits(cost=None, session_cost=350)
+    model = ScriptedProvider(called("worker", message="go"), "1", "2", "3", usage=Usage(100, 0))
+    agent.run("go", provider=model, talk=talk, prices=DEAR, limits=limits)
+    assert talk.spent() == 300.0
+    with pytest.raises(BudgetExceededError, match=r"for the session is used up: \$300\.00 are spent"):
+        agent.run(
+            "on " * 200, provider=model, talk=talk, conversation=talk.conversation, prices=DEAR, limits=limits
+        )
+    # A fork has spent nothing yet: what it took over was paid there.
+    assert talk.fork().spent() == 0.0
     journal.close()
 
 

@@ -12,19 +12,22 @@ from gramercy import Executor, Limits, Registry, define_tool
 from gramercy.agents.base import CallBegun
 from gramercy.agents.loop import Loop
 from gramercy.agents.talks import SessionTalk
-from gramercy.errors import LimitReachedError
+from gramercy.errors import AgentError, LimitReachedError
 from gramercy.execution.approval import Approved, Denied
 from gramercy.execution.policy import Policy
 from gramercy.journal.base import State
 from gramercy.journal.memory import MemoryJournal
 from gramercy.journal.sessions import sessions_of
 from gramercy.journal.sqlite import SqliteJournal
-from gramercy.providers.base import Message, TextPart
+from gramercy.providers.base import CallPart, Message, ModelCall, StopPart, TextPart
 from gramercy.testing.approver import ScriptedApprover
 from gramercy.testing.provider import ScriptedProvider
+from gramercy.tools.context import current_call
 from tests.agents.scripts import Kept, agent_with, called, is_in_order, no_parameters
 
 SECONDS = 10
+# The end of the time of a run: a busy machine has begun by then with what it ends.
+ENDS = 0.5
 
 
 def waiting_tool(name, began, **options):
@@ -198,11 +201,11 @@ def test_the_limit_of_time_holds_in_the_middle_of_a_call_and_of_an_answer(where)
 
     slow = define_tool("slow", "Is slow.", [], handler=lambda _: forever(), safety_level="cautious")
     model = ScriptedProvider(called("slow") if where == "call" else ["Well", forever])
-    with pytest.raises(LimitReachedError, match=r"limit of 0\.1 seconds") as caught:
-        agent_with(slow).run("go", provider=model, limits=Limits(seconds=0.1))
+    with pytest.raises(LimitReachedError, match=r"limit of 0\.5 seconds") as caught:
+        agent_with(slow).run("go", provider=model, limits=Limits(seconds=ENDS))
     response = caught.value.response
     assert is_in_order(response.conversation)
-    last = "slow was interrupted: the limit of 0.1 seconds" if where == "call" else "go"
+    last = "slow was interrupted: the limit of 0.5 seconds" if where == "call" else "go"
     assert response.conversation[-1].text.startswith(last)
     assert response.content == ("" if where == "call" else "Well")
 
@@ -260,3 +263,116 @@ def test_a_talk_that_cannot_keep_a_message_ends_the_run_before_anything_follows(
     with pytest.raises(OSError, match="no space"):
         asyncio.run(loop.answer("go", None))
     assert ran == []
+
+
+def test_a_plain_tool_learns_on_its_thread_that_the_run_is_stopped():
+    """It may block where no interruption reaches it: it says what stops it, or looks."""
+
+    async def main():
+        began, left, told = asyncio.Event(), threading.Event(), []
+        loop, calls = asyncio.get_running_loop(), []
+
+        def block():
+            calls.append(current_call())
+            calls[0].on_cancel(lambda: told.append("stop"))
+            loop.call_soon_threadsafe(began.set)
+            left.wait(SECONDS)
+
+        agent = agent_with(no_parameters("block", block))
+        await stopped(agent, ScriptedProvider(called("block")), began)
+        left.set()
+        # Another thread than that of the loop, as the tool has.
+        return told, await asyncio.to_thread(lambda: calls[0].is_cancelled)
+
+    assert asyncio.run(main()) == (["stop"], True)
+
+
+class Stubborn:
+    """Calls a tool for ever, and goes on when it is cancelled."""
+
+    name = "stubborn"
+
+    def __init__(self):
+        self.began, self.asked = asyncio.Event(), 0
+
+    async def chat(self, request):
+        del request
+        self.asked += 1
+        self.began.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(SECONDS)
+        for _ in range(3):
+            yield TextPart("on and on")
+        yield CallPart(ModelCall("c1", "step"))
+        yield StopPart("calls")
+
+    async def aclose(self):
+        """Have nothing to close."""
+
+
+@pytest.mark.contract("agents.loop.cancelled")
+def test_a_provider_that_swallows_its_cancellation_does_not_keep_a_run_from_being_stopped():
+    async def main():
+        model, ran = Stubborn(), []
+        agent = agent_with(no_parameters("step", lambda: ran.append(1)))
+        talk = await stopped(agent, model, model.began)
+        return talk.messages, model.asked, ran
+
+    messages, asked, ran = asyncio.run(main())
+    assert (asked, ran) == (1, [])
+    assert messages[1:] == [Message("assistant", "on and on")]
+
+
+@pytest.mark.contract("agents.loop.limits")
+def test_nor_from_the_end_of_its_time():
+    async def main():
+        model = Stubborn()
+        agent = agent_with(no_parameters("step", lambda: 1))
+        with pytest.raises(LimitReachedError, match=r"limit of 0\.5 seconds"):
+            await agent.arun("go", provider=model, limits=Limits(seconds=ENDS))
+        return model.asked
+
+    assert asyncio.run(main()) == 1
+
+
+def test_a_result_that_could_not_be_kept_at_first_is_not_told_to_be_interrupted():
+    """The disk was full for a moment: what became of the call is known."""
+
+    class Full(Kept):
+        fails = 1
+
+        def add(self, message, usage=None):
+            if message.role == "tool" and self.fails:
+                self.fails -= 1
+                raise OSError("no space left on device")
+            super().add(message, usage)
+
+    talk = Full()
+    agent = agent_with(no_parameters("step", lambda: "stepped"))
+    with pytest.raises(OSError, match="no space"):
+        agent.run("go", provider=ScriptedProvider(called("step")), talk=talk)
+    assert [message.text for message in talk.messages] == ["go", "", "stepped"]
+
+
+def test_two_runs_do_not_go_on_with_one_talk_at_once():
+    """Their messages would be mixed, and calls would be cut from their results."""
+
+    async def main():
+        said, talk = asyncio.Event(), Kept()
+
+        async def pause():
+            said.set()
+            await asyncio.sleep(SECONDS)
+
+        agent = agent_with()
+        first = asyncio.create_task(agent.arun("one", provider=ScriptedProvider(["Once", pause]), talk=talk))
+        await asyncio.wait_for(said.wait(), SECONDS)
+        with pytest.raises(AgentError, match="another run goes on with session session-1"):
+            await agent.arun("two", provider=ScriptedProvider("never"), talk=talk)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await agent.arun("three", provider=ScriptedProvider("at last"), talk=talk)
+        return talk.messages
+
+    assert [message.text for message in asyncio.run(main())] == ["one", "Once", "three", "at last"]

@@ -62,6 +62,7 @@ class Kept:
 
     session = "s"
     model = ""
+    prices: Any = None
 
     def __init__(self):
         self.messages = []
@@ -71,6 +72,9 @@ class Kept:
 
     def identity(self, call):  # noqa: ARG002 - as the protocol has it
         return ""
+
+    def waited(self):
+        return ()
 
 
 class World:

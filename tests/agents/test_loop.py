@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from gramercy import Agent, Executor, Limits, Registry, create_tool
@@ -13,13 +14,14 @@ from gramercy.errors import (
     CutStreamError,
     InvalidMessageError,
     LimitReachedError,
+    ProviderError,
     UnreadableFileError,
 )
 from gramercy.journal.memory import MemoryJournal
 from gramercy.providers.base import Message, ModelCall, StopPart, TextPart, Usage
 from gramercy.testing.provider import ScriptedProvider
 from gramercy.tools.context import current_call
-from tests.agents.scripts import Kept, agent_with, called, is_in_order, no_parameters
+from tests.agents.scripts import Kept, agent_with, called, is_in_order, no_parameters, takes
 
 HELLO = """
 [helloAgent:Agent {
@@ -247,3 +249,52 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content, told):
         path.write_bytes(content)
     with pytest.raises(UnreadableFileError, match=told):
         Agent.load(path)
+
+
+def test_halves_of_characters_are_joined_and_what_no_wire_carries_is_replaced():
+    """A stream may be cut inside of a character; a text that cannot be sent would end the conversation."""
+    call = {"name": "say", "arguments": '{"word": "\ud83d"}'}
+    model = ScriptedProvider(["Look: \ud83d", "\ude42", call], "b\ud83d")
+    response = agent_with(takes("say", lambda word: word, "word")).run("go", provider=model)
+    assert response.content == "b\ufffd"
+    assert response.conversation[1].text == "Look: \U0001f642"
+    for message in response.conversation:
+        msgspec.json.encode(message)
+
+
+def test_what_a_provider_raises_before_it_streams_is_its_error():
+    class Broken:
+        name = "broken"
+
+        def chat(self, request):
+            raise ValueError(f"no model {request.model}")
+
+        async def aclose(self):
+            """Have nothing to close."""
+
+    with pytest.raises(ProviderError, match="cannot be asked: no model test"):
+        agent_with().run("go", provider=Broken())
+
+
+def test_a_stream_that_cannot_be_closed_does_not_lose_its_answer():
+    class Stream:
+        def __init__(self):
+            self._parts = iter([TextPart("done"), StopPart("end")])
+
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            for part in self._parts:
+                return part
+            raise StopAsyncIteration
+
+        async def aclose(self):
+            raise OSError("the connection is gone")
+
+    class Model(ScriptedProvider):
+        def chat(self, request):
+            del request
+            return Stream()
+
+    assert agent_with().run("go", provider=Model()).content == "done"

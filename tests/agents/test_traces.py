@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
+from time import perf_counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gramercy import Agent, Limits, define_tool
-from gramercy.agents.differences import differences
+from gramercy.agents.differences import MOST_LINES, differences, line_differences
 from gramercy.agents.traces import Trace, TracedCall, TracedTurn, load_traces, read_traces, save_traces
 from gramercy.agents.traces import traces_text as text_of
 from gramercy.agents.tracing import ReplayProvider, recorded_tools, replay_executor, traced
@@ -148,6 +151,34 @@ def test_a_file_is_written_whole_for_its_owner_alone(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["run.gram"]
     with pytest.raises(UnreadableFileError, match="cannot be written"):
         save_traces(tmp_path / "none" / "run.gram", [trace])
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_and_no_device_is_replaced(tmp_path):
+    """A full disk left the beginning of a trace behind, and /dev/stdout became a file."""
+    trace, place = recorded("yes" * 10_000), tmp_path / "run.gram"
+    place.write_text("old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, before[1]))
+    try:
+        with pytest.raises(UnreadableFileError, match=r"run\.gram cannot be written: File too large"):
+            save_traces(place, [trace])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("run.gram", "old")]
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(UnreadableFileError, match="cannot be written: it is no regular file"):
+            save_traces(tmp_path / name, [trace])
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_link_goes_on_leading_to_the_file_that_is_written(tmp_path):
+    (tmp_path / "link").symlink_to("run.gram")
+    save_traces(tmp_path / "link", [recorded("yes")])
+    assert (tmp_path / "link").is_symlink()
+    assert load_traces(tmp_path / "run.gram")[0].answer == "yes"
 
 
 AGENT = '[a:Agent {instruction: "Help.", model: "x/y"}]\n'
@@ -354,3 +385,51 @@ def _shouting(request):
     if request.messages[-1].role == "tool":
         return f"said {request.messages[0].text}"
     return {"name": "loud"}
+
+
+def test_a_call_without_its_optional_arguments_gets_what_was_recorded():
+    """The guard fills defaults in and makes 2.0 of an integer 2: the trace has what the model wrote."""
+    parameters: list[dict[str, object]] = [{"name": "a", "type": "integer"}]
+    parameters.append({"name": "b", "type": "integer", "default": 10})
+    tool = define_tool("add", "Add two numbers.", parameters, required=["a"], handler=add)
+    agent = Agent("adder", "Add numbers with the tool.", "OpenAI/gpt-4o-mini", [tool])
+    calls = [{"name": "add", "arguments": text} for text in ('{"a": 2.0}', '{"b": 1, "a": 2}', "{}")]
+    trace = recorded(calls, "Done.", agent=agent)
+    assert [call.outcome for call in trace.calls] == ["done", "done", "failed"]
+    assert differences(trace, replayed(trace)) == ()
+
+
+def test_a_result_that_was_cut_is_not_cut_again():
+    trace = recorded([SUM], "Much.", agent=agent_of(lambda _: "x" * 500_000))
+    assert "output cut" in trace.calls[0].result
+    assert differences(trace, replayed(trace)) == ()
+
+
+def test_long_results_are_compared_by_lines_soon_and_in_few_words():
+    """Two results without a line in common took minutes, and all of their lines were shown."""
+    one, other = ("\n".join(f"{word} {n * 7919 % 1499}" for n in range(1_500)) for word in ("sun", "rain"))
+    began = perf_counter()
+    told = list(line_differences(one, other))
+    assert perf_counter() - began < 10
+    assert (len(told), told[-1]) == (MOST_LINES + 1, "  … and 2,960 more lines")
+    assert next(iter(line_differences("x" * 9_000, ""))).endswith("x…")
+
+
+def test_differing_lines_have_some_equal_ones_around_them():
+    before = [str(number) for number in range(5_000)]
+    after = [*before[:4_000], "new", *before[4_001:]]
+    told = list(line_differences("\n".join(before), "\n".join(after)))
+    assert told == ["  …", "  3997", "  3998", "  3999", "- 4000", "+ new", "  4001", "  4002", "  4003"]
+    assert list(line_differences("a\nb", "a\nc")) == ["  a", "- b", "+ c"]
+    assert list(line_differences("a\r\n", "a\n")) == ["  (the lines are the same, and end otherwise)"]
+
+
+@given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")))
+@settings(max_examples=100, deadline=None)
+def test_marked_lines_are_what_two_texts_do_not_share(one, other):
+    told = list(line_differences("\n".join(one), "\n".join(other), most=10_000))
+    kept = [line[2:] for line in told if line != "  …" and line[0] == " " and line[2] != "("]
+    assert sum(line[0] == "-" for line in told) - sum(line[0] == "+" for line in told) == len(one) - len(
+        other
+    )
+    assert len(kept) <= min(len(one), len(other))

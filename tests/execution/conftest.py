@@ -1,4 +1,4 @@
-"""The ways to run a call, and how generated cases are run here."""
+"""The ways to run a call."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ import threading
 from time import monotonic
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from gramercy.execution.worker import BUSY, RESTING
-
-settings.register_profile("rooms", database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("rooms")
 
 
 def in_plain_code(executor, call):

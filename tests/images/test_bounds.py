@@ -3,6 +3,8 @@
 import os
 import re
 import resource
+import select
+import signal
 import subprocess
 import sys
 import threading
@@ -14,10 +16,11 @@ import pytest
 
 from gramercy.images import bounds
 from gramercy.images.environment import Environment
-from gramercy.images.lifecycle import Thrift
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings, open_image
-from gramercy.images.sandbox import Confinement, why_not
+from gramercy.images.present import Thrift
+from gramercy.images.sandbox import Confinement, Grants, why_not
+from gramercy.images.spawning import Spawned
 
 WAIT = 20.0
 PROC = Path("/proc")
@@ -247,6 +250,98 @@ def test_what_is_spared_stays():
         middle.wait()
 
 
+def test_what_is_made_after_the_look_is_ended_too(monkeypatch):
+    """A child whose parent had leave to fork; all that were seen may be dead before the next look."""
+    sleeping = "import subprocess; first, second = (subprocess.Popen(['sleep', '1000']) for _ in 'ab')"
+    middle = subprocess.Popen([sys.executable, "-c", f"{sleeping}; first.wait(); second.wait()"])
+    below, send = bounds.descendants, signal.pidfd_send_signal
+
+    def seen_late(above):
+        found = below(above)
+        return found[:1] if bounds._runs(first) else found
+
+    def send_and_wait(handle, number):
+        send(handle, number)
+        assert select.select([handle], [], [], WAIT)[0]
+
+    try:
+        wait_until(lambda: len(below(middle.pid)) == 2)
+        first, second = below(middle.pid)
+        wait_until(lambda: all(command(each).startswith(b"sleep") for each in (first, second)))
+        monkeypatch.setattr(bounds, "descendants", seen_late)
+        monkeypatch.setattr(signal, "pidfd_send_signal", send_and_wait)
+        assert bounds.end_processes(middle.pid, set()) == ["sleep 1000", "sleep 1000"]
+        assert middle.wait(WAIT) == 0
+    finally:
+        monkeypatch.undo()
+        bounds.end_processes(middle.pid, set())
+        middle.wait()
+
+
+def test_a_first_process_that_takes_long_to_end_is_reaped_when_it_has(tmp_path, monkeypatch):
+    """A busy machine takes seconds to end one with gigabytes; it would stay a zombie, and be warned of."""
+    with (tmp_path / "log").open("wb") as log:
+        spawned = Spawned(SLEEPER, Confinement.NONE, Grants(), log.fileno())
+    process = spawned._process
+    assert process is not None
+    monkeypatch.setattr(process, "kill", lambda: None)  # it has no effect yet
+    spawned.end(0.0)
+    assert spawned.status() is None
+    os.kill(process.pid, signal.SIGKILL)
+    wait_until(lambda: process.returncode == -signal.SIGKILL)
+    assert spawned.status() == -signal.SIGKILL
+
+
+def test_a_process_whose_first_thread_has_ended_is_ended_too():
+    """It looks like one that has ended, and its other threads go on."""
+    code = "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()\n"
+    code += "ctypes.CDLL(None).pthread_exit(None)"
+    starting = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"
+    middle = subprocess.Popen([sys.executable, "-c", starting])
+    try:
+        wait_until(lambda: [state(each) for each in bounds.descendants(middle.pid)] == ["Z"])
+        assert bounds.end_processes(middle.pid, set()) == ["a process without a name"]
+        assert middle.wait(WAIT) == 0
+    finally:
+        for each in bounds.descendants(middle.pid):
+            os.kill(each, signal.SIGKILL)
+        middle.kill()
+        middle.wait()
+
+
+def state(process):
+    return (PROC / str(process) / "stat").read_text().rpartition(") ")[2][0]
+
+
+class Asked:
+    """What is known of an image whose zygote is 1, with one kept state."""
+
+    bounds = bounds.Bounds()
+
+    def zygote_pid(self):
+        return 1
+
+    def kept_pids(self):
+        return {2}
+
+    def exceeded(self, reason):
+        raise AssertionError(reason)
+
+    def give_up_all(self):
+        raise AssertionError
+
+
+def test_the_keeper_may_fork_while_the_others_are_ended(monkeypatch):
+    """A fork that is not allowed is never answered: a state that is being restored would hang."""
+    forks = bounds.Forks(Asked())
+    monkeypatch.setattr(bounds, "descendants", lambda _above: [2, 3])
+    assert forks(3)
+    monkeypatch.setattr(bounds.watch, "is_ending", lambda _watched: True)
+    assert forks(1)
+    assert forks(2)
+    assert not forks(3)
+
+
 BOMBS = {
     "python": "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass",
     "sbcl": "(loop (ignore-errors (sb-posix:fork)))",
@@ -271,7 +366,7 @@ def test_processes_that_fork_without_end_are_held_at_once(language, tmp_path):
         assert int(told[2] or 0) < 300
         assert image.evaluate("x" if language == "python" else "*x*").values == ["41"]
         zygote = image.processes()["zygote"]
-        # Hundreds of processes with the memory of a core each: on a busy machine they have taken 20 s to end.
+        # Hundreds of processes with the memory of a core each end one after another.
         wait_until(lambda: len(bounds.descendants(zygote)) < 10, 3 * WAIT)
     finally:
         image.close()

@@ -25,8 +25,8 @@ from hypothesis.stateful import (
 )
 
 from gramercy.errors import CheckpointError, ImageError
-from gramercy.images.lifecycle import Thrift
 from gramercy.images.opening import open_image
+from gramercy.images.present import Thrift
 
 
 @dataclass(frozen=True)

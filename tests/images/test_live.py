@@ -9,8 +9,8 @@ from time import monotonic
 import pytest
 
 from gramercy.errors import CheckpointError
-from gramercy.images.lifecycle import Thrift
 from gramercy.images.opening import open_image
+from gramercy.images.present import Thrift
 
 
 def last(reply):

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from gramercy.images import runner
-from gramercy.images.lifecycle import MEETING_SECONDS, Lifecycle, Promised
+from gramercy.images.lifecycle import Lifecycle
+from gramercy.images.present import MEETING_SECONDS, Promised
 from gramercy.images.runner import Runner
 
 TURN = MEETING_SECONDS / 8

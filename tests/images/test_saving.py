@@ -1,6 +1,7 @@
 """States on disk: written whole or not at all, taken up again in another image. Real processes only."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,13 @@ def test_a_place_that_cannot_be_written_is_told(image, tmp_path, place):
     with pytest.raises(ImageError, match="cannot be written"):
         image.save(str(tmp_path / place))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_state_does_not_take_the_place_of_a_device_or_a_pipe(image, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ImageError, match="pipe cannot be written: it is no regular file"):
+        image.save(str(tmp_path / "pipe"))
+    assert [(each.name, each.is_fifo()) for each in tmp_path.iterdir()] == [("pipe", True)]
 
 
 def test_a_core_is_written_outside_the_project_and_nothing_beside_it(image, words, tmp_path):

@@ -9,8 +9,8 @@ from threading import Event
 import pytest
 
 from gramercy.errors import CheckpointError, ImageGoneError
-from gramercy.images.lifecycle import Thrift
 from gramercy.images.opening import open_image
+from gramercy.images.present import Thrift
 from gramercy.images.processes import Family
 
 

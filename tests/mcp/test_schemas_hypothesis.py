@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis_jsonschema import from_schema
 
 from gramercy.mcp.base import Peer
-from gramercy.workbench.serving import TOOLSETS, Service, open_server
+from gramercy.workbench.selection import TOOLSETS
+from gramercy.workbench.serving import Service, open_server
 from tests.support import start_server
 
 IMAGES = {"lisp": "sbcl", "snake": "python"}

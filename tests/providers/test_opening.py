@@ -140,6 +140,8 @@ def test_nothing_heavy_is_imported_before_a_question():
         ("Anthropic/claude-sonnet-4-5", 200_000),
         ("OpenRouter/anthropic/claude-sonnet-4.5", 200_000),
         ("Ollama/deepseek-r1", None),
+        ("LM Studio/deepseek-r1", None),
+        ("llama-cpp/deepseek-r1", None),
         ("Local/deepseek-r1", 4_096),
         ("OpenAI/something-new", None),
     ],
@@ -149,6 +151,14 @@ def test_how_much_a_model_reads_is_known_or_not_guessed(name, window, monkeypatc
     assert context_window(ModelName.parse(name)) == window
     monkeypatch.setenv("GRAMERCY_CONTEXT_WINDOW", "4096")
     assert context_window(ModelName.parse(name)) == 4096
+
+
+@pytest.mark.parametrize("wrong", ["0", "200k", "-1"])
+def test_a_window_that_is_none_is_refused(wrong, monkeypatch):
+    """With 0 the first question divided by it; what is no number was passed over."""
+    monkeypatch.setenv("GRAMERCY_CONTEXT_WINDOW", wrong)
+    with pytest.raises(ModelUnavailableError, match=r"GRAMERCY_CONTEXT_WINDOW is .*: expected tokens"):
+        context_window(ModelName.parse("OpenAI/gpt-4o"))
 
 
 def test_the_pages_name_every_provider():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -334,3 +335,43 @@ def test_of_many_differences_the_first_are_told_and_the_others_counted():
     lines = list(told_differences(many))
     assert lines[:2] == ["call 0:", "  + again {}"]
     assert lines[-1] == f"and {20 - MOST_TOLD} more differences: --json has them all"
+
+
+def test_names_that_are_alike_as_files_get_a_file_each(inside, tmp_path):
+    """The traces of `a b` were lost: those of `a_b` took their file."""
+    sides = [word for name in ("a b", "a_b", "a:b") for word in ("--library", f"{name}=plain.py")]
+    done = inside(*WORDS, *sides, "--traces", "runs")
+    assert done.returncode == 0, done.stderr
+    assert sorted(each.name for each in (tmp_path / "runs").iterdir()) == [
+        "a_b-2.gram",
+        "a_b-3.gram",
+        "a_b.gram",
+    ]
+
+
+def test_a_place_for_traces_that_cannot_be_had_is_told_before_anything_runs(inside, tmp_path):
+    done = inside(*BOTH, "--traces", "/proc/none")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "/proc/none cannot be made: No such file or directory" in done.stderr
+    os.mkfifo(tmp_path / "pipe")
+    for words in (
+        ("run", "greeter.gram", "--tools", "plain.py", "hi", "--trace", "pipe"),
+        ("traces", "replay", "greeter.gram", "--output", "pipe"),
+        ("eval", "1", "--save", "pipe"),
+    ):
+        done = inside(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "pipe is no regular file" in done.stderr
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_lines_of_cases_and_scripts_end_at_newlines_alone(inside, tmp_path):
+    """U+2028 ended one: JSON may hold it as it is."""
+    answer = "Hi\u2028there"
+    case = {"message": "Hello\u2028you", "script": [answer], "expect": {"equals": answer}}
+    text = json.dumps(case, ensure_ascii=False)
+    (tmp_path / "cases.jsonl").write_text(f"\ufeff{text}\r\n", newline="")
+    assert inside(*BOTH).returncode == 0
+    (tmp_path / "script.jsonl").write_text(f"\ufeff{json.dumps(answer, ensure_ascii=False)}\n")
+    done = inside("run", "greeter.gram", "--tools", "plain.py", "--model", "Scripted/script.jsonl", "hi")
+    assert (done.returncode, "there" in done.stdout) == (0, True), done.stderr

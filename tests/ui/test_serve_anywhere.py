@@ -16,7 +16,7 @@ import pytest
 from gramercy.errors import SandboxError
 from gramercy.images.sandbox import Confinement, why_not
 from gramercy.testing.clients import StdioClient, frame
-from gramercy.workbench.serving import CLOSING
+from gramercy.workbench.selection import CLOSING
 from gramercy.workbench.site import path_of
 from tests.support import until
 

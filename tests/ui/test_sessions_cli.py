@@ -55,6 +55,18 @@ def test_words_are_found_with_the_conversation_above_them(inside, talk):
     assert len(inside("sessions", "search", "fence", "--project", "/garden").stdout.splitlines()) == 2
 
 
+def test_programs_get_no_secrets_unless_they_are_asked_for(inside, talk):
+    for words in (
+        ["show", talk, "--json"],
+        ["search", "shed", "--json"],
+        ["export", talk, "--format", "json"],
+    ):
+        text = inside("sessions", *words).stdout
+        assert "password" in text
+        assert "rose bush" not in text
+    assert "rose bush" in inside("sessions", "export", talk, "--format", "json", "--secrets").stdout
+
+
 def test_programs_get_all_of_it(inside, talk):
     assert {each["title"] for each in json.loads(inside("sessions", "list", "--json").stdout)} == {
         "Mend the fence",

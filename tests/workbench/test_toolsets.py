@@ -13,7 +13,8 @@ from gramercy.images.sandbox import Confinement, why_not
 from gramercy.mcp.jsonrpc import LATEST_LEGACY
 from gramercy.mcp.listing import described
 from gramercy.workbench.offers import OUTLINES
-from gramercy.workbench.serving import DEFAULT_TOOLSETS, HABITS, TOOLSETS, Service, open_server
+from gramercy.workbench.selection import DEFAULT_TOOLSETS, HABITS, TOOLSETS
+from gramercy.workbench.serving import Service, open_server
 
 MOST_TOOLS, MOST_TOKENS = 26, 4_500
 # No tokenizer is needed for a bound: English text and JSON of schemas have 4 to 4.6 characters in a token.

@@ -12,7 +12,9 @@ from gramercy.providers.base import Message, ModelCall, StopReason, TextPart, Th
 from gramercy.tools.values import is_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from gramercy.agents.prices import Prices
 
 # As pattern-agent and Agent-Q have it: ten questions to the model for one message.
 MOST_TURNS = 10
@@ -137,10 +139,11 @@ AgentEvent: TypeAlias = TextPart | ThoughtPart | CallBegun | CallEnded | TurnEnd
 class Talk(Protocol):
     """Who keeps a conversation: every message is there before anything follows from it.
 
-    A run says in `model` who answers, before it asks.
+    A run says in `model` who answers and in `prices` what that costs, before it asks.
     """
 
     model: str
+    prices: Prices | None
 
     @property
     def session(self) -> str:
@@ -165,6 +168,21 @@ class Talk(Protocol):
         A run that goes on after a kill goes on inside of the nested agent as well.
         """
 
+    def waited(self) -> Sequence[tuple[ModelCall, int]]:
+        """Return the calls whose result says that they wait for a person, with their keys in the journal.
+
+        Also those that a summary stands for by now: a model is no longer told them, and they still may run.
+        """
+
+    def called_at(self) -> float:
+        """Return when the latest message with calls was kept: none of them has begun before."""
+
+    def asked(self) -> Iterable[tuple[str, Talk]]:
+        """Return the names of nested agents that this conversation has asked, each with its talk.
+
+        None where no call of theirs can be open.
+        """
+
 
 def history_of(conversation: Sequence[Message] | Response | None) -> tuple[Message, ...]:
     """Return the messages that a run goes on from."""
@@ -187,3 +205,15 @@ def unanswered(messages: Sequence[Message]) -> tuple[ModelCall, ...]:
             break
         answered.add(message.call_id)
     return ()
+
+
+def awaited(messages: Iterable[Message]) -> list[tuple[ModelCall, int]]:
+    """Return the calls whose result says that they wait for a person, with their keys in the journal."""
+    found, calls = [], {}
+    for message in messages:
+        # Ids are those of the model, which may give one out again in a later answer.
+        if message.calls:
+            calls = {call.id: call for call in message.calls}
+        elif message.awaiting and message.call_id in calls:
+            found.append((calls[message.call_id], message.awaiting))
+    return found

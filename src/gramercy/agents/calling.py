@@ -7,6 +7,7 @@ also one that was stopped or never begun: without it no model goes on with the c
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from gramercy.agents.base import AgentEvent, Talk
     from gramercy.execution.executor import Executor
+    from gramercy.journal.base import CallRecord
     from gramercy.providers.base import Message, ModelCall
     from gramercy.tools.context import LogLevel
 
@@ -36,8 +38,20 @@ HALF = (
 REFUSED = "{name} was not run: the answer was stopped as refused."
 NOT_BEGUN = "{name} was not run: {why}."
 INTERRUPTED = "{name} was interrupted: {why}. What it had begun may have taken effect."
-LATE = "The call {name} {arguments}, which waited for approval (call {key}), is over:\n{result}"
+# What the model is told with the next message of a call that waited, and of one that nobody knows about.
+LATE = "The call {name} {arguments}{who}, which waited for approval (call {key}), is over:\n{result}"
+DOUBTED = "The call {name} {arguments}{who}, which waited for approval (call {key}), is in doubt:\n{result}"
+LEFT = "call {key} of {name} is decided and cannot go on here: {why}"
 STOPPED = "the run was stopped from outside"
+# Results of cautious calls that were begun before a program was ended; their answers are not kept.
+BEGUN = (
+    "{name} was not run again: an earlier run of this conversation has begun it and not ended it. "
+    "It may have taken effect: look before you make it again."
+)
+ENDED = (
+    "{name} was not run again: an earlier run of this conversation has {what} it, and the answer was not "
+    "kept. Look at what it has done."
+)
 
 
 class AgentCaller(msgspec.Struct, frozen=True):
@@ -54,12 +68,14 @@ class AgentCaller(msgspec.Struct, frozen=True):
 class AgentCall(Call):
     """A call of an agent; what can be asked of a client is asked of the one for which the agent runs."""
 
-    __slots__ = ("_call", "_identity", "_outer", "caller")
+    __slots__ = ("_call", "_identity", "_is_stopped", "_outer", "_stops", "caller")
 
     def __init__(self, call: ModelCall, caller: AgentCaller) -> None:
         self.caller = caller
         self._call = call
         self._identity: str | None = None
+        self._is_stopped = False
+        self._stops: list[Callable[[], object]] = []
         self._outer = current_call()
 
     def nested(self, agent: str) -> tuple[Talk | None, tuple[Message, ...]]:
@@ -75,8 +91,24 @@ class AgentCall(Call):
     @property
     def is_called_off(self) -> bool:
         """Whether the run is being stopped: the conversation says so, and nobody comes back for the call."""
+        if self._is_stopped:
+            return True
+        # A plain tool runs on a thread without a task.
         task = asyncio.current_task() if is_looping() else None
         return (task is not None and task.cancelling() > 0) or self._outer.is_called_off
+
+    def on_cancel(self, stop: Callable[[], object]) -> None:
+        """Have `stop` called when the run is stopped while the handler runs; it must not block."""
+        self._stops.append(stop)
+        if self._is_stopped:
+            stop()
+
+    def call_off(self) -> None:
+        """Tell the handler, which may go on behind what waited for it, that the run is stopped."""
+        self._is_stopped = True
+        for stop in tuple(self._stops):
+            with suppress(Exception):  # a handler that cannot stop is left behind, as others are
+                stop()
 
     @property
     def principal(self) -> str:
@@ -152,6 +184,8 @@ class Calls:
     def __init__(self, executor: Executor, caller: AgentCaller, nested: Mapping[str, bool]) -> None:
         self.results: dict[str, ToolResult] = {}
         self._executor, self._caller, self._nested = executor, caller, nested
+        # What a person should know of calls that were decided and left.
+        self.left: list[str] = []
         self._begun: set[str] = set()
 
     def groups(self, calls: Sequence[ModelCall]) -> Iterator[list[ModelCall]]:
@@ -192,43 +226,73 @@ class Calls:
         result = self.results.get(call.id)
         if result is None:
             asked = {"id": call.id, "name": call.name, "arguments": call.arguments}
-            token = enter_call(AgentCall(call, self._caller))
-            try:
+            with _entered(AgentCall(call, self._caller)):
                 result = self.results[call.id] = await self._executor.aexecute(asked)
-            finally:
-                leave_call(token)
         self._caller.emit(CallEnded(call, result, self._caller.agent, self._caller.depth))
 
-    async def late(self, history: Sequence[Message]) -> AsyncIterator[tuple[str, ToolResult]]:
+    async def late(
+        self, waited: Sequence[tuple[ModelCall, int]], told: Sequence[Message]
+    ) -> AsyncIterator[tuple[str, ToolResult]]:
         """Run what a person has approved since it was asked, and yield what the model is told of such calls.
 
-        What still waits is asked again if there is somebody to ask, and else left.
+        What still waits is asked again if there is somebody to ask, and else left. A doubt is told once.
         """
-        calls = {call.id: call for message in history for call in message.calls}
-        for message in history:
-            if message.awaiting and message.call_id in calls:
-                told = await self._settled(calls[message.call_id], message.awaiting)
-                if told is not None:
-                    yield told
+        for call, key in waited:
+            result = await self._settled(call, key)
+            if result is None:
+                continue
+            form = DOUBTED if "in_doubt" in result.metadata else LATE
+            who = f" of the agent {self._caller.agent}" if self._caller.depth else ""
+            text = form.format(
+                name=call.name, arguments=call.arguments, who=who, key=key, result=result.content
+            )
+            if form is LATE or not _is_told(text.partition("\n")[0], told):
+                yield text, result
 
-    async def _settled(self, call: ModelCall, key: int) -> tuple[str, ToolResult] | None:
+    async def _settled(self, call: ModelCall, key: int) -> ToolResult | None:
+        """Go on with a call that waited; None if there is nothing to tell of it."""
         record = self._executor.journal.record(key)
         if record is None or record.delivered or record.state is State.EXECUTING:
             return None
         if record.state is State.AWAITING and self._executor.approval_handler is None:
             return None
-        self._caller.emit(CallBegun(call, self._caller.agent, self._caller.depth))
-        token = enter_call(AgentCall(call, self._caller))
+        caller, result = self._caller, _unmade(call, INTERRUPTED, STOPPED)
+        caller.emit(CallBegun(call, caller.agent, caller.depth))
         try:
-            result = await self._executor.aresume(key)
+            with _entered(AgentCall(call, caller)):
+                result = await self._executor.aresume(key)
         except GramercyError as error:
-            result = _unmade(call, NOT_BEGUN, str(error))
-        finally:
-            leave_call(token)
-        self._caller.emit(CallEnded(call, result, self._caller.agent, self._caller.depth))
-        if "awaiting" in result.metadata:
+            # It stays as it was decided: an agent that has this tool, or the process that runs it, goes on.
+            why = str(error).partition("\n")[0].rstrip(".")
+            self.left.append(LEFT.format(key=key, name=call.name, why=why))
+            result = _unmade(call, NOT_BEGUN, why)
             return None
-        return LATE.format(name=call.name, arguments=call.arguments, key=key, result=result.content), result
+        finally:
+            caller.emit(CallEnded(call, result, caller.agent, caller.depth))
+        return None if "awaiting" in result.metadata else result
+
+    def recall(self, calls: Sequence[ModelCall]) -> None:
+        """Give a result to cautious calls that had begun when their run was killed: they are not repeated.
+
+        Those that are asked about, dangerous ones among them, are known by their identity.
+        """
+        talk, executor = self._caller.talk, self._executor
+        if talk is None:
+            return
+        for call in calls:
+            tool = executor.settings.registry.find(call.name)
+            if tool is None or tool.safety_level is not Safety.CAUTIOUS or tool.idempotent:
+                continue
+            begun = executor.journal.records(tool=tool.name, session=talk.session, since=talk.called_at())
+            for record in begun:
+                if record.call.call_id == call.id and not record.call.identity:
+                    self.results[call.id] = _recalled(call, record)
+                    break
+
+    def taken(self, call: ModelCall) -> None:
+        """Forget a call whose result is kept: a later one may have the same id."""
+        self.results.pop(call.id, None)
+        self._begun.discard(call.id)
 
     def refuse(self, calls: Sequence[ModelCall], text: str) -> None:
         """Have calls not made: the text is their result."""
@@ -255,6 +319,31 @@ class Calls:
         is_withdrawn = record.state is State.FAILED and not record.facts.fence
         text = NOT_BEGUN if is_withdrawn else INTERRUPTED
         return msgspec.structs.replace(_unmade(call, text, why), metadata={"journal_key": record.key})
+
+
+@contextmanager
+def _entered(call: AgentCall) -> Iterator[None]:
+    """Have handlers know the call that they are run for, and be told when it is stopped."""
+    token = enter_call(call)
+    try:
+        yield
+    except BaseException:
+        call.call_off()
+        raise
+    finally:
+        leave_call(token)
+
+
+def _is_told(line: str, messages: Sequence[Message]) -> bool:
+    return any(message.role == "user" and line in message.text for message in messages)
+
+
+def _recalled(call: ModelCall, record: CallRecord) -> ToolResult:
+    """Return the result of a call that another run has begun."""
+    if record.state in {State.DONE, State.FAILED}:
+        what = "run" if record.state is State.DONE else "failed at"
+        return _unmade(call, ENDED.replace("{what}", what))
+    return _unmade(call, BEGUN)
 
 
 def _unmade(call: ModelCall, text: str, why: str = "") -> ToolResult:

@@ -127,7 +127,8 @@ def read_cases(text: str, where: str = "cases") -> tuple[Case, ...]:
     InvalidCaseError names every line that is no case.
     """
     cases, faults = [], []
-    for number, line in enumerate(text.splitlines(), 1):
+    # Not `splitlines`, which also ends a line at characters that a JSON text may hold, such as U+2028.
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         if not line.strip() or line.lstrip().startswith("//"):
             continue
         try:

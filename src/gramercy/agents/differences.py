@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
     from gramercy.agents.traces import Trace, TracedCall
 
+# Of two texts, on a screen: what to look for; --json has them whole.
+MOST_LINES = 40
+LONGEST_LINE = 500
+# Equal lines that show where the others stand.
+AROUND = 3
+# Matching takes up to the square of this: some tenths of a second.
+MOST_MATCHED = 2_000
 Kind: TypeAlias = Literal["agent", "message", "call", "result", "outcome", "answer"]
 
 
@@ -40,6 +47,38 @@ def _differences(one: Trace, other: Trace) -> Iterator[Difference]:
         yield Difference("outcome", "outcome", _ending(one), _ending(other))
     if one.answer != other.answer:
         yield Difference("answer", "answer", one.answer, other.answer)
+
+
+def line_differences(before: str, after: str, most: int = MOST_LINES) -> Iterator[str]:
+    """Give the lines in which two texts differ, marked with - and +, and some that are equal around them.
+
+    `difflib.ndiff` also looks for likeness inside of lines, which takes minutes for two texts of 1,500.
+    """
+    lines = list(_line_differences(before.splitlines(), after.splitlines()))
+    for line in lines[:most]:
+        yield line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
+    if len(lines) > most:
+        yield f"  … and {len(lines) - most:,} more lines"
+
+
+def _line_differences(one: list[str], other: list[str]) -> Iterator[str]:
+    if one == other:
+        yield "  (the lines are the same, and end otherwise)"
+    alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    begin = max(0, alike - AROUND)
+    one, other = one[begin:], other[begin:]
+    matcher = SequenceMatcher(None, one[:MOST_MATCHED], other[:MOST_MATCHED])
+    for number, group in enumerate(matcher.get_grouped_opcodes(AROUND)):
+        if number or begin:
+            yield "  …"
+        for tag, left, left_end, right, right_end in group:
+            if tag == "equal":
+                yield from (f"  {line}" for line in one[left:left_end])
+            else:
+                yield from (f"- {line}" for line in one[left:left_end])
+                yield from (f"+ {line}" for line in other[right:right_end])
+    yield from (f"- {line}" for line in one[MOST_MATCHED:])
+    yield from (f"+ {line}" for line in other[MOST_MATCHED:])
 
 
 def _call_differences(one: Sequence[TracedCall], other: Sequence[TracedCall]) -> Iterator[Difference]:

@@ -31,7 +31,7 @@ def export_json(record: SessionRecord, said: Sequence[Message], *, is_masked: bo
         **msgspec.structs.asdict(record),
         "said": [msgspec.structs.asdict(message) for message in said],
     }
-    return _without_secrets(whole) if is_masked else whole
+    return plain_without_secrets(whole) if is_masked else whole
 
 
 def export_markdown(record: SessionRecord, said: Sequence[Message], *, is_masked: bool = True) -> str:
@@ -92,9 +92,10 @@ def _moment(at: float) -> str:
     return strftime("%Y-%m-%d %H:%M:%S", localtime(at))
 
 
-def _without_secrets(value: Any) -> Any:
+def plain_without_secrets(value: Any) -> Any:
+    """Return plain data with dots for what looks like a secret in its texts."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, dict):
-        return {name: _without_secrets(each) for name, each in value.items()}
-    return [_without_secrets(each) for each in value] if isinstance(value, list) else value
+        return {name: plain_without_secrets(each) for name, each in value.items()}
+    return [plain_without_secrets(each) for each in value] if isinstance(value, list) else value

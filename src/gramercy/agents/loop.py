@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypedDict
 
 from gramercy.agents.base import Finished, Limits, history_of
@@ -10,11 +11,12 @@ from gramercy.agents.binding import bind_agent
 from gramercy.agents.limits import Meter
 from gramercy.agents.prices import user_prices
 from gramercy.agents.turns import Run, Shared, checked_message
+from gramercy.errors import AgentError
 from gramercy.execution.executor import Executor
 from gramercy.tools.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
     from gramercy.agents.base import AgentEvent, Response, Talk
     from gramercy.agents.prices import Prices
@@ -105,6 +107,15 @@ class Loop:
 
         Calls of the conversation that have no result are finished first, under the identity that they had.
         """
+        with _alone(self.talk):
+            return await self._answer(message, conversation, emit)
+
+    async def _answer(
+        self,
+        message: str | None,
+        conversation: Sequence[Message] | Response | None,
+        emit: Callable[[AgentEvent], object],
+    ) -> Response:
         said = None if message is None else checked_message(message)
         is_kept = self.talk is not None and self.limits.session_cost is not None
         meter = Meter(self.limits, self.talk.spent() if self.talk is not None and is_kept else 0.0)
@@ -122,7 +133,27 @@ class Loop:
         finally:
             if self._is_own:
                 for provider in self._providers.values():
-                    await provider.aclose()
+                    with suppress(Exception):  # what came of the run says more
+                        await provider.aclose()
+
+
+# The talks that runs of this process go on with.
+_going_on: dict[int, object] = {}
+
+
+@contextmanager
+def _alone(talk: Talk | None) -> Iterator[None]:
+    """Refuse a second run beside one that goes on with the same talk: their messages would be mixed."""
+    mine = object()
+    if talk is not None and _going_on.setdefault(id(talk), mine) is not mine:
+        raise AgentError(
+            f"another run goes on with session {talk.session} at the moment: wait for its answer, or fork it"
+        )
+    try:
+        yield
+    finally:
+        if talk is not None:
+            del _going_on[id(talk)]
 
 
 def _executor(given: Executor | None, approval_handler: ApprovalHandler | None) -> Executor:

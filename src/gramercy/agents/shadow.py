@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gramercy.agents.differences import line_differences
 from gramercy.agents.intervals import ratio
 from gramercy.errors import GramercyError
 from gramercy.execution.calls import ToolCall
@@ -81,8 +82,7 @@ class ShadowReport(msgspec.Struct, frozen=True):
             )
         for each in self.differences:
             yield f"shadow: {each.tool} {masked(msgspec.json.encode(each.arguments).decode())}"
-            yield from (f"  - {line}" for line in masked(each.live).splitlines())
-            yield from (f"  + {line}" for line in masked(each.shadow).splitlines())
+            yield from (f"  {line}" for line in line_differences(masked(each.live), masked(each.shadow)))
         if self.differing > len(self.differences):
             yield f"shadow: and {self.differing - len(self.differences):,} more differences"
         yield from (f"shadow: {count} not: {why}" for why, count in self.skipped.items())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from gramercy.agents.base import unanswered
+from gramercy.agents.base import awaited, unanswered
 from gramercy.agents.prices import Prices, user_prices
 from gramercy.errors import GramercyError, JournalError
 from gramercy.gram.agents import ModelName
@@ -24,7 +24,7 @@ from gramercy.journal.texts import canonical_text, masked
 from gramercy.providers.base import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gramercy.images.base import Image
     from gramercy.journal.sessions import Sessions
@@ -214,7 +214,8 @@ class SessionTalk:
             return 0.0
         root, costs = root_of(self.session), []
         for each in self._sessions.answers(since=self._record.at):
-            cost = each.data.get("cost") if root_of(each.session) == root else None
+            is_own = root_of(each.session) == root and not each.data.get(COPIED)
+            cost = each.data.get("cost") if is_own else None
             if isinstance(cost, int | float):
                 costs.append(cost)
         return float(sum(costs))
@@ -244,6 +245,26 @@ class SessionTalk:
                 self._sessions, agent=agent, name=name, project=mine.project, principal=mine.principal
             )
         return talk, talk.conversation
+
+    def waited(self) -> list[tuple[ModelCall, int]]:
+        """Return the calls whose result says that they wait for a person, with their keys in the journal."""
+        return awaited(self._said)
+
+    def called_at(self) -> float:
+        """Return when the latest message with calls was kept."""
+        pairs = zip(reversed(self._kept), reversed(self._said), strict=True)
+        return next((kept.at for kept, said in pairs if said.calls), 0.0)
+
+    def asked(self) -> Iterator[tuple[str, Self]]:
+        """Return the names of nested agents that this conversation has asked, each with its talk."""
+        root = root_of(self.session)
+        if not self._is_begun or not self._sessions.unsettled(root, f"{root}:"):
+            return
+        for kept, said in zip(list(self._kept), list(self._said), strict=True):
+            for place in range(len(said.calls) if "token" in kept.data else 0):
+                name = nested_id(self.session, str(kept.data["token"]), place)
+                if (record := self._sessions.session(name)) is not None:
+                    yield record.agent, type(self).resume(self._sessions, name)
 
     def _place(self, call: ModelCall) -> tuple[str, int]:
         """Return the token of the latest message with calls, and the place of this call in it.

@@ -156,16 +156,28 @@ def load_traces(path: str | Path) -> tuple[Trace, ...]:
 
 def save_traces(path: str | Path, traces: Sequence[Trace]) -> None:
     """Write a file of traces, whole or not at all, that only its owner can read."""
-    text, place = traces_text(traces), Path(path)
+    text = traces_text(traces)
+    if Path(path).exists() and not Path(path).is_file():
+        # A rename would put a file in the place of the device or the pipe.
+        raise UnreadableFileError(f"{path} cannot be written: it is no regular file")
     try:
-        # Made readable for the owner alone, and in the same directory, where a rename is one step.
-        with NamedTemporaryFile(
-            "w", encoding="utf-8", dir=place.parent, prefix=f".{place.name}.", delete=False
-        ) as file:
-            file.write(text)
-        os.replace(file.name, place)  # noqa: PTH105 - of a name
+        _replace(Path(path).resolve(), text)
     except OSError as error:
-        raise UnreadableFileError(f"{place} cannot be written: {error}") from None
+        raise UnreadableFileError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _replace(place: Path, text: str) -> None:
+    # Made readable for the owner alone, and in the same directory, where a rename is one step.
+    with NamedTemporaryFile(
+        "w", encoding="utf-8", dir=place.parent, prefix=f".{place.name}.", delete=False
+    ) as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.replace(file.name, place)  # noqa: PTH105 - of a name
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
 
 
 class _Names:

@@ -6,9 +6,9 @@ recorded where it arrives, also that of nested agents, and also when the run fai
 
 from __future__ import annotations
 
-import json
+import sys
 from collections import defaultdict, deque
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
@@ -19,13 +19,15 @@ from gramercy.agents.traces import Trace, TracedCall, TracedTurn, save_traces
 from gramercy.errors import (
     ExecutionError,
     GramercyError,
+    InvalidArgumentsError,
     LimitReachedError,
     ModelUnavailableError,
     ProviderError,
 )
-from gramercy.execution.calls import error_text
+from gramercy.execution.calls import error_text, read_arguments
 from gramercy.execution.executor import Executor
 from gramercy.execution.policy import Action, Policy, Rule
+from gramercy.journal.texts import canonical_text
 from gramercy.providers.base import (
     CallPart,
     ModelCall,
@@ -40,7 +42,7 @@ from gramercy.tools.library import ToolLibrary
 from gramercy.tools.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 
     from gramercy.agents.agent import Agent
     from gramercy.agents.base import AgentEvent, Response
@@ -352,10 +354,7 @@ class ReplayProvider:
 
 def recorded_tools(trace: Trace) -> ToolLibrary:
     """Return tools that do nothing but give what was recorded, call by call."""
-    results: dict[str, deque[TracedCall]] = defaultdict(deque)
-    for call in trace.calls:
-        results[call.said].append(call)
-    return ToolLibrary.of(_recorded_tool(each, results) for each in tools_of(trace.agent).values())
+    return ToolLibrary.of(_recorded_tool(each, trace.calls) for each in tools_of(trace.agent).values())
 
 
 def tools_of(agent: AgentSpecification) -> dict[str, ToolSpecification]:
@@ -366,18 +365,27 @@ def tools_of(agent: AgentSpecification) -> dict[str, ToolSpecification]:
     return found
 
 
-def _recorded_tool(specification: ToolSpecification, results: dict[str, deque[TracedCall]]) -> Tool:
+def _recorded_tool(specification: ToolSpecification, calls: Sequence[TracedCall]) -> Tool:
+    results: dict[str, deque[TracedCall]] = defaultdict(deque)
+
     def give(arguments: dict[str, Any]) -> ToolOutput:
-        said = TracedCall("", specification.name, json.dumps(arguments)).said
+        said = canonical_text(arguments)
         if not results[said]:
             raise ExecutionError("the trace has no such call: the run has left the recorded one")
         # The last result stands for all that come after it: a loop may ask once more.
         found = results[said].popleft() if len(results[said]) > 1 else results[said][0]
         return ToolOutput(found.result) if found.outcome == "done" else ToolOutput(None, error=found.result)
 
-    return create_tool(specification.name, specification.description, specification.schema, give, inline=True)
+    tool = create_tool(specification.name, specification.description, specification.schema, give, inline=True)
+    for call in calls:
+        # As the guard hands them to a tool, with the defaults; what it refuses, it refuses again by itself.
+        with suppress(InvalidArgumentsError):
+            if call.tool == tool.name:
+                results[canonical_text(tool.checker.check(read_arguments(call.arguments)))].append(call)
+    return tool
 
 
 def replay_executor() -> Executor:
     """Return an executor that asks nobody: tools that only give what was recorded need no approval."""
-    return Executor(Registry(), policy=Policy([Rule(Action.ALLOW)]))
+    # What was too long was cut when it was recorded, and says so.
+    return Executor(Registry(), policy=Policy([Rule(Action.ALLOW)]), max_output=sys.maxsize)

@@ -6,13 +6,14 @@ the caller's own cancellation end a run before its answer. However it ends, ever
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gramercy.agents.base import CallMade, Response, TurnEnded, Warned, unanswered
+from gramercy.agents.base import CallMade, Response, TurnEnded, Warned, awaited, unanswered
 from gramercy.agents.binding import agent_tool
 from gramercy.agents.calling import HALF, REFUSED, STOPPED, AgentCall, AgentCaller, Calls
 from gramercy.agents.limits import Meter, about_tokens, dollars, size_of
@@ -43,11 +44,12 @@ from gramercy.tools.context import current_call
 from gramercy.tools.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from gramercy.agents.base import AgentEvent, Talk
     from gramercy.agents.binding import BoundAgent
     from gramercy.agents.watching import Unwatched
+    from gramercy.execution.calls import ToolResult
     from gramercy.execution.executor import Executor
     from gramercy.gram.agents import ModelName
     from gramercy.providers.base import Provider, StopReason
@@ -73,10 +75,11 @@ class Shared(msgspec.Struct):
 class Answer:
     """What one question to the model has brought so far."""
 
-    __slots__ = ("began", "calls", "is_whole", "stop", "text", "usage")
+    __slots__ = ("_taken", "began", "calls", "is_whole", "stop", "text", "usage")
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Iterable[str]) -> None:
         self.began = monotonic()
+        self._taken = set(taken)
         self.text: list[str] = []
         self.calls: list[ModelCall] = []
         self.usage = Usage()
@@ -96,15 +99,20 @@ class Answer:
         elif kind is StopPart:
             self.stop, self.is_whole = part.reason, True
 
+    @property
+    def said(self) -> str:
+        """The text so far; halves of one character that came in two parts are joined."""
+        return clean("".join(self.text))
+
     def _named(self, call: ModelCall) -> ModelCall:
-        """Return a call whose id no other call of the answer has: its result is found by it."""
-        taken = {each.id for each in self.calls}
-        if call.id and call.id not in taken:
-            return call
-        number = len(self.calls) + 1
-        while f"{call.id or 'call'}_{number}" in taken:
+        """Return a call whose id no other call of the conversation has: its result is found by it."""
+        given, number = clean(call.id), len(self.calls)
+        name = given
+        while not name or name in self._taken:
             number += 1
-        return msgspec.structs.replace(call, id=f"{call.id or 'call'}_{number}")
+            name = f"{given or 'call'}_{number}"
+        self._taken.add(name)
+        return ModelCall(name, clean(call.name), clean(call.arguments))
 
 
 class Run:
@@ -123,9 +131,10 @@ class Run:
         self.messages: list[Message] = []
         self._shared, self._emit, self._talk, self._depth = shared, emit, talk, depth
         if talk is not None:
-            talk.model = str(bound.agent.model)
+            talk.model, talk.prices = str(bound.agent.model), shared.prices
         self._provider = shared.providers[bound.agent.model]
-        nested = [agent_tool(each.agent, _Nested(each, shared, depth + 1)) for each in bound.agents]
+        self._nested = {each.agent.name: _Nested(each, shared, depth + 1) for each in bound.agents}
+        nested = [agent_tool(each.agent, self._nested[each.agent.name]) for each in bound.agents]
         deadline = shared.executor.settings.deadline or shared.meter.limits.tool_seconds
         self._executor = shared.executor.with_tools(Registry([*bound.tools, *nested]), deadline=deadline)
         caller = AgentCaller(bound.agent.name, depth, shared.project, talk, emit)
@@ -156,8 +165,10 @@ class Run:
         self.messages = list(history)
         self._characters += sum(map(size_of, history))
         try:
-            await self._call(unanswered(history))
-            late = [each async for each in self._calls.late(history)]
+            left = unanswered(history)
+            self._calls.recall(left)
+            await self._call(left)
+            late = [each async for each in self.late(history)]
             said = [told for told, _ in late] + ([] if message is None else [message])
             if said:
                 self._keep(Message("user", "\n\n".join(said)))
@@ -171,6 +182,18 @@ class Run:
                 error.response = self.response(self.said)
             raise
 
+    async def late(self, told: Sequence[Message]) -> AsyncIterator[tuple[str, ToolResult]]:
+        """Yield what became of calls that waited for a person when a run ended, nested agents' too."""
+        talk = self._talk
+        async for each in self._calls.late(awaited(told) if talk is None else talk.waited(), told):
+            yield each
+        for text in self._calls.left:
+            self._warn(text)
+        for name, inner in talk.asked() if talk is not None and self._nested else ():
+            if name in self._nested:
+                async for each in self._nested[name].run(self._emit, inner).late(told):
+                    yield each
+
     async def _converse(self) -> Response:
         """Take turns until the model answers in text."""
         last = self.messages[-1] if self.messages else None
@@ -183,11 +206,11 @@ class Run:
             answer = await self._ask()
             if answer.stop == "length":
                 self._warn(f"the answer of {self.agent.model} was cut off at its limit of tokens")
-            elif not answer.calls and not "".join(answer.text).strip():
+            elif not answer.calls and not answer.said.strip():
                 self._warn(f"the answer of {self.agent.model} is empty")
             await self._call(answer.calls, answer.stop)
             if not answer.calls or answer.stop == "refused":
-                return self.response("".join(answer.text), answer.stop)
+                return self.response(answer.said, answer.stop)
         raise LimitReachedError(f"the agent {self.agent.name} has used its {limit} turns without an answer")
 
     async def _ask(self) -> Answer:
@@ -195,7 +218,7 @@ class Run:
         about = self._about()
         self._shared.meter.check(about, self._price)
         self._warn_of_limits(about)
-        answer = self._answer = Answer()
+        answer = self._answer = Answer(call.id for message in self.messages for call in message.calls)
         with watched_question(self.agent, self._depth, self._session) as question:
             await self._listen(answer, question)
             self._answer = None
@@ -204,21 +227,27 @@ class Run:
 
     async def _listen(self, answer: Answer, question: Unwatched) -> None:
         request = Request(self.agent.model.id, tuple(self.messages), self.agent.instruction, self._offered)
-        stream = question.timed(self._provider.chat(request))
+        task, stream = asyncio.current_task(), None
+        before = 0 if task is None else task.cancelling()
         try:
+            stream = question.timed(self._provider.chat(request))
             async for part in stream:
                 answer.take(part)
                 if (type(part) is TextPart or type(part) is ThoughtPart) and self._depth == 0:
                     self._emit(part)
+                if task is not None and task.cancelling() > before:
+                    break
         except GramercyError:
             raise
         except Exception as error:
             # Providers may come with a plug-in: what they raise is no reason to lose what was done.
             raise ProviderError(f"{self.agent.model} cannot be asked: {error_text(error)}") from error
         finally:
-            closing = getattr(stream, "aclose", None)
-            if closing is not None:
-                await closing()
+            with suppress(Exception):  # the answer is whole, or an error is on its way that says more
+                await _close_stream(stream)
+        if task is not None and task.cancelling() > before:
+            # A provider that goes on after its cancellation must not keep a run from being stopped.
+            raise asyncio.CancelledError
         if not answer.is_whole:
             raise CutStreamError("the answer ended without saying why: none of its calls was run")
 
@@ -226,7 +255,7 @@ class Run:
         """Keep an answer that has come to its end, and count what it has cost."""
         self._turns += 1
         about = self._about()
-        message = Message("assistant", "".join(answer.text), tuple(answer.calls))
+        message = Message("assistant", answer.said, tuple(answer.calls))
         self._keep(message, answer.usage)
         about = msgspec.structs.replace(about, output=about_tokens(size_of(message)))
         cost = self._shared.meter.spend(answer.usage, about, self._price)
@@ -264,13 +293,14 @@ class Run:
     def _keep_results(self, calls: Sequence[ModelCall]) -> None:
         """Keep the results that are there, in the order of the calls."""
         for call in calls:
-            result = self._calls.results.pop(call.id, None)
+            result = self._calls.results.get(call.id)
             if result is None:
                 continue
-            self._made.append(CallMade(call, result))
             key = result.metadata["journal_key"] if "awaiting" in result.metadata else 0
             told = Message("tool", result.content, call_id=call.id, is_error=not result.success, awaiting=key)
             self._keep(told)
+            self._calls.taken(call)
+            self._made.append(CallMade(call, result))
             if "journal_key" in result.metadata:
                 self._executor.delivered(result)
 
@@ -282,7 +312,7 @@ class Run:
         why = self._reason(error)
         if self._answer is not None:
             answer, self._answer = self._answer, None
-            self.said = "".join(answer.text)
+            self.said = answer.said
             if answer.usage.total:
                 self._shared.meter.spend(answer.usage, answer.usage, self._price)
             if why == STOPPED and self.said.strip():
@@ -348,6 +378,12 @@ class Run:
         )
 
 
+async def _close_stream(stream: object) -> None:
+    closing = getattr(stream, "aclose", None)
+    if closing is not None:
+        await closing()
+
+
 class _Nested:
     """Asks a nested agent for the one that has called it."""
 
@@ -358,11 +394,14 @@ class _Nested:
         call = current_call()
         if not isinstance(call, AgentCall):
             raise AgentError(f"the agent {self._bound.agent.name} is asked by another one, not by itself")
-        emit = call.caller.emit
         talk, history = call.nested(self._bound.agent.name)
-        run = Run(self._bound, self._shared, emit, talk=talk, depth=self._depth)
+        run = self.run(call.caller.emit, talk)
         response = await run.answer(None if history else checked_message(message), history)
         return response.content
+
+    def run(self, emit: Callable[[AgentEvent], object], talk: Talk | None) -> Run:
+        """Return the nested agent in conversation."""
+        return Run(self._bound, self._shared, emit, talk=talk, depth=self._depth)
 
 
 def checked_message(message: object) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 import threading
 from time import monotonic, perf_counter
@@ -22,7 +23,7 @@ from gramercy.images.sandbox import Confinement
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gramercy.images.lifecycle import Lifecycle
+    from gramercy.images.present import Present
     from gramercy.images.processes import Family
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -38,8 +39,12 @@ IDLE, USUAL, QUICKEST = 2.0, 0.1, 0.005
 GROWTH = 8 << 30
 # The part of the time that may be spent on exact looks: the kernel takes 30 µs a megabyte.
 PART = 0.05
-# Each turn kills all that run; only a fork bomb that is faster survives some.
+# Each turn kills all that run; only a fork bomb that is faster makes new ones in so many of them.
 MOST_TURNS = 10
+# Until all that were killed have ended: on a busy machine hundreds of them take seconds.
+END_SECONDS, END_TURN_SECONDS = 10.0, 0.02
+# Where the number of threads stands in /proc/PID/stat, behind the name.
+THREADS = 17
 # Looks in a row after which a bomb has won, and all is ended.
 MOST_TIMES = 5
 # Names of processes are written by evaluated code: a few short ones are told.
@@ -132,23 +137,49 @@ def shared_out_bytes(process: int) -> int:
 def end_processes(above: int, spared: set[int]) -> list[str]:
     """Kill the processes below one but for those that are spared; return names of those that ran.
 
-    By pidfd, opened before the look that shows that it still is one of them: numbers are used again.
+    Looks again until it sees none: a child may be made between the look and the death of its parent, and its
+    own next fork is not answered while the others are ended, so that it would wait for good.
     """
     names: dict[int, str] = {}
     own = _command_line(above)
-    for _ in range(MOST_TURNS):
-        found = [process for process in descendants(above) if process not in spared]
-        handles = {process: handle for process in found if (handle := _handle(process)) is not None}
-        ours = set(descendants(above))
-        for process, handle in handles.items():
-            if process in ours and _runs(process):
-                names.setdefault(process, _name(process, own))
-                with contextlib.suppress(OSError):
-                    signal.pidfd_send_signal(handle, signal.SIGKILL)
-            os.close(handle)
-        if not any(_runs(process) for process in found):
+    turns, until = 0, monotonic() + END_SECONDS
+    while turns < MOST_TURNS and monotonic() < until:
+        running = [each for each in descendants(above) if each not in spared and _runs(each)]
+        if not running:
             break
+        has_new = any(process not in names for process in running)
+        turns += has_new
+        # What makes new ones is not waited for.
+        _end_all(above, running, names, own, 0.0 if has_new else END_TURN_SECONDS)
     return list(names.values())
+
+
+def _end_all(above: int, running: list[int], names: dict[int, str], own: bytes, seconds: float) -> None:
+    """Kill processes, add the names of those that are new, and wait so long for them to end.
+
+    By pidfd, opened before the look that shows that it still is below `above`: numbers are used again.
+    """
+    handles = {process: handle for process in running if (handle := _handle(process)) is not None}
+    ours = set(descendants(above))
+    killed = []
+    for process, handle in handles.items():
+        if process in ours and _runs(process):
+            names.setdefault(process, _name(process, own))
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                killed.append(handle)
+    _wait_for_all(killed, seconds)
+    for handle in handles.values():
+        os.close(handle)
+
+
+def _wait_for_all(handles: list[int], seconds: float) -> None:
+    """Wait until these processes have ended, for so long at most."""
+    until = monotonic() + seconds
+    for handle in handles:
+        one = select.poll()
+        one.register(handle, select.POLLIN)
+        one.poll(1000 * max(0.0, until - monotonic()))
 
 
 def _handle(process: int) -> int | None:
@@ -159,8 +190,12 @@ def _handle(process: int) -> int | None:
 
 
 def _runs(process: int) -> bool:
-    """Tell whether a process has not ended; one that nobody has waited for yet has."""
-    return _read(f"/proc/{process}/stat").rpartition(b") ")[2][:1] not in (b"Z", b"X", b"")
+    """Tell whether a process has not ended; one that nobody has waited for yet has.
+
+    One whose first thread has ended looks the same while other threads of it go on.
+    """
+    fields = _read(f"/proc/{process}/stat").rpartition(b") ")[2].split()
+    return bool(fields) and (fields[0] not in (b"Z", b"X") or int(fields[THREADS]) > 1)
 
 
 def _command_line(process: int) -> bytes:
@@ -201,14 +236,17 @@ class Forks:
 
     def __call__(self, pid: int) -> bool:
         """Tell whether a process may make another one; if not, all that evaluate are ended."""
-        if self._left <= 0:
-            kept = self._watched.kept_pids()
-            zygote = self._watched.zygote_pid()
-            if zygote is None or pid == zygote or pid in kept:
-                # They fork only when the keeper asks them to.
-                return True
-            self._left = self._watched.bounds.processes - len(set(descendants(zygote)) - kept)
-        if self._left <= 0 or watch.is_ending(self._watched):
+        is_ending = watch.is_ending(self._watched)
+        if self._left > 0 and not is_ending:
+            self._left -= 1
+            return True
+        kept = self._watched.kept_pids()
+        zygote = self._watched.zygote_pid()
+        if zygote is None or pid == zygote or pid in kept:
+            # They fork only when the keeper asks them to.
+            return True
+        self._left = self._watched.bounds.processes - len(set(descendants(zygote)) - kept)
+        if self._left <= 0 or is_ending:
             watch.denied(self._watched)
             self._left = 0
             return False
@@ -243,6 +281,9 @@ class _Look:
         if reason is not None:
             self._end(zygote, spared, reason)
         self.due = monotonic() + self._pause(running, used)
+        if self.is_denied:
+            # Since the look: nothing that waits for a fork is answered until the next one.
+            self.due = 0.0
         return True
 
     def _end(self, zygote: int, spared: set[int], reason: str) -> None:
@@ -361,8 +402,8 @@ watch = Watch()
 class Usage:
     """The processes of an image: bounded by the watch, shed with old states, ended at a reset."""
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
-        self._lifecycle = lifecycle
+    def __init__(self, present: Present) -> None:
+        self._present = present
         # Why the processes that evaluate were killed by the watch.
         self._excess = ""
 
@@ -375,19 +416,19 @@ class Usage:
     @property
     def bounds(self) -> Bounds:
         """What all processes that evaluated code runs may use together."""
-        family = self._lifecycle.family
+        family = self._present.family
         memory_mb = family.program.grants.memory_mb if family is not None else None
         return Bounds(None if memory_mb is None else TIMES_MEMORY * memory_mb << 20)
 
     def zygote_pid(self) -> int | None:
         """Return the process that is above all that evaluated code starts; None when it has ended."""
-        family = self._lifecycle.family
+        family = self._present.family
         return family.zygote.pid if family is not None and family.is_alive else None
 
     def kept_pids(self) -> set[int]:
         """Return the processes that evaluate nothing: the kept states and moments."""
-        kept = {each.connection.pid for each in self._lifecycle.timeline.all()}
-        return kept | set(self._lifecycle.moments.pids().values())
+        kept = {each.connection.pid for each in self._present.timeline.all()}
+        return kept | set(self._present.moments.pids().values())
 
     def exceeded(self, reason: str) -> None:
         """Take note that the processes that evaluate are being killed."""
@@ -395,7 +436,7 @@ class Usage:
 
     def give_up_all(self) -> None:
         """End every process of the image at once."""
-        family = self._lifecycle.family
+        family = self._present.family
         if family is not None:
             family.end_first()
 
@@ -404,10 +445,11 @@ class Usage:
         excess, self._excess = self._excess, ""
         return excess
 
-    def wait_for_end(self, seconds: float) -> None:
+    def wait_for_end(self) -> None:
         """Wait until the watch has killed what it is about to kill, if anything."""
         if self._excess:
-            watch.wait_for_end(self, seconds)
+            # The look that goes before may take as long on a machine that is as busy.
+            watch.wait_for_end(self, 2 * END_SECONDS)
 
     def shed(self, pid: int, heavy_bytes: int) -> list[str]:
         """Drop old states where a new one of this size makes them use more than they may; say which."""
@@ -415,7 +457,7 @@ class Usage:
         # As the kernel tells, not the image; the states of a small one never come near.
         if most is None or resident_bytes(pid) < heavy_bytes:
             return []
-        dropped = self._lifecycle.timeline.shed(most)
+        dropped = self._present.timeline.shed(most)
         if not dropped:
             return []
         listed = ", ".join(each.id for each in dropped)
@@ -424,7 +466,7 @@ class Usage:
 
     def end_strays(self, kept: set[int]) -> list[str]:
         """End what evaluated code has left running, but for these; say what that was."""
-        zygote, family = self.zygote_pid(), self._lifecycle.family
+        zygote, family = self.zygote_pid(), self._present.family
         if zygote is None or family is None:
             return []
         if family.listener is not None:

@@ -1,7 +1,7 @@
 """The states an image can go back to: a tree of sleeping processes, and the calls that led to each.
 
 A checkpoint remembers the steps from the start to it, so that calls can be counted, listed and run again.
-What to do with a checkpoint is decided in `lifecycle` and `undo`.
+What to do with a checkpoint is decided in `lifecycle` and `states`.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
     from gramercy.images.checkpoints import Step
     from gramercy.images.installing import Installation
-    from gramercy.images.lifecycle import Thrift
+    from gramercy.images.present import Thrift
     from gramercy.images.processes import Program
     from gramercy.images.suites import SuiteCall, SuiteRun, WantedTests
     from gramercy.images.views import ImageView

@@ -24,9 +24,9 @@ from gramercy.images.base import HistoryEntry, ImageFault, Reply, Span
 from gramercy.images.checkpoints import epochs
 from gramercy.images.connection import Wait, with_output
 from gramercy.images.files.ledger import NOTHING, Call
-from gramercy.images.lifecycle import MEETING_SECONDS
 from gramercy.images.output import Printed
 from gramercy.images.pictures import without_pictures
+from gramercy.images.present import MEETING_SECONDS
 from gramercy.images.processes import TURN_SECONDS
 
 if TYPE_CHECKING:

@@ -8,9 +8,11 @@ state of SBCL is a core, which holds everything; of Python, the steps that led t
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
+import stat
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, BinaryIO, Protocol
@@ -262,6 +264,7 @@ def _whole_file(path: Path, project: Path | None) -> Iterator[BinaryIO]:
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _check_inside(folder, path.parent, project)
+        _check_replaceable(folder, path.name)
         temporary = f".gramercy-{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
@@ -275,6 +278,16 @@ def _whole_file(path: Path, project: Path | None) -> Iterator[BinaryIO]:
             raise
     finally:
         os.close(folder)
+
+
+def _check_replaceable(folder: int, name: str) -> None:
+    """Refuse a name that a device, a pipe or a socket has: a rename would destroy it."""
+    try:
+        kind = stat.S_IFMT(os.stat(name, dir_fd=folder).st_mode)
+    except FileNotFoundError:
+        return
+    if kind not in (stat.S_IFREG, stat.S_IFDIR):
+        raise OSError(errno.EINVAL, "it is no regular file")
 
 
 def _check_inside(folder: int, named: Path, project: Path | None) -> None:

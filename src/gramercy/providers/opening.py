@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gramercy.errors import ModelUnavailableError
 from gramercy.gram.suggestion import suggest
-from gramercy.providers.services import SERVICES, find_key
+from gramercy.providers.services import SERVICES, find_key, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,11 +71,6 @@ def open_provider(model: ModelName) -> Provider:
 def provider_names() -> list[str]:
     """Return the names that come before the slash, as people write them."""
     return [*(service.name for service in SERVICES), "Local", *THROUGH_PYDANTIC_AI, "Scripted", *ADDED]
-
-
-def plain(name: str) -> str:
-    """Return the name of a provider without the habits of its spelling: LM Studio is lmstudio."""
-    return "".join(c for c in name.casefold() if c.isalnum())
 
 
 def _hint(model: ModelName) -> str:

@@ -45,7 +45,8 @@ class ScriptedProvider:
     def load(cls, path: str | Path) -> Self:
         """Read a script from a file: one answer a line, as JSON (a text, a call, or a list of them)."""
         try:
-            lines = Path(path).read_text(encoding="utf-8").splitlines()
+            # Not `splitlines`, which also ends a line at U+2028 and others that a JSON text may hold.
+            lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
             return cls(*(msgspec.json.decode(line) for line in lines if line.strip()))
         except (OSError, ValueError) as error:
             raise ModelUnavailableError(f"the script {path} cannot be read: {error}") from None

@@ -51,6 +51,27 @@ class SingleImage:
         return [self._image.name]
 
 
+class Speakers:
+    """The images of one gallery as a tool for one language sees them: those that speak it come first."""
+
+    def __init__(self, gallery: ImageSource, language: str) -> None:
+        self._gallery = gallery
+        self.accepts_more = getattr(gallery, "accepts_more", False)
+        self._handles = sorted(gallery.handles(), key=lambda name: gallery.get(name).language != language)
+        # A source that accepts more has to be asked each time: it closes what is idle.
+        self._default = None if self.accepts_more else gallery.get(self._handles[0])
+
+    def get(self, handle: str | None = None) -> Image:
+        """Return the image of that handle; without one, the first that speaks the language."""
+        if handle is None and self._default is not None:
+            return self._default
+        return self._gallery.get(self._handles[0] if handle is None else handle)
+
+    def handles(self) -> list[str]:
+        """List the handles, the default first."""
+        return self._handles
+
+
 def source_of(image: Image | ImageSource) -> ImageSource:
     """Return a source, whether one or a single image was given."""
     # Only a source can list handles: looking at attributes does not start an image.

@@ -183,7 +183,7 @@ def _without_image(plan: Plan, error: SourceError) -> SourceError | None:
     """Return what to say instead where an agent wants tools of an image and there is none."""
     if plan.origin.language is not None:
         return None
-    from gramercy.workbench.serving import TOOLSETS
+    from gramercy.workbench.selection import TOOLSETS
 
     names = sorted(name for name in frozenset().union(*TOOLSETS.values()) if f"tool {name!r}: " in str(error))
     if not names:
@@ -195,7 +195,7 @@ def _without_image(plan: Plan, error: SourceError) -> SourceError | None:
 
 
 def _assistant(plan: Plan, tools: Tools) -> Agent:
-    from gramercy.workbench.serving import TOOLSETS
+    from gramercy.workbench.selection import TOOLSETS
 
     if plan.model is None:
         raise ModelUnavailableError(

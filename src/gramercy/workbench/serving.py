@@ -27,11 +27,18 @@ from gramercy.workbench.deferred import DeferredImage, close_within, offers_of
 from gramercy.workbench.plugins import language_of
 from gramercy.workbench.policies import Rulebook
 from gramercy.workbench.recording import Ledger, Recording
-from gramercy.workbench.settings import MEMORY, SPOKEN, read_image_names
+from gramercy.workbench.selection import (
+    DEFAULT_TOOLSETS,
+    FOREMOST,
+    chosen_tools,
+    elsewhere,
+    instructions_for,
+)
+from gramercy.workbench.settings import MEMORY, read_image_names
 from gramercy.workbench.site import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
 
     from gramercy.execution.approval import ApprovalHandler, ApprovalRequest
     from gramercy.execution.executor import Executor
@@ -50,34 +57,6 @@ if TYPE_CHECKING:
     from gramercy.workbench.foreign import ForeignServers
 
 NAME = "gramercy"
-# The tools of each set. The first one is served when no other is asked for. It has one tool for one job: a
-# model pays for each of them in every turn, so there are at most 26, for less than 4,500 tokens.
-_SETS = {
-    "default": "evaluate-lisp evaluate-python load-system reset-session preview_form read_output "
-    "undo_last checkpoint_image rollback_image list-definitions get_repl_history "
-    "describe_symbol apropos_search list_package_symbols who_calls inspect_object "
-    "read_file write_file edit_file edit_definition search_files find_definition run_tests "
-    "error_frames eval_in_frame invoke_restart",
-    "core": "describe_symbol apropos_search function_arglist who_calls who_references list_package_symbols "
-    "class_slots class_hierarchy macroexpand_form eval_form compile_form get_last_error get_repl_history "
-    "read_file read_buffer search_in_buffer write_file propose_file_edit",
-    "session": "evaluate-lisp evaluate-python list-definitions reset-session load-system",
-    "time-travel": "preview_form checkpoint_image list_checkpoints inspect_object read_output rollback_image "
-    "undo_last",
-    "project": "list_files search_files read_file edit_file edit_definition check_syntax load_file "
-    "find_definition find_methods look_up_documentation run_tests install_packages profile_form "
-    "describe_system save_state restore_state",
-    "errors": "error_frames eval_in_frame invoke_restart",
-    "images": "open_image list_images close_image",
-}
-TOOLSETS = {name: frozenset(tools.split()) for name, tools in _SETS.items()}
-DEFAULT_TOOLSETS = ("default",)
-# What nearly every session calls; a client that loads tools on demand need not look for them.
-FOREMOST = frozenset(("evaluate-lisp", "evaluate-python", "find_definition", "edit_definition"))
-# A client puts them before every conversation, and some cut them off at about two thousand characters.
-LONGEST_INSTRUCTIONS = 2_000
-# Long paths must not push out the rest.
-LONGEST_PLACE = 600
 
 
 class Service(msgspec.Struct, frozen=True):
@@ -262,27 +241,6 @@ def _start_teller() -> Callable[[str], None]:
     return tell
 
 
-class Speakers:
-    """The images of one gallery as a tool for one language sees them: those that speak it come first."""
-
-    def __init__(self, gallery: ImageSource, language: str) -> None:
-        self._gallery = gallery
-        self.accepts_more = getattr(gallery, "accepts_more", False)
-        self._handles = sorted(gallery.handles(), key=lambda name: gallery.get(name).language != language)
-        # A source that accepts more has to be asked each time: it closes what is idle.
-        self._default = None if self.accepts_more else gallery.get(self._handles[0])
-
-    def get(self, handle: str | None = None) -> Image:
-        """Return the image of that handle; without one, the first that speaks the language."""
-        if handle is None and self._default is not None:
-            return self._default
-        return self._gallery.get(self._handles[0] if handle is None else handle)
-
-    def handles(self) -> list[str]:
-        """List the handles, the default first."""
-        return self._handles
-
-
 def _studio(
     images: tuple[Image, ...], service: Service, open_image: Callable[[str, str], LiveImage]
 ) -> OpenedImages | None:
@@ -293,16 +251,11 @@ def _studio(
     return OpenedImages(Gallery(images), open_image)
 
 
-def chosen_tools(toolsets: Iterable[str]) -> frozenset[str]:
-    """Return the names of the tools of these sets."""
-    return frozenset().union(*(TOOLSETS[name] for name in toolsets))
-
-
 def _image_tools(
     images: tuple[Image, ...], service: Service, studio: OpenedImages | None, site: Site
 ) -> list[Tool]:
     from gramercy.toolsets.core import core_tools
-    from gramercy.toolsets.factory import Workshop
+    from gramercy.toolsets.factory import Speakers, Workshop
     from gramercy.toolsets.session import session_tools
     from gramercy.toolsets.time_travel import time_travel_tools
     from gramercy.toolsets.workspace import Workspace
@@ -459,17 +412,6 @@ def _rule_offers(written: Callable[[], object], request: ApprovalRequest) -> Rul
     return form_offers(written, request)
 
 
-def elsewhere(toolsets: Iterable[str]) -> dict[str, str]:
-    """Return for each tool that is in none of these sets how to get it."""
-    here = chosen_tools(toolsets)
-    options = " ".join(f"--toolset {name}" for name in toolsets)
-    return {
-        tool: f"it is in the toolset {name}: start the server with {options} --toolset {name}"
-        for name in reversed(TOOLSETS)
-        for tool in TOOLSETS[name] - here
-    }
-
-
 def _sandbox(service: Service) -> str:
     """Say in which sandbox evaluated code runs."""
     from gramercy.images.sandbox import Confinement, find_confinement
@@ -508,67 +450,3 @@ def _fixtures(registry: Registry) -> Catalog:
     catalog = Catalog()
     module.register_fixtures(registry, catalog)
     return catalog
-
-
-# {tools} stands for those of the habit that are there.
-LOOK = "Look first. {tools} change nothing and show what is there and what was done before."
-PREVIEW = (
-    "Preview what you are not sure of. {tools} runs the code in a throw-away copy that can write nothing and "
-    "reach nobody, and lists what it would print, define and touch."
-)
-EVALUATE = (
-    "Evaluate in small steps with {tools}. Definitions and variables stay for later calls. An error is an "
-    "answer: read its backtrace. Code that kills or blocks the process costs one evaluation, not the state."
-)
-ERRORS = "After an error its stack is kept. Look at its variables and try a way on before you guess: {tools}."
-UNDO = (
-    "Undo instead of repairing. Every evaluation leaves a checkpoint: {tools} take back, name and return to "
-    "states of the image, with the files that it changed."
-)
-FILES = (
-    "Change files with {tools}, a part at a time. A person sees the difference and decides; do not propose "
-    "again what was rejected."
-)
-TESTS = "Run the tests with {tools} after a change: it tells what fails, why and where."
-HABITS = {
-    LOOK: "find_definition describe_symbol apropos_search who_calls list-definitions search_files read_file "
-    "get_repl_history",
-    PREVIEW: "preview_form",
-    EVALUATE: "evaluate-lisp evaluate-python eval_form compile_form",
-    ERRORS: "error_frames eval_in_frame invoke_restart",
-    FILES: "edit_definition edit_file propose_file_edit write_file",
-    TESTS: "run_tests",
-    UNDO: "undo_last checkpoint_image rollback_image",
-}
-CLOSING = "A text about an error or invalid arguments says what to try next."
-
-
-def instructions_for(images: Mapping[str, str], tools: Iterable[str], place: str = "") -> str:
-    """Write the instructions for images (languages by name) and tools; without images there is no need.
-
-    `place` says where they work, if there is something to say about that.
-    """
-    if not images:
-        return ""
-    known = set(tools)
-    told = filter(None, (_told(habit, known) for habit in HABITS))
-    steps = [f"{number}. {text}" for number, text in enumerate(told, 1)]
-    return "\n".join([_opening(images), *filter(None, [place[:LONGEST_PLACE]]), *steps, CLOSING])[
-        :LONGEST_INSTRUCTIONS
-    ]
-
-
-def _told(habit: str, known: set[str]) -> str:
-    there = [tool for tool in HABITS[habit].split() if tool in known]
-    return habit.format(tools=", ".join(there)) if there else ""
-
-
-def _opening(images: Mapping[str, str]) -> str:
-    first = next(iter(images))
-    if len(images) == 1:
-        return f"A live {SPOKEN[images[first]]} image that keeps its state between calls."
-    listed = ", ".join(f"{name} ({SPOKEN[language]})" for name, language in images.items())
-    return (
-        f"Live images that keep their state between calls: {listed}. The argument image names one of them; "
-        f"without it {first} is meant, or the first that speaks the language of the tool."
-    )

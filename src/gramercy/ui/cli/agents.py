@@ -21,10 +21,10 @@ from gramercy.ui.cli.approval import LEFT, one_at_a_time
 from gramercy.ui.cli.options import (
     LANGUAGE,
     LEVELS,
+    a_whole_file,
     approval_options,
     environment_options,
     foreign_options,
-    in_a_directory,
     place_options,
     policy_option,
     timeout_option,
@@ -154,7 +154,7 @@ def watching_options(command: Callable[..., Any]) -> Callable[..., Any]:
     trace = click.option(
         "--trace",
         type=click.Path(dir_okay=False, writable=True),
-        callback=in_a_directory,
+        callback=a_whole_file,
         metavar="FILE.gram",
         help="Record the runs as traces, for gramercy traces and compare.",
     )

@@ -127,10 +127,11 @@ def compare(  # noqa: PLR0913 - one parameter per option
     """
     if plan.origin.language or plan.foreign.servers:
         raise click.UsageError(
-            "libraries are files and modules: an image or a server keeps state between runs"
+            "a comparison takes no --image and no --foreign: an image or a server keeps state between runs, "
+            "so that one run would change the next; its libraries are files and modules"
         )
     named = _named(libraries, plan.origin.sources)
-    cases = load_cases(cases_file)
+    cases, traces_folder = load_cases(cases_file), _folder(folder)
     loaded = _loaded(plan, named)
     name, first = next(iter(loaded.items()))
     whole = msgspec.structs.replace(plan.origin, sources=named[name])
@@ -143,8 +144,8 @@ def compare(  # noqa: PLR0913 - one parameter per option
         code = work.run(variants, cases, repeat)
     found = Comparison(variants, cases, work.done)
     _report(found, as_json=as_json)
-    if folder is not None:
-        _write_traces(Path(folder), found)
+    if traces_folder is not None:
+        _write_traces(traces_folder, found)
     if page is not None:
         write_report(Path(page), found, plan.file)
     return code or (0 if found.ok else FAILED)
@@ -243,16 +244,39 @@ class _Work:
             show(f"{about}  {outcome}", err=True, fg=None if run.ok else "red", dim=run.ok)
 
 
+def _folder(folder: str | None) -> Path | None:
+    """Make the directory for traces before anything runs: what cannot be made is told at once."""
+    if folder is None:
+        return None
+    try:
+        Path(folder).mkdir(exist_ok=True)
+    except OSError as error:
+        raise click.BadParameter(
+            f"{folder} cannot be made: {error.strerror}", param_hint="--traces"
+        ) from None
+    return Path(folder)
+
+
 def _write_traces(folder: Path, found: Comparison) -> None:
     from gramercy.agents.traces import save_traces
 
-    folder.mkdir(exist_ok=True)
+    taken: set[str] = set()
     for variant in found.variants:
         made = [run.trace for run in found.of(variant.name)]
         if made:
-            place = folder / f"{''.join(c if c.isalnum() or c in '-_.' else '_' for c in variant.name)}.gram"
+            name = _file_name(variant.name, taken)
+            taken.add(name)
+            place = folder / f"{name}.gram"
             save_traces(place, made)
             tell(f"traces of {variant.name}: {place}")
+
+
+def _file_name(variant: str, taken: set[str]) -> str:
+    """Return a name for the file of a side; those that differ in other characters alone are numbered."""
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in variant)
+    return next(
+        each for each in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if each not in taken
+    )
 
 
 def _report(found: Comparison, *, as_json: bool) -> None:

@@ -402,7 +402,7 @@ def save_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--save",
         type=click.Path(dir_okay=False, writable=True),
-        callback=in_a_directory,
+        callback=a_whole_file,
         metavar="FILE",
         help="Write the state after the evaluation, unless that failed.",
     )(command)
@@ -413,6 +413,13 @@ def in_a_directory(context: click.Context, parameter: click.Parameter, path: str
     if path is not None and not Path(path).parent.is_dir():
         raise click.BadParameter(f"there is no directory {Path(path).parent}", context, parameter)
     return path
+
+
+def a_whole_file(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    """Refuse a device or a pipe too: a file that is replaced as a whole would take its place."""
+    if path is not None and Path(path).exists() and not Path(path).is_file():
+        raise click.BadParameter(f"{path} is no regular file", context, parameter)
+    return in_a_directory(context, parameter, path)
 
 
 def read_words(tool: Tool, words: Sequence[str]) -> Any:
@@ -476,6 +483,16 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # generic in newer rel
 
 
 MOMENT = Moment()
+
+
+# Calls are recorded with the whole path of their project, whatever a person types.
+calls_of_project_option = click.option(
+    "--project",
+    default="",
+    metavar="DIRECTORY",
+    callback=lambda _ctx, _param, value: value and str(Path(value).resolve()),
+    help="Only calls of this project.",
+)
 
 
 def kept_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,12 +5,12 @@ Everything that models and tools have said is untrusted text: it is escaped, and
 
 from __future__ import annotations
 
-from difflib import ndiff
 from html import escape
 from math import ceil, log10
 from typing import TYPE_CHECKING
 
 from gramercy.agents.comparison import verdict
+from gramercy.agents.differences import line_differences
 from gramercy.errors import UnreadableFileError
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 WIDTH, LEFT, RIGHT, ROW = 760, 170, 36, 34
 # Of names beside a plot; the tables have them whole.
 LONGEST_NAME = 22
+# Of one difference: a page is scrolled, a screen is not.
+MOST_LINES = 500
 # Runs whose story is told; more are in --json and in the traces.
 MOST_RUNS = 500
 HEAD = (
@@ -65,7 +67,7 @@ def write_report(path: Path, found: Comparison, title: str) -> None:
     try:
         path.write_text(report_page(found, title), encoding="utf-8")
     except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be written: {error}") from None
+        raise UnreadableFileError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def report_page(found: Comparison, title: str) -> str:
@@ -264,10 +266,9 @@ def _difference_parts(found: Sequence[CaseDifference]) -> Iterator[str]:
 def _difference(each: Difference) -> str:
     marks = {"-": "del", "+": "ins"}
     lines = []
-    for line in ndiff(each.before.splitlines(), each.after.splitlines()):
+    for line in line_differences(each.before, each.after, MOST_LINES):
         tag = marks.get(line[:1])
-        if not line.startswith("?"):
-            lines.append(f"<{tag}>{escape(line)}</{tag}>" if tag else escape(line))
+        lines.append(f"<{tag}>{escape(line)}</{tag}>" if tag else escape(line))
     return f"<p>{escape(each.place)}</p><pre>{chr(10).join(lines)}</pre>"
 
 

@@ -29,7 +29,8 @@ from gramercy.ui.cli.options import (
     timeout_option,
 )
 from gramercy.ui.cli.terminal import tell, visible
-from gramercy.workbench.serving import DEFAULT_TOOLSETS, TOOLSETS, Service, open_server
+from gramercy.workbench.selection import DEFAULT_TOOLSETS, TOOLSETS
+from gramercy.workbench.serving import Service, open_server
 from gramercy.workbench.settings import LAST_PORT
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from gramercy.agents.exporting import call_names, export_json, export_markdown, speaker
+from gramercy.agents.exporting import call_names, export_json, export_markdown, plain_without_secrets, speaker
 from gramercy.agents.talks import all_messages, calls_of, fork_session, found_session
 from gramercy.agents.totals import GROUPINGS, totals
 from gramercy.errors import JournalError, UnreadableFileError
@@ -83,7 +83,8 @@ def show_session(journal: Journal, session: str, after: int, *, as_json: bool) -
     said = sessions.messages(session, after=after, most=MOST_MESSAGES)
     if as_json:
         messages = [msgspec.structs.asdict(message) for message in said]
-        click.echo(json_text({**msgspec.structs.asdict(found), "said": messages}))
+        whole = {**msgspec.structs.asdict(found), "said": messages}
+        click.echo(json_text(plain_without_secrets(whole)))
         return
     for line in _conversation(found, said):
         show(line)
@@ -128,7 +129,7 @@ def search(journal: Journal, words: tuple[str, ...], project: str, most: int, *,
     sessions = sessions_of(journal)
     found = sessions.search(question, project=project, most=most)
     if as_json:
-        click.echo(json_text([_match(each) for each in found]))
+        click.echo(json_text(plain_without_secrets([_match(each) for each in found])))
         return 0
     before = ""
     titled = sessions.titled(question, project=project, most=most)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from difflib import ndiff
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,14 +10,14 @@ import msgspec
 
 from gramercy.agents.agent import Agent
 from gramercy.agents.base import Limits
-from gramercy.agents.differences import differences
+from gramercy.agents.differences import differences, line_differences
 from gramercy.agents.traces import load_traces, save_traces
 from gramercy.agents.tracing import ReplayProvider, recorded_tools, replay_executor, traced
 from gramercy.errors import SpecificationError
 from gramercy.ui.cli.agents import Asking, agent_options
 from gramercy.ui.cli.answers import cut
 from gramercy.ui.cli.main import FAILED
-from gramercy.ui.cli.options import in_a_directory, json_option
+from gramercy.ui.cli.options import a_whole_file, json_option
 from gramercy.ui.cli.terminal import json_text, show, tell
 from gramercy.workbench.agents import open_workplace
 
@@ -134,7 +133,7 @@ def _compared(one: Sequence[Trace], other: Sequence[Trace], *, as_json: bool) ->
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, writable=True),
-    callback=in_a_directory,
+    callback=a_whole_file,
     metavar="FILE.gram",
     help="Write the new traces.",
 )
@@ -172,11 +171,6 @@ def told_differences(found: Sequence[Difference]) -> Iterator[str]:
     """Write differences as lines: where, and below it what the one has and the other."""
     for each in found[:MOST_TOLD]:
         yield f"{each.place}:"
-        if each.before and each.after:
-            lines = ndiff(each.before.splitlines(), each.after.splitlines())
-            yield from (f"  {line}" for line in lines if not line.startswith("?"))
-        else:
-            yield from (f"  - {line}" for line in each.before.splitlines())
-            yield from (f"  + {line}" for line in each.after.splitlines())
+        yield from (f"  {line}" for line in line_differences(each.before, each.after))
     if len(found) > MOST_TOLD:
         yield f"and {len(found) - MOST_TOLD:,} more differences: --json has them all"

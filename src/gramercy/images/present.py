@@ -1,0 +1,289 @@
+"""Where an image stands: its live process, the calls that led here, and the copies that are kept or promised.
+
+A call is noted here, with the copy that it leaves. Starts no process and goes back to no state: `lifecycle`
+does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gramercy.errors import ImageError
+from gramercy.images.base import Span
+from gramercy.images.bounds import Usage
+from gramercy.images.checkpoints import FRESH, MOST_LOOKS, Step, Timeline, depth, extended, first_words
+from gramercy.images.files.ledger import NOTHING
+from gramercy.images.moments import Moments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gramercy.images.base import ImageFault, Reply
+    from gramercy.images.checkpoints import Past
+    from gramercy.images.connection import Connection, Evaluation
+    from gramercy.images.files.changes import FileChange
+    from gramercy.images.files.ledger import Account, Ledger, Trail
+    from gramercy.images.processes import Family
+
+# A checkpoint forks after the reply and says hello within milliseconds; this is for a loaded machine.
+MEETING_SECONDS = 2.0
+
+
+class Thrift(msgspec.Struct, frozen=True):
+    """When to make fewer checkpoints: the fork of a big heap takes long, and the next call waits for it.
+
+    From `heavy_bytes` of heap on, one in `seconds`.
+    """
+
+    heavy_bytes: int = 256 * 1024 * 1024
+    seconds: float = 2.0
+
+
+class Promised(msgspec.Struct):
+    """A checkpoint that the live process forks after its reply, until that has said hello.
+
+    `past` led to it; `looks` are later calls that were answered in the same state.
+    """
+
+    id: str
+    tag: str
+    code: str
+    past: Past | None
+    parent: Connection | None
+    looks: tuple[Step, ...] = ()
+    trail: Trail | None = None
+
+
+class Present:
+    """The present state of one image, and what is kept of it.
+
+    Not thread-safe: callers hold the runner's lock.
+    """
+
+    def __init__(self, thrift: Thrift | None = None) -> None:
+        self.thrift = thrift or Thrift()
+        self._heap_bytes = 0
+        self._kept_at = 0.0
+        self._spare_tag: str | None = None
+        # The epoch of the state that the program begins with: that of a saved one has a name of its own.
+        self._first_epoch = FRESH
+        self._here = Span()
+        # In the order of their calls; the live process forks each before it reads the next request.
+        self.promised: deque[Promised] = deque()
+        self.timeline = Timeline()
+        self.moments = Moments()
+        # The name of the copy that the next call that fails leaves behind; used once.
+        self.moment_tag: str | None = None
+        self.family: Family | None = None
+        self.live: Connection | None = None
+        self.past: Past | None = None
+        # For the next reply: sentences, and how many calls a death between two calls has lost.
+        self.notes: list[str] = []
+        self.lost = 0
+        # Why there is no checkpoint of the present state; empty where there is one.
+        self.unkept_reason = ""
+        # What the image changes in its project; None where it has none, or may not write there.
+        self.files: Ledger | None = None
+        self.usage = Usage(self)
+
+    @property
+    def unkept(self) -> int:
+        """How many calls that may have changed something came after the newest checkpoint."""
+        checkpoint = self.timeline.standing
+        return depth(self.past) - depth(checkpoint.past if checkpoint else None)
+
+    @property
+    def epoch(self) -> str:
+        """The name of the present state."""
+        past = self.past
+        return self._first_epoch if past is None else past.epoch
+
+    def kept_id(self) -> str:
+        """Return the id of the kept state that is the present one, or has been promised; else nothing."""
+        newest = self.promised[-1] if self.promised else self.timeline.standing
+        return newest.id if newest is not None and newest.past is self.past else ""
+
+    def span(self) -> Span:
+        """Return the state that the image is in; the same object as long as it is the same state."""
+        kept, epoch, here = self.kept_id(), self.epoch, self._here
+        if here.after == kept and here.epoch == epoch and here.sandbox:
+            return here
+        sandbox = self.family.program.confinement.value if self.family is not None else ""
+        here = self._here = Span(kept, kept, epoch, epoch, sandbox)
+        return here
+
+    def hear(self, connection: Connection, why_left: str = "") -> None:
+        """Take what is changed in files from now on for the deed of a call in this process."""
+        if self.files is not None:
+            self.files.begin(connection.pid, why_left)
+
+    def heard(self) -> Account:
+        """Return what the call that is over has changed in files."""
+        return self.files.finish() if self.files is not None else NOTHING
+
+    @contextlib.contextmanager
+    def hear_attempts(self, pid: int) -> Iterator[list[FileChange]]:
+        """Have what a process tries to write listed, which will not happen; the list is whole at the end."""
+        tried: list[FileChange] = []
+        if self.files is not None:
+            self.files.begin_preview(pid)
+        try:
+            yield tried
+        finally:
+            if self.files is not None:
+                tried += self.files.end_preview()
+
+    @property
+    def trail(self) -> Trail | None:
+        """What calls have changed in files so far."""
+        return self.files.head if self.files is not None else None
+
+    def look_around(self) -> None:
+        """Note for the reply what the call has made that programs of the person would run."""
+        if self.family is not None and self.family.sentry is not None:
+            self.notes += self.family.sentry.look()
+
+    def _go_live(self, live: Connection | None) -> None:
+        """Let another process be the live one, without the ends that the last one had in reserve."""
+        self.live = live
+        if self.family is not None:
+            self.family.forget(self._spare_tag)
+        self._spare_tag = None
+        self._forget_moment()
+
+    def _forget_moment(self) -> None:
+        if self.family is not None:
+            self.family.forget(self.moment_tag)
+        self.moment_tag = None
+
+    def lost_tag(self, evaluation: Evaluation) -> None:
+        """Wait for no checkpoint of this call."""
+        if self.family is not None:
+            self.family.forget(evaluation.tag)
+
+    def new_tag(self, family: Family) -> str | None:
+        """Return a tag for the checkpoint after the next call; None where `thrift` forbids one."""
+        if self._spare_tag is not None:
+            tag, self._spare_tag = self._spare_tag, None
+            return tag
+        heavy = self._heap_bytes >= self.thrift.heavy_bytes
+        if heavy and monotonic() - self._kept_at < self.thrift.seconds:
+            return None
+        return family.new_tag()
+
+    def new_moment_tag(self, family: Family) -> str | None:
+        """Return a tag for the moment of the next error; None where the heap is too big to keep one."""
+        self.moment_tag = self.tag_for_attempt(family)
+        return self.moment_tag
+
+    def tag_for_attempt(self, family: Family) -> str | None:
+        """Return a tag for the moment of an attempt, which is another process than the live one."""
+        return None if self._heap_bytes >= self.thrift.heavy_bytes else family.new_tag()
+
+    def with_moment(
+        self, family: Family, evaluation: Evaluation, fault: ImageFault, parent: Connection
+    ) -> ImageFault:
+        """Return the fault of a call with the id of the moment that its process has left, or why not."""
+        if evaluation.keep == self.moment_tag:
+            self.moment_tag = None
+        if fault.has_moment and evaluation.keep is not None:
+            moment = self.moments.add(family, evaluation, fault, parent)
+            return msgspec.structs.replace(fault, moment=moment.id)
+        # Whatever its process says, it may have left a copy all the same.
+        family.forget(evaluation.keep)
+        if evaluation.keep is None and fault.no_moment is None:
+            reason = f"the image has {self._heap_bytes >> 20} MB, and moments are kept below "
+            fault = msgspec.structs.replace(
+                fault, no_moment=f"{reason}{self.thrift.heavy_bytes >> 20} MB of heap"
+            )
+        self.moments.why_not = fault.no_moment or ""
+        return fault
+
+    def looked(self, evaluation: Evaluation) -> None:
+        """Note a call that changed nothing: the tag of its checkpoint was not used."""
+        self._spare_tag = evaluation.tag
+        newest = self.promised[-1] if self.promised else self.timeline.standing
+        if newest is not None and newest.past is self.past and evaluation.op == "eval":
+            step = Step(evaluation.op, evaluation.code, evaluation.package)
+            newest.looks = (*newest.looks[1 - MOST_LOOKS :], step)
+
+    def changed(self, evaluation: Evaluation, reply: Reply) -> str | None:
+        """Note a call that may have changed something; return why no state is kept after it, if none is."""
+        self._heap_bytes = reply.state.heap_bytes
+        if self._heap_bytes >= self.thrift.heavy_bytes and reply.error is None:
+            self._forget_moment()
+        is_kept = reply.unkept is None and evaluation.tag is not None
+        # Without a checkpoint after it, a look is not known to have changed nothing: it counts as a change.
+        step = evaluation.as_step(reply, look=reply.look and is_kept)
+        self.past = extended(self.past, step, reply.changed)
+        if reply.unkept is not None:
+            # Not used again, nor that of its moment: the process may have lost the ends that belong to them.
+            self.lost_tag(evaluation)
+            if reply.error is None:
+                self._forget_moment()
+            self.unkept_reason = reply.unkept
+        elif evaluation.tag is None:
+            size, seconds = f"{self._heap_bytes >> 20} MB", f"{self.thrift.seconds:g} s"
+            self.unkept_reason = f"the image has {size}, so a state is kept once in {seconds}"
+        else:
+            self.unkept_reason = ""
+            self._kept_at = monotonic()
+            promised = Promised(
+                self.timeline.new_id(), evaluation.tag, evaluation.code, self.past, self.live, (), self.trail
+            )
+            self.promised.append(promised)
+            return None
+        return self.unkept_reason
+
+    def settle(self, seconds: float = MEETING_SECONDS) -> None:
+        """Accept the checkpoints that the latest calls have made; wait for each at most so long."""
+        while self.promised and self.family is not None:
+            promised = self.promised.popleft()
+            try:
+                self._take(promised, self.family.meet(promised.tag, seconds, parent=promised.parent))
+            except ImageError:
+                self._miss(promised)
+
+    def collect(self) -> bool:
+        """Accept the checkpoints that have said hello, without waiting; tell whether none is missing."""
+        while self.promised and self.family is not None:
+            try:
+                connection = self.family.met(self.promised[0].tag)
+            except ImageError:
+                self.give_up()
+                continue
+            if connection is None:
+                return False
+            self._take(self.promised.popleft(), connection)
+        return True
+
+    def give_up(self) -> None:
+        """Wait no longer for the checkpoint that was promised first."""
+        self._miss(self.promised.popleft())
+
+    def _take(self, promised: Promised, connection: Connection) -> None:
+        connection.parent = promised.parent
+        label = first_words(promised.code)
+        checkpoint = self.timeline.add(connection, label, promised.past, known_as=promised.id)
+        checkpoint.looks, checkpoint.trail = promised.looks, promised.trail
+        if self.files is not None and self.files.head is not None:
+            kept = [each.trail for each in self.timeline.all()]
+            self.files.tidy([*kept, *(each.trail for each in self.promised)])
+        self.notes += self.usage.shed(connection.pid, self.thrift.heavy_bytes)
+
+    def _miss(self, promised: Promised) -> None:
+        """Say with the next reply that there is no checkpoint, although one was to be."""
+        if self.family is not None:
+            self.family.forget(promised.tag)
+        self.timeline.keys.pop(promised.id, None)
+        reason = "no copy of its process came in time"
+        is_last = promised.past is self.past
+        if is_last:
+            self.unkept_reason = reason
+        call = "the last call" if is_last else "an earlier call"
+        self.notes.append(f"No state was kept after {call} ({first_words(promised.code)}): {reason}.")
