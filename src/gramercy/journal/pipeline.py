@@ -28,7 +28,7 @@ _FINE = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.PIPEL
 _IDLE, _BROKEN = TransactionStatus.IDLE, ConnStatus.BAD
 
 
-class GoneError(psycopg.OperationalError):
+class _GoneError(psycopg.OperationalError):
     """The connection has ended in the middle of a statement."""
 
 
@@ -63,8 +63,16 @@ class Pipeline:
     def run(self, statements: Sequence[Statement]) -> list[PGresult]:
         """Run statements one after the other; raise the error of one that fails, behind which none is run.
 
-        A cursor of psycopg would cost the client more than the statement.
+        A cursor of psycopg would cost the client more than the statement. The connection is closed where it
+        was lost.
         """
+        try:
+            return self._answered(statements)
+        except _GoneError:
+            self.close()
+            raise
+
+    def _answered(self, statements: Sequence[Statement]) -> list[PGresult]:
         asked: list[tuple[str, list[Any]]] = [(text, _dumped(values)) for text, values in statements]
         if len(asked) == 1:
             return [checked(self._run_alone(*asked[0]))]
@@ -122,7 +130,7 @@ class Pipeline:
             if result is not None:
                 found.append(result)
             elif wire.status == _BROKEN:
-                raise GoneError("the connection has ended")
+                raise _GoneError("the connection has ended")
         return found[:-1]
 
     def _name(self, text: str) -> bytes:
@@ -166,6 +174,6 @@ def checked(result: PGresult) -> PGresult:
         error = psycopg.errors.error_from_result(result)
         if error.sqlstate is None:
             # No word of the server: the way to it is gone, which the connection may notice later only.
-            raise GoneError(str(error))
+            raise _GoneError(str(error))
         raise error
     return result

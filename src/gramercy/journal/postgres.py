@@ -26,7 +26,7 @@ try:
     from psycopg.conninfo import conninfo_to_dict
 
     from gramercy.journal.notices import LISTEN, UNHURRIED, Ear, Messenger
-    from gramercy.journal.pipeline import GoneError, Pipeline
+    from gramercy.journal.pipeline import Pipeline
 except ImportError as missing:
     raise JournalError(
         f"a journal on PostgreSQL needs psycopg ({missing}): pip install 'gramercy[postgres]'"
@@ -359,7 +359,7 @@ class PostgresJournal(SqlJournal):
             raise self._told(connection, error) from error
 
     def _told(self, connection: Pipeline, error: psycopg.Error) -> JournalError:
-        if connection.is_closed or isinstance(error, GoneError):
+        if connection.is_closed:
             self._disconnect()
             return _LostError(f"the journal {self.where} was lost: {_line(error)}")
         if error.sqlstate == _NONE_CHANGED:
