@@ -69,6 +69,7 @@ class SqliteJournal(SqlJournal):
     """
 
     OLDEST_FIRST = "e.rowid"
+    LATEST_FIRST = "e.rowid DESC"
     WORDS = schema.SQLITE_WORDS
 
     def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
