@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from threading import Event
 from time import monotonic, time
+from typing import Any
 
 import pytest
 
@@ -357,16 +358,16 @@ def test_a_chain_that_was_written_anew_from_some_event_on_is_found(place):
 
 def test_an_opening_tells_of_the_chains_that_have_grown_since_the_last_one(place):
     """Not of all: ten thousand processes may have written a journal."""
-    long = open_journal(place)
+    long: Any = open_journal(place)
     long.note(LOOK, State.DONE)
     noted(place, LOOK)
     late = time() + 10
     long._now = lambda: late
     long.note(LOOK, State.DONE)
-    other = open_journal(place)
+    other: Any = open_journal(place)
     other._now = lambda: late + 10
     other.note(LOOK, State.DONE)
-    third = open_journal(place)
+    third: Any = open_journal(place)
     third._now = lambda: late + 20
     third.note(LOOK, State.DONE)
     told = third._run("SELECT facts FROM events WHERE number = 1 ORDER BY chain", ())

@@ -102,6 +102,7 @@ class Verifier:
         self._anchors = {(head.chain, head.number): head.hash for head in anchors}
         # The hashes of all events by chain, half of each, since openings tell of events of earlier chains.
         self._hashes: dict[int, bytearray] = {}
+        self._halves = bytearray()
         # What openings tell of the ends of other chains: "chain.number" and hash, and the first that does.
         self._vouched: dict[tuple[str, str], str] = {}
 
@@ -122,7 +123,7 @@ class Verifier:
         if self._anchors and self._anchors.pop((chain, number), made) != made:
             self._flaw("it is not the event that the anchor knows", chain, number, key)
         self._number, self._hash = number, made
-        self._hashes[chain] += made.encode("utf-8", "replace")[:_HALF].ljust(_HALF)
+        self._halves += made[:_HALF].encode("ascii", "replace")
         self._events += 1
         self._read(event)
         if contents and content is not None:
@@ -138,7 +139,7 @@ class Verifier:
         elif number == 1 and previous != self._first_hash:
             self._flaw("it does not name the first event of the chain before it", chain, number)
         self._chain, self._number = chain, 0
-        self._hashes[chain] = bytearray()
+        self._halves = self._hashes[chain] = bytearray()
         if number != 1:
             self._misplaced(chain, number)
         elif state != OPENED:
@@ -269,7 +270,7 @@ class Verifier:
             found = self._hashes.get(int(chain), b"")[place : place + _HALF]
             if not found:
                 self._flaw(f"event {end}, of which event {opening} tells, is missing")
-            elif found != made[:_HALF].encode("utf-8", "replace"):
+            elif found != made[:_HALF].encode("ascii", "replace"):
                 self._flaw(f"event {end} is not the one of which event {opening} tells")
 
     def _explain_contents(self) -> None:
