@@ -18,7 +18,7 @@ HEAVY = ("click", "jsonschema_rs", "asyncio", "opentelemetry", "msgspec")
 # The review of a call of another process is what `gramercy approvals` does at a terminal.
 # Each provider is a boundary that only the opening of its name crosses, and each way to look at runs of
 # agents (traces, comparison, shadow) is what one command does.
-MOST_SINGLE_IMPORTERS = 72
+MOST_SINGLE_IMPORTERS = 70
 QUESTIONS = 10
 
 

@@ -1,11 +1,16 @@
 """Secrets: whole while a call may still have to run, dots when it is over, and no trace in the file."""
 
+import json
+from time import process_time
+
 import pytest
 
 from gramercy.errors import InvalidSettingError
 from gramercy.journal.base import Facts, NewCall, Question, Ruling, State
 from gramercy.journal.masking import Masking
 from gramercy.journal.sqlite import SqliteJournal
+from gramercy.journal.texts import CUES
+from gramercy.journal.texts import masked as masked_text
 
 SECRET = "correct-horse-battery"
 CALL = NewCall("1", "deploy", "dangerous", {"target": "web", "password": SECRET})
@@ -89,6 +94,75 @@ def test_secrets_are_known_by_their_form(text):
     kept = masked({"code": text}, content=text)
     assert "…" in kept.arguments["code"]
     assert "…" in kept.content
+
+
+NESTED = json.dumps({"body": json.dumps({"password": "hunter22", "more": json.dumps({"token": "hunter22"})})})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"{\"password\": \"hunter22\"}",
+        NESTED,
+        json.dumps(NESTED),
+        "postgresql://ada:pass@hunter22@host/db",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIEhunter22\nhunter22\n-----END RSA PRIVATE KEY-----",
+        json.dumps("-----BEGIN PRIVATE KEY-----\nMIIEhunter22\nhunter22\n"),
+        "PGPASSWORD=hunter22 psql",
+        "curl -H 'Authorization: Basic hunter22=='",
+        "curl -H 'X-Api-Key: hunter22abc' https://example.org",
+        'curl -u "ada:hunter22" https://example.org',
+        "https://example.org/?page=1&access_token=hunter22&more=1",
+        "deploy --token=hunter22 --password hunter22",
+        "aws_secret_access_key = abc/hunter22+d",
+        "database:\n  password: hunter22\n  port: 1",
+        r"password = 'it\'s hunter22'",
+        """password = "it's hunter22" """,
+        'password = """hunter22"""',
+        '{"password" => "hunter22"}',
+        "machine h login ada password hunter22",
+        "<password>hunter22</password>",
+        "glpat-hunter22hunter22hunter22",
+        "github_pat_11AAAhunter22hunter22hunter22",
+        "sk_live_hunter22hunter22",
+    ],
+)
+def test_secrets_are_known_in_code_settings_commands_and_escaped_texts(text):
+    kept = masked({"code": text}, content=text)
+    assert "hunter22" not in kept.arguments["code"]
+    assert "hunter22" not in kept.content
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens=500, tokens: 1500",
+        "token = next(tokens)",
+        "def login(password: str, token: Token) -> None:",
+        "docker run -u 1000:1000 --password-file /run/one --max-tokens 500",
+        "TOKEN=$OTHER",
+        "see http://localhost:8080/@ada",
+        "\u0130 the password is not here",
+    ],
+)
+def test_what_only_sounds_like_a_secret_stays(text):
+    assert masked({"code": text}).arguments["code"] == text
+
+
+def test_no_cue_is_passed_over_before_the_search():
+    assert [cue for cue in CUES if not Masking()._is_suspect(cue)] == []
+
+
+@pytest.mark.parametrize("piece", ["--token", '"token\\"', "authorization: a ", "secret = '", "token   "])
+def test_a_long_text_is_masked_in_a_time_that_grows_with_its_length(piece):
+    """It is masked while other processes wait for the journal."""
+    times = []
+    for size in (20_000, 200_000):
+        text = piece * (size // len(piece))
+        begun = process_time()
+        masked_text(text)
+        times.append(process_time() - begun)
+    assert times[1] < 40 * times[0] + 0.2
 
 
 @pytest.mark.contract("journal.audit.masked-per-tool")

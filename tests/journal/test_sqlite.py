@@ -13,11 +13,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
 from gramercy import Executor, Registry, define_tool
 from gramercy.errors import JournalError
+from gramercy.journal.audit import open_kept
 from gramercy.journal.base import Facts, State
 from gramercy.journal.opening import default_place, open_journal
 from gramercy.journal.schema import MIGRATIONS
@@ -463,3 +465,29 @@ def test_a_dangerous_call_waits_for_the_disk_three_times(journal, monkeypatch):
     started.clear()
     assert executor.execute({"id": "2", "name": "read", "arguments": {}}).success
     assert started == [False]
+
+
+def test_two_threads_that_record_owed_ends_do_not_hinder_each_other(journal):
+    """The thread that renews the lease, and one that begins a call."""
+    keys = [journal.begin(WRITE, State.EXECUTING) for _ in range(2)]
+    journal._owed = {key: (State.DONE, Facts(content="written")) for key in keys}
+    with journal._lock, ThreadPoolExecutor(2) as threads:
+        first, second = (threads.submit(journal._settle) for _ in range(2))
+        ends = monotonic() + BOUND
+        while journal._owed:
+            assert monotonic() < ends
+            sleep(0.001)
+        journal._lock.release()
+        try:
+            first.result(BOUND)
+            second.result(BOUND)
+        finally:
+            journal._lock.acquire()
+    assert [journal.record(key).state for key in keys] == [State.DONE, State.DONE]
+
+
+def test_to_look_at_a_journal_makes_none_whatever_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(JournalError, match="there is no journal memory-of-mine"):
+        open_kept("memory-of-mine.db")
+    assert list(tmp_path.iterdir()) == []

@@ -55,12 +55,14 @@ class Asked:
 class Service:
     """Gives its replies in order, the last one again and again; it has a thread and an event loop of its own.
 
-    A reply may also be a function of the question.
+    A reply may also be a function of the question. `left` is set when a client goes away in mid-answer.
     """
 
     def __init__(self, *replies: Reply | Callable[[Asked], Reply]) -> None:
         self.replies = list(replies)
         self.asked: list[Asked] = []
+        self.connections = 0
+        self.left = threading.Event()
         self.address = ""
         self._loop = asyncio.new_event_loop()
         self._held = asyncio.Event()
@@ -91,6 +93,7 @@ class Service:
         await asyncio.gather(*others, return_exceptions=True)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
             while await self._exchange(reader, writer):
                 pass
@@ -108,7 +111,7 @@ class Service:
         given = self.replies[min(len(self.asked), len(self.replies)) - 1]
         reply = given if isinstance(given, Reply) else given(self.asked[-1])
         if reply.is_silent:
-            await self._held.wait()
+            await self._hold(reader)
         named = {"content-type": reply.kind, "transfer-encoding": "chunked", **reply.headers}
         told = "".join(f"{name}: {value}\r\n" for name, value in named.items())
         writer.write(f"HTTP/1.1 {reply.status} Because\r\n{told}\r\n".encode())
@@ -117,8 +120,14 @@ class Service:
             writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
             await writer.drain()
         if reply.hang:
-            await self._held.wait()
+            await self._hold(reader)
         if reply.is_whole:
             writer.write(b"0\r\n\r\n")
             await writer.drain()
         return reply.is_whole
+
+    async def _hold(self, reader: asyncio.StreamReader) -> None:
+        """Say nothing more until the end, and notice a client that goes away."""
+        gone = asyncio.ensure_future(reader.read(1))
+        gone.add_done_callback(lambda _: self.left.set())
+        await self._held.wait()

@@ -172,6 +172,36 @@ def test_every_reason_has_its_word(reason, ours):
     assert got[-1] == StopPart(ours)
 
 
+def test_counts_that_an_event_does_not_know_leave_those_before():
+    """Some services count at the beginning and say null or 0 at the end, others the other way round."""
+    usage: Any = {"input_tokens": None, "cache_read_input_tokens": 0, "output_tokens": 9}
+    last = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage}
+    got, _ = ask(stream(start(input_tokens=5, cache_read_input_tokens=100, output_tokens=1), last, STOP))
+    assert got[-2] == UsagePart(Usage(105, 9, 100))
+    got, _ = ask(stream(start(input_tokens=0), end("end_turn", input_tokens=7, output_tokens=9), STOP))
+    assert got[-2] == UsagePart(Usage(7, 9))
+
+
+def test_the_tools_of_a_service_itself_are_no_calls_of_ours():
+    got, _ = ask(
+        stream(
+            block(0, type="server_tool_use", id="s1", name="web_search", input={}),
+            delta(0, type="input_json_delta", partial_json='{"query": "x"}'),
+            block(1, type="web_search_tool_result", tool_use_id="s1", content=[]),
+            delta(2, type="text_delta", text="Found."),
+            end("end_turn", output_tokens=3),
+            STOP,
+        )
+    )
+    assert got == [TextPart("Found."), UsagePart(Usage(0, 3)), StopPart("end")]
+
+
+def test_calls_at_the_end_of_a_turn_are_calls():
+    """Servers that speak the format of another service end their turn with them."""
+    got, _ = ask(stream(block(0, type="tool_use", id="t", name="x", input={"a": 1}), end("end_turn"), STOP))
+    assert got == [CallPart(ModelCall("t", "x", '{"a":1}')), UsagePart(Usage()), StopPart("calls")]
+
+
 @pytest.mark.parametrize("missing", ["reason", "stop", "both"])
 @pytest.mark.contract("agents.wire.half")
 def test_an_answer_without_its_end_is_cut(missing):
@@ -207,6 +237,7 @@ def test_a_refused_key_inside_of_a_stream_is_one_too():
 
 def test_an_answer_that_comes_at_once_is_taken():
     content = [
+        {"type": "thinking", "thinking": "hm", "signature": "x"},
         {"type": "text", "text": "hi"},
         {"type": "tool_use", "id": "t", "name": "x", "input": {"a": 1}},
     ]
@@ -215,6 +246,7 @@ def test_an_answer_that_comes_at_once_is_taken():
     got, _ = ask(refusal(200, whole))
     assert got == [
         UsagePart(Usage(3, 2)),
+        ThoughtPart("hm"),
         TextPart("hi"),
         CallPart(ModelCall("t", "x", '{"a":1}')),
         UsagePart(Usage(3, 2)),

@@ -7,6 +7,7 @@ import logging
 import socket
 import sys
 import traceback
+from base64 import b64decode
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from time import monotonic
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gramercy.errors import CutStreamError, ModelUnavailableError, ProviderError
-from gramercy.providers import http
+from gramercy.providers import bodies
 from gramercy.providers.anthropic import AnthropicProvider
 from gramercy.providers.base import Message, Request, StopPart, TextPart
-from gramercy.providers.http import Patience, read_events
+from gramercy.providers.bodies import read_events
+from gramercy.providers.http import Patience
 from gramercy.providers.openai import OpenAIProvider
 from gramercy.providers.services import SERVICES
 from tests.providers.service import Reply, Service, refusal, stream
@@ -97,8 +99,9 @@ def test_a_long_wait_is_left_to_the_person(form):
         refusal(400, {"error": {"message": "bad schema"}}),
         refusal(429, {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}),
         refusal(401, {"error": "no"}),
+        refusal(402, {"error": {"message": "Insufficient credits"}}),
     ],
-    ids=["malformed", "quota", "key"],
+    ids=["malformed", "quota", "key", "credits"],
 )
 @pytest.mark.contract("agents.wire.retries")
 def test_what_will_not_pass_is_asked_once(reply):
@@ -106,6 +109,22 @@ def test_what_will_not_pass_is_asked_once(reply):
         (error,) = ask_openai(service)
     assert isinstance(error, ProviderError)
     assert len(service.asked) == 1
+
+
+@pytest.mark.contract("agents.wire.retries")
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Rate limit reached on requests per min; add a payment method at https://x/account/billing.",
+        "Calls have exceeded the rate limit of your tier. Retry after 9 seconds, or see https://x/quotaincrease",
+        "Quota exceeded for quota metric 'Generate Content API requests per minute'",
+    ],
+    ids=["OpenAI", "Azure", "Google"],
+)
+def test_who_asks_too_often_is_not_taken_for_one_who_does_not_pay(message):
+    with Service(refusal(429, {"error": {"message": message}}), HI) as service:
+        assert ask_openai(service)[-1] == StopPart("end")
+    assert len(service.asked) == 2
 
 
 @pytest.mark.contract("agents.wire.model-names")
@@ -144,7 +163,7 @@ def test_how_long_silence_is_borne_can_be_set(monkeypatch):
     with Service(Reply(is_silent=True)) as service:
         (error,) = ask(OpenAIProvider(address=service.address, key=KEY))
     assert "said nothing for 1 seconds" in str(error)
-    for wrong in ("0", "-1", "soon"):
+    for wrong in ("0", "-1", "soon", "9" * 400):
         monkeypatch.setenv("GRAMERCY_MODEL_SILENCE", wrong)
         with pytest.raises(ModelUnavailableError, match="expected seconds"):
             OpenAIProvider(key=KEY)
@@ -186,9 +205,53 @@ def test_a_question_can_be_cancelled():
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+            # The service need not go on with what nobody waits for.
+            assert await asyncio.to_thread(service.left.wait, 5)
             await provider.aclose()
 
-        asyncio.run(asyncio.wait_for(cancelled(), 5))
+        asyncio.run(asyncio.wait_for(cancelled(), 10))
+
+
+@pytest.mark.contract("agents.wire.silence")
+@pytest.mark.parametrize("kind", [OpenAIProvider, AnthropicProvider])
+def test_an_answer_that_is_left_closes_its_connection(kind):
+    thought = {"type": "content_block_delta", "index": 0, "delta": {"thinking": "hm"}}
+    both = {**said("Hel"), **thought}
+    with Service(stream(both, hang=True)) as service:
+        provider = kind(address=f"{service.address}/v1", key=KEY, patience=LATE)
+
+        async def left() -> None:
+            parts: Any = provider.chat(HELLO)
+            await anext(parts)
+            await parts.aclose()
+            assert await asyncio.to_thread(service.left.wait, 5)
+            await provider.aclose()
+
+        asyncio.run(asyncio.wait_for(left(), 10))
+
+
+@pytest.mark.parametrize("kind", [OpenAIProvider, AnthropicProvider])
+def test_the_questions_of_a_conversation_share_a_connection(kind):
+    """A stream that is left at its end mark loses its connection: each turn had to open a new one."""
+    ended = [{"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, {"type": "message_stop"}]
+    reply = HI if kind is OpenAIProvider else stream(*ended)
+    with Service(reply) as service:
+        provider = kind(address=f"{service.address}/v1", key=KEY, patience=QUICK)
+
+        async def thrice() -> None:
+            for _ in range(3):
+                assert [part async for part in provider.chat(HELLO)][-1] == StopPart("end")
+            await provider.aclose()
+
+        asyncio.run(asyncio.wait_for(thrice(), 10))
+    assert (len(service.asked), service.connections) == (3, 1)
+
+
+def test_an_answer_does_not_wait_for_a_service_that_holds_its_connection():
+    held = stream(said("hi", "stop"), b"data: [DONE] \n\n", hang=True)
+    with Service(held) as service:
+        provider = OpenAIProvider(address=f"{service.address}/v1", key=KEY, patience=Patience())
+        assert ask(provider)[-1] == StopPart("end")
 
 
 @pytest.mark.parametrize("service", [each for each in SERVICES if each.start], ids=lambda each: each.name)
@@ -212,8 +275,10 @@ def test_a_service_that_cannot_be_reached_is_named():
 def test_redirects_are_not_followed():
     with Service(HI) as other, Service(Reply([], 307, headers={"location": other.address})) as service:
         (error,) = ask_openai(service)
-    assert isinstance(error, ProviderError)
+    assert isinstance(error, ModelUnavailableError)
     assert error.status == 307
+    assert f"sends questions on to {other.address}" in str(error)
+    assert "is OPENAI_BASE_URL right?" in str(error)
     assert not other.asked
 
 
@@ -253,11 +318,11 @@ def test_an_event_that_is_not_json_cuts_the_answer():
 
 
 def test_an_endless_answer_is_given_up(monkeypatch):
-    monkeypatch.setattr(http, "LARGEST_ANSWER", 10_000)
+    monkeypatch.setattr(bodies, "LARGEST_ANSWER", 10_000)
     with Service(stream(*[said("x" * 100)] * 200)) as service:
         got = ask_openai(service)
     assert "longer than" in str(got[-1])
-    monkeypatch.setattr(http, "LARGEST_EVENT", 1000)
+    monkeypatch.setattr(bodies, "LARGEST_EVENT", 1000)
     with Service(stream(b"data: " + b"x" * 2000)) as service:
         (error,) = ask_openai(service)
     assert "longer than" in str(error)
@@ -322,11 +387,46 @@ def test_a_key_comes_from_the_keyring_where_there_is_one(monkeypatch):
     assert "x-api-key" not in service.asked[0].headers
 
 
-@pytest.mark.parametrize("address", ["nonsense", "ftp://x/v1", "http://", "http://x:port/", "http://[x"])
+@pytest.mark.parametrize(
+    "address",
+    ["nonsense", "ftp://x/v1", "http://", "http://x:port/", "http://[x", "http://a b/v1", "http://a\x7fb/v1"],
+)
 def test_an_address_that_is_none_is_refused(address, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", address)
     with pytest.raises(ModelUnavailableError, match="set OPENAI_BASE_URL"):
         OpenAIProvider(key=KEY)
+
+
+def test_a_host_that_cannot_be_looked_for_is_refused_when_it_is_asked():
+    (error,) = ask(OpenAIProvider(address="http://xn--/v1", key=KEY))
+    assert isinstance(error, ModelUnavailableError)
+    assert "set OPENAI_BASE_URL" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        ("", "/v1/chat/completions"),
+        ("/", "/v1/chat/completions"),
+        ("/v1/", "/v1/chat/completions"),
+        ("/v1/chat/completions", "/v1/chat/completions"),
+        ("/gate", "/gate/chat/completions"),
+    ],
+)
+@pytest.mark.contract("agents.wire.addresses")
+def test_a_server_of_ones_own_is_found_below_its_path(written, asked):
+    """Ollama's own programs write its address without /v1; there it knows no conversations."""
+    (ollama,) = (each for each in SERVICES if each.name == "Ollama")
+    with Service(HI) as service:
+        ask(OpenAIProvider(ollama, address=service.address + written))
+    assert service.asked[0].path == asked
+
+
+def test_an_address_without_a_path_is_suspected_when_nothing_is_there():
+    with Service(refusal(404, {"detail": "Not Found"})) as service:
+        (error,) = ask(OpenAIProvider(address=service.address, key=KEY))
+    assert "is OPENAI_BASE_URL right? https://api.openai.com/v1 has a path" in str(error)
+    assert str(OpenAIProvider(address="https://api.openai.com", key=KEY)._wire.access).endswith(".com/v1")
 
 
 @pytest.mark.parametrize("written", ["/gate", "/gate/", "/gate/v1", "/gate/v1/", "/gate?version=3"])
@@ -343,6 +443,43 @@ def test_a_password_in_an_address_is_not_shown():
     assert "secret" not in repr(provider)
     assert "token" not in repr(provider)
     (error,) = ask(provider)
+    assert "secret" not in str(error)
+
+
+def test_a_password_in_an_address_is_sent_and_is_in_no_log(caplog):
+    """The library writes each address it asks into its log, whole."""
+    caplog.set_level(logging.DEBUG)
+    with Service(refusal(400, {"error": "no secret-wörd"})) as service:
+        address = service.address.replace("//", "//ada:s%65cret-w%C3%B6rd@")
+        (error,) = ask(OpenAIProvider(address=f"{address}/v1", key=KEY))
+    word = service.asked[0].headers["authorization"].removeprefix("Basic ")
+    assert b64decode(word).decode() == "ada:secret-wörd"
+    assert "no (key)" in str(error)
+    assert "127.0.0.1" in caplog.text
+    for secret in ("s%65cret", "secret-w", word):
+        assert secret not in caplog.text
+
+
+def test_a_short_key_is_a_word_of_any_text():
+    """Servers of one's own are told any key, such as the name of the server."""
+    with Service(refusal(400, {"error": "try: ollama pull demo"})) as service:
+        (error,) = ask(OpenAIProvider(address=service.address, key="ollama"))
+    assert "try: ollama pull demo" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("SSL_CERT_FILE", "/nowhere/ca.pem", "No such file"),
+        ("HTTPS_PROXY", "gopher://ada:secret@127.0.0.1:9", "proxy"),
+    ],
+)
+def test_an_environment_that_cannot_be_used_is_named(name, value, reason, monkeypatch):
+    monkeypatch.setenv(name, value)
+    (error,) = ask(OpenAIProvider(address="https://nowhere.invalid/v1", key=KEY))
+    assert isinstance(error, ModelUnavailableError)
+    assert reason in str(error)
+    assert name in str(error)
     assert "secret" not in str(error)
 
 

@@ -119,8 +119,10 @@ def test_text_thoughts_usage_and_the_reason_come_as_parts():
             piece(None, "b", "add", ""),
         ],
         [piece(0, "a", "sayHello", '{"na'), piece(1, "b", "add", "{}"), piece(0, "a", None, 'me": 1}')],
+        [piece(0, "a", "sayHello", '{"na'), piece(0, "", "sayHello", 'me": 1}'), piece(1, "b", "add", "")],
+        [piece(0, "a", "sayHello", '{"na'), piece(0, "x", None, 'me": 1}'), piece(1, "b", "add", "{}")],
     ],
-    ids=["by place", "one place for all", "no place", "in turns"],
+    ids=["by place", "one place for all", "no place", "in turns", "name again", "another id each time"],
 )
 @pytest.mark.contract("agents.wire.pieces")
 def test_calls_that_come_in_pieces_are_joined(pieces):
@@ -130,6 +132,90 @@ def test_calls_that_come_in_pieces_are_joined(pieces):
         CallPart(ModelCall("b", "add", "{}")),
         StopPart("calls"),
     ]
+
+
+@pytest.mark.parametrize("place", [0, None])
+@pytest.mark.parametrize(
+    "made",
+    [
+        [("add", '{"a": 1}'), ("add", '{"a": 2}')],
+        [("add", '{"a": 1}'), ("sub", '{"a": 2}')],
+        [("one", ""), ("two", "")],
+    ],
+)
+@pytest.mark.contract("agents.wire.pieces")
+def test_calls_without_ids_at_one_place_are_kept_apart(made, place):
+    """Some gateways give every call the place 0 and no id; they came as one call, which was malformed."""
+    pieces = [piece(place, None, name, arguments) for name, arguments in made]
+    got, _ = ask(stream(*map(calls, pieces), chunk(None, "tool_calls")))
+    found = [(part.call.name, part.call.arguments) for part in got if isinstance(part, CallPart)]
+    assert found == [(name, arguments or "{}") for name, arguments in made]
+
+
+def test_a_name_that_comes_again_with_each_piece_is_one_call():
+    pieces = [piece(0, None, "add", text) for text in ('{"a"', ": ", "1}", "")]
+    got, _ = ask(stream(*map(calls, pieces), chunk(None, "tool_calls")))
+    assert [part.call.arguments for part in got if isinstance(part, CallPart)] == ['{"a": 1}']
+
+
+@pytest.mark.parametrize("reason", ["error", "abort", "insufficient_system_resource", "network_error"])
+@pytest.mark.contract("agents.wire.half")
+def test_an_answer_that_the_service_broke_off_is_cut(reason):
+    """VLLM says abort and DeepSeek that it has no room: the call before it may be half of one."""
+    got, service = ask(
+        stream(chunk({"content": "Let me. "}), calls(piece(0, "a", "rm", "{}")), chunk(None, reason))
+    )
+    assert got[:-1] == [TextPart("Let me. ")]
+    assert isinstance(got[-1], CutStreamError)
+    assert reason in str(got[-1])
+    assert len(service.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "ours"), [("eos", "end"), ("model_length", "length"), ("sensitive", "refused")]
+)
+def test_other_services_have_other_words(reason, ours):
+    got, _ = ask(stream(chunk({"content": "x"}, reason)))
+    assert got[-1] == StopPart(ours)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"object": "error", "message": "too long", "code": 400},
+        {"error": {"message": "too long", "code": "400"}},
+        {"error": "too long", "choices": []},
+    ],
+)
+def test_an_error_inside_of_a_stream_has_several_forms(event):
+    got, service = ask(stream(chunk({"content": "x"}), event, done="[DONE]"))
+    assert "too long" in str(got[-1])
+    assert got[-1].status in (400, 500)
+    assert len(service.asked) == 1
+
+
+def test_tokens_are_counted_in_the_choice_as_well():
+    event = chunk({"content": "x"}, "stop")
+    event["choices"][0]["usage"] = {"prompt_tokens": 11, "completion_tokens": 7}
+    got, _ = ask(stream(event, done="[DONE]"))
+    assert UsagePart(Usage(11, 7)) in got
+
+
+def test_arguments_are_told_as_the_model_wrote_them():
+    """A server that keeps what it has read knows its own words again; those of ours it would read anew."""
+    text = '{ "b": 1.0,\n "a": 12345678901234567890123 }'
+    deep = '{"a":' + "[" * 5000 + "]" * 5000 + "}"
+    conversation = (
+        Message("user", "hi"),
+        Message("assistant", "", (ModelCall("c1", "x", text), ModelCall("c2", "x", deep))),
+        Message("tool", "done", call_id="c1"),
+        Message("tool", "too deep", call_id="c2", is_error=True),
+    )
+    _, service = ask(stream(chunk({"content": "x"}, "stop")), request=Request("demo", conversation))
+    first, second = service.asked[0].body["messages"][1]["tool_calls"]
+    assert first["function"]["arguments"] == text
+    # It was refused with an error that came back at every further question of the conversation.
+    assert second["function"]["arguments"].startswith('{"malformed":"{')
 
 
 @pytest.mark.parametrize("end", [{"done": None}, {"done": "[DONE]"}, {"is_whole": False}])
@@ -216,6 +302,10 @@ def test_a_refusal_is_said_and_told(delta, reason):
 
 
 def test_text_that_comes_as_a_list_is_joined():
-    content = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
+    content = [
+        {"type": "text", "text": "Hel"},
+        {"type": "image", "text": None},
+        {"type": "text", "text": "lo"},
+    ]
     got, _ = ask(stream(chunk({"content": content}, "stop")))
     assert got == [TextPart("Hello"), StopPart("end")]

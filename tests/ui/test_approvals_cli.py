@@ -92,6 +92,10 @@ def test_only_the_calls_of_a_project_are_listed_on_request(inside, journal):
     ask(journal)
     assert "launch" in inside("approvals", "list", "--project", "/home/ada/garden").stdout
     assert inside("approvals", "list", "--project", "/elsewhere").stdout == ""
+    # As a person types it, in whatever directory.
+    typed = os.path.relpath("/home/ada/garden")
+    assert "launch" in inside("approvals", "list", "--project", typed).stdout
+    assert "launch" in inside("audit", "show", "--project", f"{typed}/").stdout
 
 
 @pytest.mark.contract("journal.desk.show")

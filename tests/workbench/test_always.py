@@ -61,11 +61,15 @@ def test_a_path_is_offered_then_its_directory_then_the_tool():
         ({"to": "ann", "amount": 3}, ["these arguments", "this tool"]),
         ({"to": "ann", "note": "why?"}, ["this tool"]),
         ({"to": "x" * 300}, ["this tool"]),
+        ({"path": "a\ud800"}, ["this tool"]),
+        ({"to": "ann", "a\ud800": 1}, ["this tool"]),
+        ({"to": "ann", "password": "correct-horse"}, ["this tool"]),
+        ({"to": "https://ann:correct-horse@example.org"}, ["this tool"]),
         ({}, ["this tool"]),
     ],
 )
 def test_nothing_is_offered_that_would_allow_more_than_its_words(arguments, names):
-    """A value with a wildcard in it, taken for a glob, would match others."""
+    """A value with a wildcard in it, taken for a glob, would match others; a secret would be kept."""
     assert [offer.name for offer in offered_rules("write_file", arguments)] == names
 
 
@@ -172,3 +176,15 @@ def test_where_a_rule_would_not_help_that_is_said(project, monkeypatch):
     assert why_not(Verdict(Action.ASK, None, ""), project) == ""
     monkeypatch.setenv("XDG_CONFIG_HOME", f"{project}/config")
     assert "may only tighten" in why_not(None, project)
+
+
+def test_a_rule_comes_before_the_one_that_asks_whatever_its_remarks_hold(project):
+    """TOML ends a line at a newline alone."""
+    mine = user_policy_file()
+    mine.parent.mkdir(parents=True)
+    header = f'[[projects."{project}".rules]]'
+    text = f'# one\u2028two\x85three\n\n{header}\naction = "ask"\ntools = ["write_file"]\n'
+    mine.write_text(text, encoding="utf-8")
+    rule = written(project, {"path": "a.md"})
+    assert rule.origin.line == 3
+    assert mine.read_text(encoding="utf-8").endswith(text.partition("\n\n")[2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import stat
 import subprocess
@@ -252,3 +253,31 @@ def test_a_server_that_closes_takes_socket_and_thread_away(tmp_path: Path) -> No
 
 def test_where_nobody_serves_there_is_nobody(tmp_path: Path) -> None:
     assert serving_processes(tmp_path / "nowhere") == []
+
+
+def test_a_server_without_descriptors_answers_when_it_has_some_again(server: Control) -> None:
+    """The thread that accepts ended with the first error, and terminals waited for an answer in vain."""
+    bounds = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(ENOUGH)
+        # All numbers below the lowest free one are taken.
+        free = os.dup(0)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, bounds[1]))
+        try:
+            connection.connect(str(server.path))
+            connection.sendall(b'{"do": "about"}\n')
+            connection.settimeout(3 * control.PAUSE_SECONDS)
+            with pytest.raises(TimeoutError):
+                control.read_line(connection)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, bounds)
+        connection.settimeout(ENOUGH)
+        assert "done" in json.loads(control.read_line(connection) or b"")
+
+
+def test_what_is_no_socket_of_ours_is_passed_over(server: Control) -> None:
+    folder = server.path.parent
+    for name in ("notes", f"notes{control.SUFFIX}", f"x-1{control.SUFFIX}"):
+        (folder / name).touch()
+    assert [each.path for each in serving_processes(folder)] == [server.path]

@@ -28,7 +28,7 @@ from gramercy.journal.chain import (
     read_told,
     salted,
 )
-from gramercy.journal.opening import MEMORY, default_place, open_journal
+from gramercy.journal.opening import MEMORY, SERVERS, default_place, open_journal
 from gramercy.journal.sql import SqlJournal
 from gramercy.journal.tables import COLUMNS, MOST_PARAMETERS, CallRow, marks
 from gramercy.journal.verify import Flaw, Report, Verifier
@@ -71,7 +71,7 @@ _PRUNABLE = (
 
 def open_kept(where: str | Path | None = None) -> SqlJournal:
     """Open a journal that is there already, to look at it; a look must not make one."""
-    if where is None or not str(where).startswith((MEMORY, "postgresql:", "postgres:")):
+    if where is None or (where != MEMORY and not str(where).startswith(SERVERS)):
         path = default_place() if where is None else Path(where).expanduser()
         if not path.exists():
             raise JournalError(f"there is no journal {path} yet: no call was recorded there")

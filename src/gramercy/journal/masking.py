@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gramercy.errors import InvalidSettingError
-from gramercy.journal.texts import SECRET_NAME, masked
+from gramercy.journal.texts import DOTS, SECRET_NAME, masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-DOTS = "…"
 # Shorter values stand in any text by chance; to put dots for each "on" would hide what happened.
 SHORTEST_SECRET = 6
 # Where the arguments of a call stand in its contents.
 _ARGUMENTS = frozenset({"arguments", "changed", "approved"})
-# To parse and search every text would cost more than to record it; hardly any has one of these words.
+# To parse and search every text would cost more than to record it; hardly any has one of these words,
+# of which each cue of `texts.py` has one.
 _HINTS = (
     *("passw", "passphrase", "secret", "token", "credential", "key", "authori", "bearer", "://"),
-    *("sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "akia", "xox", "eyj"),
+    *("sk-", "sk_", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "akia", "asia"),
+    *("-----begin ", "xox", "eyj", "aiza", "hf_", "npm_", "pypi-", "sig=", " -u ", " --user"),
 )
 
 

@@ -6,11 +6,12 @@ They stand in the same database as the calls, which name their session.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from itertools import islice
 from secrets import token_hex
 from threading import RLock
 from time import strftime, time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,7 +20,7 @@ from gramercy.journal.tables import Tables
 from gramercy.journal.words import excerpt, phrases_of, words_of, writable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from gramercy.journal.base import Journal
 
@@ -72,8 +73,11 @@ class Found(msgspec.Struct, frozen=True):
     excerpt: str
 
 
-class Sessions(Protocol):
-    """Who remembers conversations. Every method may be called from any thread."""
+class Sessions(ABC):
+    """Who remembers conversations. Every method may be called from any thread.
+
+    What a conversation and a message are made of is decided here, for every store alike.
+    """
 
     def begin(  # noqa: PLR0913 - what is known of a conversation
         self,
@@ -86,6 +90,11 @@ class Sessions(Protocol):
         name: str = "",
     ) -> str:
         """Record a new conversation; return its id."""
+        about = writable(agent), writable(model), writable(project), writable(principal)
+        new = _new_record(name, title, about, self._now())
+        if not self._begin(new, token_hex(12)):
+            raise JournalError(f"there is a session {new.id} already")
+        return new.id
 
     def add(  # noqa: PLR0913 - what belongs to a message
         self,
@@ -101,45 +110,80 @@ class Sessions(Protocol):
 
         With `after` only as the one that follows this number: JournalError if another program has gone on.
         """
+        said = Message(session, 0, 0.0, writable(role), writable(text), dict(data or {}), call)
+        return self._add(said, after)
 
+    def titled(self, question: str, *, project: str = "", most: int = 50) -> list[SessionRecord]:
+        """Return the latest conversations whose title has all words of a question."""
+        phrases = phrases_of(question)
+        if not phrases:
+            return []
+        listed = self.sessions(project=project, most=MOST_TITLES)
+        found = (each for each in listed if all(phrase.is_in(words_of(each.title)) for phrase in phrases))
+        return list(islice(found, most))
+
+    def rename(self, name: str, title: str) -> None:
+        """Give a conversation another title."""
+        if not self._rename(name, title_of(title)):
+            raise missing(name)
+
+    @abstractmethod
     def session(self, name: str) -> SessionRecord | None:
         """Return a conversation."""
 
+    @abstractmethod
     def secret(self, name: str) -> str:
         """Return what only this conversation has, and nothing shows; it is gone with it."""
 
+    @abstractmethod
     def unsettled(self, name: str, beginning: str) -> str:
         """Return the latest identity with this beginning of a call that is not over or not delivered.
 
         Among the calls of this conversation and those nested in it; empty if there is none.
         """
 
+    @abstractmethod
     def sessions(self, *, project: str = "", before: float = 0.0, most: int = 100) -> list[SessionRecord]:
         """Return conversations, the one with the latest message first; `before` is where to go on.
 
         Those that are nested in another one are left out.
         """
 
+    @abstractmethod
     def messages(self, session: str, *, after: int = 0, most: int = 1_000) -> list[Message]:
         """Return the messages of a conversation after a number, in their order."""
 
+    @abstractmethod
     def search(self, question: str, *, project: str = "", most: int = 50) -> list[Found]:
         """Return the latest messages that have all words of a question."""
 
-    def titled(self, question: str, *, project: str = "", most: int = 50) -> list[SessionRecord]:
-        """Return the latest conversations whose title has all words of a question."""
-
+    @abstractmethod
     def answers(self, session: str = "", *, since: float = 0.0) -> Iterator[Message]:
         """Give what assistants said and summarized, oldest first, in one conversation or all of them."""
 
-    def rename(self, name: str, title: str) -> None:
-        """Give a conversation another title."""
-
+    @abstractmethod
     def cut(self, name: str, after: int) -> int:
         """Remove the messages after a number; return how many. The next one gets the number that follows."""
 
+    @abstractmethod
     def remove(self, name: str) -> bool:
         """Remove a conversation, all that was said in it and in those nested in it; tell if there was one."""
+
+    @abstractmethod
+    def _now(self) -> float:
+        """Return the time by the clock of the store."""
+
+    @abstractmethod
+    def _begin(self, new: SessionRecord, secret: str) -> bool:
+        """Record a conversation with its secret; tell whether there was none of its name."""
+
+    @abstractmethod
+    def _add(self, said: Message, after: int | None) -> int:
+        """Record a message, which has no time and no number yet; return its number."""
+
+    @abstractmethod
+    def _rename(self, name: str, title: str) -> bool:
+        """Write another title; tell whether there is such a conversation."""
 
 
 def sessions_of(journal: Journal) -> Sessions:
@@ -151,7 +195,7 @@ def sessions_of(journal: Journal) -> Sessions:
     return SqlSessions(journal)
 
 
-class MemorySessions:
+class MemorySessions(Sessions):
     """Conversations that end with the process."""
 
     def __init__(self) -> None:
@@ -160,44 +204,29 @@ class MemorySessions:
         self._messages: dict[str, list[Message]] = {}
         self._secrets: dict[str, str] = {}
 
-    def begin(  # noqa: PLR0913 - as the protocol has it
-        self,
-        title: str = "",
-        *,
-        agent: str = "",
-        model: str = "",
-        project: str = "",
-        principal: str = "local",
-        name: str = "",
-    ) -> str:
-        """Record a new conversation; return its id."""
-        with self._lock:
-            new = new_record(name, title, (agent, model, project, principal), time())
-            if new.id in self._sessions:
-                raise JournalError(f"there is a session {new.id} already")
-            self._sessions[new.id], self._messages[new.id] = new, []
-            self._secrets[new.id] = token_hex(12)
-            return new.id
+    def _now(self) -> float:
+        return time()
 
-    def add(  # noqa: PLR0913 - as the protocol has it
-        self,
-        session: str,
-        role: str,
-        text: str,
-        *,
-        data: Mapping[str, Any] | None = None,
-        call: int = 0,
-        after: int | None = None,
-    ) -> int:
-        """Record the next message of a conversation; return its number."""
+    def _begin(self, new: SessionRecord, secret: str) -> bool:
         with self._lock:
-            found, now = _known(self._sessions.get(session), session), time()
+            if new.id in self._sessions:
+                return False
+            self._sessions[new.id], self._messages[new.id], self._secrets[new.id] = new, [], secret
+            return True
+
+    def _add(self, said: Message, after: int | None) -> int:
+        with self._lock:
+            found, now = self._known(said.session), time()
             number = next_number(found.id, found.messages, after)
-            self._messages[session].append(
-                Message(session, number, now, role, writable(text), dict(data or {}), call)
-            )
-            self._sessions[session] = msgspec.structs.replace(found, changed_at=now, messages=number)
+            self._messages[found.id].append(msgspec.structs.replace(said, number=number, at=now))
+            self._sessions[found.id] = msgspec.structs.replace(found, changed_at=now, messages=number)
             return number
+
+    def _known(self, name: str) -> SessionRecord:
+        found = self._sessions.get(name)
+        if found is None:
+            raise missing(name)
+        return found
 
     def session(self, name: str) -> SessionRecord | None:
         """Return a conversation."""
@@ -206,7 +235,7 @@ class MemorySessions:
     def secret(self, name: str) -> str:
         """Return what only this conversation has."""
         with self._lock:
-            return self._secrets[_known(self._sessions.get(name), name).id]
+            return self._secrets[self._known(name).id]
 
     def unsettled(self, name: str, beginning: str) -> str:
         """Return nothing: a journal in memory has no caller who comes back."""
@@ -240,10 +269,6 @@ class MemorySessions:
                 found.append(Found(known[message.session], message, excerpt(message.text, phrases)))
         return found[:most]
 
-    def titled(self, question: str, *, project: str = "", most: int = 50) -> list[SessionRecord]:
-        """Return the latest conversations whose title has all words of a question."""
-        return with_title(self.sessions(project=project, most=len(self._sessions)), question, most)
-
     def answers(self, session: str = "", *, since: float = 0.0) -> Iterator[Message]:
         """Give what assistants said."""
         with self._lock:
@@ -251,16 +276,17 @@ class MemorySessions:
         wanted = (each for each in said if each.role in ANSWERING and each.at >= since)
         yield from sorted(wanted, key=lambda each: each.at)
 
-    def rename(self, name: str, title: str) -> None:
-        """Give a conversation another title."""
+    def _rename(self, name: str, title: str) -> bool:
         with self._lock:
-            found = _known(self._sessions.get(name), name)
-            self._sessions[name] = msgspec.structs.replace(found, title=title_of(title))
+            found = self._sessions.get(name)
+            if found is not None:
+                self._sessions[name] = msgspec.structs.replace(found, title=title)
+            return found is not None
 
     def cut(self, name: str, after: int) -> int:
         """Remove the messages after a number."""
         with self._lock:
-            found, said = _known(self._sessions.get(name), name), self._messages[name]
+            found, said = self._known(name), self._messages[name]
             self._messages[name] = said[:after]
             self._sessions[name] = msgspec.structs.replace(found, messages=len(self._messages[name]))
             return len(said[after:])
@@ -272,15 +298,6 @@ class MemorySessions:
             for each in [each for each in self._sessions if each == name or is_nested(each, name)]:
                 del self._messages[each], self._sessions[each], self._secrets[each]
             return there
-
-
-def with_title(listed: Sequence[SessionRecord], question: str, most: int) -> list[SessionRecord]:
-    """Return the conversations whose title has all words of a question."""
-    phrases = phrases_of(question)
-    if not phrases:
-        return []
-    found = (each for each in listed if all(phrase.is_in(words_of(each.title)) for phrase in phrases))
-    return list(islice(found, most))
 
 
 def nested_id(session: str, token: str, place: int) -> str:
@@ -315,7 +332,7 @@ def next_number(session: str, messages: int, after: int | None) -> int:
     return messages + 1
 
 
-def new_record(name: str, title: str, about: tuple[str, str, str, str], now: float) -> SessionRecord:
+def _new_record(name: str, title: str, about: tuple[str, str, str, str], now: float) -> SessionRecord:
     """Return a conversation in which nothing was said yet, or refuse its name."""
     name = name or new_id()
     if not re.fullmatch(r"[\w.:@/+-]{1,200}", name):
@@ -325,10 +342,9 @@ def new_record(name: str, title: str, about: tuple[str, str, str, str], now: flo
     return SessionRecord(name, title_of(title), *about, now, now, 0)
 
 
-def _known(found: SessionRecord | None, name: str) -> SessionRecord:
-    if found is None:
-        raise JournalError(f"there is no session {name}")
-    return found
+def missing(name: str) -> JournalError:
+    """Return what is raised where there is no such conversation."""
+    return JournalError(f"there is no session {name}")
 
 
 def title_of(text: str) -> str:

@@ -254,8 +254,12 @@ class SqlJournal(Tables):
 
     def _settle(self) -> None:
         """Record ends that could not be recorded before; what still cannot stays owed."""
-        for key, (state, facts) in list(self._owed.items()):
-            del self._owed[key]
+        for key in list(self._owed):
+            # Another thread may be at it: that of the lease, or one that begins a call.
+            owed = self._owed.pop(key, None)
+            if owed is None:
+                continue
+            state, facts = owed
             try:
                 self.move(key, state, facts)
             except MovedError:

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from gramercy.errors import JournalError
 from gramercy.journal.sessions import (
     ANSWERING,
-    MOST_TITLES,
     NESTED,
     Found,
     Message,
     SessionRecord,
+    Sessions,
     is_nested,
-    new_record,
+    missing,
     next_number,
-    title_of,
-    with_title,
 )
 from gramercy.journal.words import excerpt, phrases_of, words_of, writable
 
@@ -43,7 +40,7 @@ _FOUND = (
 )
 
 
-class SqlSessions:
+class SqlSessions(Sessions):
     """Conversations in the database of a journal."""
 
     def __init__(self, journal: Tables) -> None:
@@ -58,48 +55,26 @@ class SqlSessions:
     def _read(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
         return self._journal._read(lambda: self._run(statement, values))  # noqa: SLF001 - of one room
 
-    def begin(  # noqa: PLR0913 - as the protocol has it
-        self,
-        title: str = "",
-        *,
-        agent: str = "",
-        model: str = "",
-        project: str = "",
-        principal: str = "local",
-        name: str = "",
-    ) -> str:
-        """Record a new conversation; return its id."""
-        about = writable(agent), writable(model), writable(project), writable(principal)
-        token = token_hex(12)
-        new = new_record(name, title, about, self._journal._now())  # noqa: SLF001 - of one room
+    def _now(self) -> float:
+        return self._journal._now()  # noqa: SLF001 - of one room
+
+    def _begin(self, new: SessionRecord, secret: str) -> bool:
         row = msgspec.structs.astuple(new)
         names = "id, title, agent, model, project, principal, at, changed_at, messages, token"
         marks = ", ".join("?" * 10)
         # Two programs may begin it at the same moment: one waits for the other's commit, and is told.
         statement = f"INSERT INTO sessions ({names}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING"  # noqa: S608 - our own names
 
-        def begin() -> str:
-            self._change(statement, (*row, token))
+        def begin() -> bool:
+            self._change(statement, (*row, secret))
             # A transaction whose answer was lost is made again.
-            if self._run("SELECT token FROM sessions WHERE id = ?", (new.id,))[0][0] != token:
-                raise JournalError(f"there is a session {new.id} already")
-            return new.id
+            return bool(self._run("SELECT token FROM sessions WHERE id = ?", (new.id,))[0][0] == secret)
 
         return self._write(begin)
 
-    def add(  # noqa: PLR0913 - as the protocol has it
-        self,
-        session: str,
-        role: str,
-        text: str,
-        *,
-        data: Mapping[str, Any] | None = None,
-        call: int = 0,
-        after: int | None = None,
-    ) -> int:
-        """Record the next message of a conversation; return its number."""
-        text, about = writable(text), _json(data or {})
-        words, token = " ".join(words_of(text)), token_hex(12)
+    def _add(self, said: Message, after: int | None) -> int:
+        session, about = said.session, _json(said.data)
+        words, token = " ".join(words_of(said.text)), token_hex(12)
 
         def add() -> int:
             # A transaction whose answer was lost is made again.
@@ -109,13 +84,13 @@ class SqlSessions:
             locking = self._journal.LOCKING
             rows = self._run(f"SELECT messages FROM sessions WHERE id = ?{locking}", (session,))  # noqa: S608 - our own words
             if not rows:
-                raise JournalError(f"there is no session {session}")
-            number, now = next_number(session, int(rows[0][0]), after), self._journal._now()  # noqa: SLF001 - of one room
+                raise missing(session)
+            number, now = next_number(session, int(rows[0][0]), after), self._now()
             statement = (
                 "INSERT INTO messages (session, number, at, role, text, data, call, token) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
             )
-            row = (session, number, now, writable(role), text, about, call, token)
+            row = (session, number, now, said.role, said.text, about, said.call, token)
             key = self._insert(statement, row)
             self._change(self._journal.WORDS["add_words"], (key, words))
             changed = "UPDATE sessions SET messages = ?, changed_at = ? WHERE id = ?"
@@ -133,7 +108,7 @@ class SqlSessions:
         """Return what only this conversation has."""
         rows = self._read("SELECT token FROM sessions WHERE id = ?", (name,))
         if not rows:
-            raise JournalError(f"there is no session {name}")
+            raise missing(name)
         return str(rows[0][0])
 
     def unsettled(self, name: str, beginning: str) -> str:
@@ -179,10 +154,6 @@ class SqlSessions:
         found = [(SessionRecord(*row[:size]), _message(row[size:])) for row in rows]
         return [Found(session, said, excerpt(said.text, phrases)) for session, said in found]
 
-    def titled(self, question: str, *, project: str = "", most: int = 50) -> list[SessionRecord]:
-        """Return the latest conversations whose title has all words of a question."""
-        return with_title(self.sessions(project=project, most=MOST_TITLES), question, most)
-
     def answers(self, session: str = "", *, since: float = 0.0) -> Iterator[Message]:
         """Give what assistants said, page by page."""
         wanted, values = _wanted({"m.session = ?": session, "m.at >= ?": since})
@@ -195,11 +166,9 @@ class SqlSessions:
             key = rows[-1][0]
             yield from (_message(row[1:]) for row in rows)
 
-    def rename(self, name: str, title: str) -> None:
-        """Give a conversation another title."""
-        statement, values = "UPDATE sessions SET title = ? WHERE id = ?", (title_of(title), name)
-        if not self._write(lambda: self._change(statement, values)):
-            raise JournalError(f"there is no session {name}")
+    def _rename(self, name: str, title: str) -> bool:
+        statement = "UPDATE sessions SET title = ? WHERE id = ?"
+        return bool(self._write(lambda: self._change(statement, (title, name))))
 
     def cut(self, name: str, after: int) -> int:
         """Remove the messages after a number."""
@@ -208,7 +177,7 @@ class SqlSessions:
             count = self._forget(name, after)
             number = self._run("SELECT COUNT(*) FROM messages WHERE session = ?", (name,))[0][0]
             if not self._change("UPDATE sessions SET messages = ? WHERE id = ?", (number, name)):
-                raise JournalError(f"there is no session {name}")
+                raise missing(name)
             return count
 
         return self._write(cut)

@@ -8,7 +8,8 @@ import msgspec
 
 from gramercy.errors import CutStreamError
 from gramercy.providers.base import StopPart, TextPart, ThoughtPart, Usage, UsagePart
-from gramercy.providers.http import WireProvider, count, reason_of, taken
+from gramercy.providers.bodies import count, reason_of, taken
+from gramercy.providers.http import WireProvider, drained
 from gramercy.providers.models import longest_answer
 from gramercy.providers.naming import CallPieces, told_arguments, told_id, told_name
 from gramercy.providers.services import ANTHROPIC
@@ -57,9 +58,10 @@ class AnthropicProvider(WireProvider):
         events = self._wire.events("/v1/messages", headers, _body(request))
         try:
             async for data in events:
-                for part in taken(answer.take, data):
+                for part in taken(answer.take, data, access.hide):
                     yield part
                 if answer.is_done:
+                    await drained(events)
                     break
         finally:
             await events.aclose()  # type: ignore[attr-defined]
@@ -75,6 +77,7 @@ class _Answer:
         self.is_done = False
         self._stop: str | None = None
         self._counts: dict[str, int] = {}
+        self._called: set[object] = set()
         self._has_told_usage = False
         self._model, self._wire = request.model, wire
 
@@ -104,13 +107,18 @@ class _Answer:
             raise CutStreamError(f"{name} ended its answer without saying why: none of its calls was run")
         yield from self.calls.whole()
         yield UsagePart(self._usage())
-        yield StopPart(_REASONS.get(self._stop, "other"))
+        reason = _REASONS.get(self._stop, "other")
+        # Servers that speak the format of another service say so although the model has made calls.
+        yield StopPart("calls" if self.calls and reason == "end" else reason)
 
     def _block(self, place: object, block: dict[str, Any]) -> Iterator[Part]:
         if block.get("type") == "tool_use":
             given = block.get("input")
             text = msgspec.json.encode(given).decode() if given else ""
             self.calls.add(place, block.get("id") or "", block.get("name") or "", text)
+            self._called.add(place)
+        elif block.get("thinking"):
+            yield from self._spoken(ThoughtPart(str(block["thinking"])))
         elif block.get("text"):
             yield from self._spoken(TextPart(str(block["text"])))
 
@@ -120,7 +128,8 @@ class _Answer:
             yield from self._spoken(TextPart(str(delta["text"])))
         elif delta.get("thinking"):
             yield from self._spoken(ThoughtPart(str(delta["thinking"])))
-        elif delta.get("partial_json"):
+        elif delta.get("partial_json") and event.get("index") in self._called:
+            # Others are calls of tools that the service has, and makes by itself.
             self.calls.add(event.get("index"), "", "", delta["partial_json"])
 
     def _spoken(self, part: Part) -> Iterator[Part]:
@@ -138,8 +147,9 @@ class _Answer:
         self._stop, self.is_done = str(message.get("stop_reason") or "") or None, True
 
     def _count(self, given: dict[str, Any]) -> None:
-        usage = given.get("usage") or {}
-        self._counts |= {name: count(value) for name, value in usage.items()}
+        # Each event has the counts so far; those that it does not know are null, or 0.
+        for name, value in (given.get("usage") or {}).items():
+            self._counts[name] = max(count(value), self._counts.get(name, 0))
 
     def _usage(self) -> Usage:
         read = self._counts.get("cache_read_input_tokens", 0)
@@ -151,7 +161,7 @@ class _Answer:
     def _failure(self, event: dict[str, Any]) -> Exception:
         error = event.get("error")
         kind = error.get("type") if isinstance(error, dict) else None
-        said = reason_of(msgspec.json.encode(event))
+        said = reason_of(msgspec.json.encode(event), self._wire.access.hide)
         return self._wire.refusal(_STATUS.get(str(kind), 500), said, self._model)
 
 

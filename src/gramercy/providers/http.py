@@ -10,18 +10,19 @@ import contextlib
 import logging
 import os
 import random
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from gramercy.errors import CutStreamError, ModelUnavailableError, ProviderError
 from gramercy.gram.suggestion import suggest
+from gramercy.providers import bodies
+from gramercy.providers.bodies import model_names, plain_line, read_events, reason_of, seconds_to_wait
 from gramercy.providers.naming import told_value
-from gramercy.providers.services import Access
+from gramercy.providers.services import Access, hide_keys, no_address
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
     import httpx
 
@@ -30,19 +31,16 @@ if TYPE_CHECKING:
 
 SILENCE_VARIABLE = "GRAMERCY_MODEL_SILENCE"
 log = logging.getLogger("gramercy.providers")
-# One event has a few tokens, or at worst a whole answer at once.
-LARGEST_EVENT = 16 * 1024 * 1024
-# A hundred times the longest answer of today's models.
-LARGEST_ANSWER = 64 * 1024 * 1024
-# Bytes of a refusal that are read, and characters of its message that are quoted.
+# Bytes of a refusal that are read.
 LARGEST_REFUSAL = 64 * 1024
-LONGEST_REASON = 500
 # The models of a service that has those of all others are a few hundred, with long descriptions.
 LARGEST_LIST = 8 * 1024 * 1024
 MOST_NAMES = 5
 # Busy, overloaded or broken at this moment; 529 is Anthropic's word for it.
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-OK, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY = 200, 401, 403, 404, 429
+OK, UNAUTHORIZED, UNPAID, FORBIDDEN, NOT_FOUND, TOO_MANY = 200, 401, 402, 403, 404, 429
+# Seconds in which the end of an answer comes after its end mark: as a rule it is there already.
+LINGER = 0.2
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +61,8 @@ def _usual_patience() -> Patience:
     given = os.environ.get(SILENCE_VARIABLE, "").strip()
     if not given:
         return Patience()
-    if not given.isdecimal() or int(given) == 0:
+    # A number of ten digits is three hundred years.
+    if not given.isdecimal() or int(given[:10]) == 0 or len(given) > 10:  # noqa: PLR2004 - the same ten
         raise ModelUnavailableError(f"{SILENCE_VARIABLE} is {given!r:.60}: expected seconds, as in 900")
     return Patience(silence=float(given))
 
@@ -111,9 +110,13 @@ class Wire:
     ) -> AsyncIterator[bytes]:
         """Post a question and yield the data of the events that answer it."""
         client, failures = await self._opened()
-        request = client.build_request(
-            "POST", self.access.url(path), headers={**headers, **_HEADERS}, content=encoded(body)
-        )
+        told, content = {**headers, **_HEADERS, **self.access.login}, encoded(body)
+        # Names of hosts that no resolver could be asked for are no Unicode as IDNA has it.
+        unusable: tuple[type[Exception], ...] = (*failures, UnicodeError)
+        try:
+            request = client.build_request("POST", self.access.url(path), headers=told, content=content)
+        except unusable:
+            raise no_address(self.access.service) from None
         try:
             response = await client.send(request, stream=True)
         except failures as error:
@@ -128,14 +131,11 @@ class Wire:
 
     async def _answer(self, response: httpx.Response, model: str) -> AsyncIterator[bytes]:
         if response.status_code != OK:
-            said = reason_of(await _read(response, LARGEST_REFUSAL)) or response.reason_phrase
-            if response.status_code == NOT_FOUND:
-                said += await self._resembling(response.request.headers, model)
-            raise self.refusal(response.status_code, said, model, _seconds(response.headers))
+            raise await self._refused(response, model)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
             # Some gateways give the whole answer at once, whatever was asked for.
-            yield await _read(response, LARGEST_ANSWER)
+            yield await _read(response, bodies.LARGEST_ANSWER)
         elif kind in ("text/event-stream", ""):
             async for data in read_events(response.aiter_bytes()):
                 yield data
@@ -145,6 +145,20 @@ class Wire:
                 f"is {self.access.service.address_variable} right?",
                 response.status_code,
             )
+
+    async def _refused(self, response: httpx.Response, model: str) -> ProviderError:
+        hide = self.access.hide
+        if target := response.headers.get("location", ""):
+            where = plain_line(hide(target.partition("?")[0]))
+            return ModelUnavailableError(
+                f"{self.access} sends questions on to {where}, where no key is sent: "
+                f"is {self.access.service.address_variable} right?",
+                response.status_code,
+            )
+        said = reason_of(await _read(response, LARGEST_REFUSAL), hide) or response.reason_phrase
+        if response.status_code == NOT_FOUND:
+            said += await self._resembling(response.request.headers, model)
+        return self.refusal(response.status_code, said, model, seconds_to_wait(response.headers))
 
     async def _opened(self) -> tuple[httpx.AsyncClient, tuple[type[Exception], ...]]:
         try:
@@ -156,7 +170,14 @@ class Wire:
         if self._client is None or not self._kept.is_here:
             timeout = httpx.Timeout(self.patience.silence, connect=self.patience.connecting)
             # A proxy of the environment is for the world outside.
-            client = self._client = httpx.AsyncClient(timeout=timeout, trust_env=not self.access.is_here)
+            try:
+                client = httpx.AsyncClient(timeout=timeout, trust_env=not self.access.is_here)
+            except (ImportError, OSError, ValueError) as error:
+                raise ModelUnavailableError(
+                    f"{self.access.service.name} cannot be reached as the environment says: {_said(error)}; "
+                    "look at HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
+                ) from None
+            self._client = client
             await self._kept.keep(client.aclose)
         return self._client, (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError)
 
@@ -196,13 +217,16 @@ class Wire:
             async with client.stream(
                 "GET", self.access.url(path), headers=kept, timeout=self.patience.connecting
             ) as response:
-                names = _model_names(await _read(response, LARGEST_LIST))
+                names = model_names(await _read(response, LARGEST_LIST))
         except failures:
             return ""
         close = suggest(model, names)
         if close:
             return f"; did you mean {close[0]}?"
-        return f"; it has {', '.join(names[:MOST_NAMES])}" if names else ""
+        if names:
+            return f"; it has {', '.join(names[:MOST_NAMES])}"
+        own = self.access.service
+        return "" if self.access.has_path else f"; is {own.address_variable} right? {own.address} has a path"
 
     def refusal(self, status: int, said: str, model: str, retry_after: float | None = None) -> ProviderError:
         """Return the error for a refusal, with what the service said and what a person can do."""
@@ -215,7 +239,7 @@ class Wire:
             return ModelUnavailableError(
                 f"{service.name} has no model {model!r:.100} at {self.access}: {said}", status
             )
-        if status == TOO_MANY and any(word in said for word in ("quota", "billing", "credit")):
+        if status == UNPAID or (status == TOO_MANY and _is_unpaid(said)):
             return ModelUnavailableError(f"{service.name} wants to be paid first: {said}", status)
         if status == TOO_MANY:
             wait = f"; it asks to wait {retry_after:g} seconds" if retry_after else ""
@@ -223,6 +247,25 @@ class Wire:
                 f"{service.name} has had enough questions for now: {said}{wait}", status, retry_after
             )
         return ProviderError(f"{service.name} refuses the question ({status}): {said}", status, retry_after)
+
+
+def _is_unpaid(said: str) -> bool:
+    """Whether there is no money left; who asks too often is told of quotas and bills as well."""
+    words = said.casefold()
+    if any(word in words for word in ("rate limit", "per min", "per second", "retry after", "retry in")):
+        return False
+    return any(word in words for word in ("quota", "billing", "credit"))
+
+
+async def drained(events: AsyncIterator[bytes]) -> None:
+    """Read what comes after the end mark, which is nothing: a connection that was read to its end is kept.
+
+    Else every question would open a new one, with all that TLS has to say first.
+    """
+    with contextlib.suppress(ProviderError, TimeoutError):
+        async with asyncio.timeout(LINGER):
+            async for _ in events:
+                pass
 
 
 class WireProvider:
@@ -302,84 +345,12 @@ _HEADERS = {
 }
 
 
-async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the data of server-sent events; the last one may lack its empty line."""
-    data: list[bytes] = []
-    async for line in _lines(chunks):
-        if line.startswith(b"data:"):
-            data.append(line[5:].removeprefix(b" "))
-        elif not line and data:
-            yield b"\n".join(data)
-            data = []
-    if data:
-        yield b"\n".join(data)
-
-
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Split at the ends of lines that events have: not at those of Unicode, which JSON may hold."""
-    kept, total = b"", 0
-    async for chunk in chunks:
-        total += len(chunk)
-        kept += chunk
-        if total > LARGEST_ANSWER or (len(kept) > LARGEST_EVENT and b"\n" not in chunk):
-            raise ProviderError(f"the answer is longer than {LARGEST_ANSWER // 2**20} MiB: it was given up")
-        *whole, kept = kept.split(b"\n")
-        for line in whole:
-            yield line.removesuffix(b"\r")
-    if kept:
-        yield kept.removesuffix(b"\r")
-
-
 def encoded(body: Mapping[str, Any]) -> bytes:
     """Write a body as JSON; what is no Unicode, as names of files may have it, is replaced."""
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:
         return msgspec.json.encode(told_value(body))
-
-
-def decoded(data: bytes) -> dict[str, Any]:
-    """Read one event."""
-    try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise CutStreamError(f"an event of the answer is not JSON: {data[:100]!r}") from None
-
-
-def taken(take: Callable[[dict[str, Any]], Iterable[Part]], data: bytes) -> list[Part]:
-    """Return the parts of one event; one that has not the form of its format ends the answer."""
-    try:
-        return list(take(decoded(data)))
-    except (AttributeError, LookupError, TypeError, ValueError):
-        raise CutStreamError(f"an event of the answer has no known form: {data[:100]!r}") from None
-
-
-def count(value: Any) -> int:
-    """Return a number of tokens; what is none counts nothing."""
-    return value if type(value) is int and value > 0 else 0
-
-
-def reason_of(body: bytes) -> str:
-    """Return what a service says about a refusal, on one line."""
-    try:
-        said = _message_in(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        said = None
-    text = said or body.decode("utf-8", "replace")
-    shown = "".join(c if c.isprintable() else " " for c in text)
-    return " ".join(shown.split())[:LONGEST_REASON]
-
-
-def _message_in(value: Any) -> str | None:
-    """Find the message in {"error": {"message": …}} and the other forms that services have."""
-    if isinstance(value, list) and value:
-        value = value[0]
-    if isinstance(value, dict):
-        for name in ("error", "message", "detail"):
-            if name in value:
-                return _message_in(value[name]) or str(value[name])
-        return None
-    return value if isinstance(value, str) else None
 
 
 async def _read(response: httpx.Response, most: int) -> bytes:
@@ -392,28 +363,5 @@ async def _read(response: httpx.Response, most: int) -> bytes:
     return bytes(read[:most])
 
 
-def _model_names(body: bytes) -> list[str]:
-    """Return the ids in {"data": [{"id": …}]}, as both formats list models."""
-    try:
-        listed = msgspec.json.decode(body)
-        return [each["id"] for each in listed["data"] if isinstance(each["id"], str)]
-    except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError):
-        return []
-
-
-def _seconds(headers: Mapping[str, str]) -> float | None:
-    """Return how long a service wants to be left alone."""
-    given = headers.get("retry-after", "")
-    with contextlib.suppress(ValueError):
-        if "retry-after-ms" in headers:
-            return max(0.0, float(headers["retry-after-ms"]) / 1000)
-        return max(0.0, float(given))
-    from email.utils import parsedate_to_datetime
-
-    with contextlib.suppress(ValueError, TypeError):
-        return max(0.0, (parsedate_to_datetime(given) - datetime.now(UTC)).total_seconds())
-    return None
-
-
 def _said(error: Exception) -> str:
-    return str(error)[:LONGEST_REASON].rstrip(".") or type(error).__name__
+    return plain_line(hide_keys(str(error))).rstrip(".") or type(error).__name__

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 # A model that makes as many goes in circles, or is none.
 MOST_CALLS = 1000
+# Characters of arguments that are read to see whether they are whole.
+LARGEST_LOOKED_AT = 16 * 1024
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -39,10 +41,25 @@ def told_id(call_id: str) -> str:
 
 def told_arguments(text: str) -> dict[str, Any]:
     """Return the arguments of a call that was made; what is not an object is told as the text it was."""
+    found = _object_in(text)
+    return {"malformed": text} if found is None else found
+
+
+def told_arguments_text(text: str) -> str:
+    """Return the arguments of a call that was made, as the model wrote them where that is JSON.
+
+    Servers that keep what they have read know their own words again, and only those.
+    """
+    if _object_in(text) is not None:
+        return text
+    return msgspec.json.encode(told_value({"malformed": text})).decode()
+
+
+def _object_in(text: str) -> dict[str, Any] | None:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeError):
-        return {"malformed": text}
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
 
 
 def told_value(value: Any) -> Any:
@@ -70,16 +87,16 @@ class CallPieces:
         """Take a piece of the call at a place; some services give no place, or the same to every call."""
         if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
             raise TypeError("the parts of a call are text")
-        known = next((each for each in reversed(self._calls) if each.goes_on(place, call_id, name)), None)
+        piece = _Pieces(place, call_id, name, arguments)
+        known = next((each for each in reversed(self._calls) if each.goes_on(piece)), None)
         if known is None:
             if len(self._calls) == MOST_CALLS:
                 raise ProviderError(
                     f"the model makes more than {MOST_CALLS:,} calls in one answer: it was given up"
                 )
-            known = _Pieces(place)
-            self._calls.append(known)
-        known.id, known.name = known.id or call_id, known.name or name
-        known.arguments.append(arguments)
+            self._calls.append(piece)
+        else:
+            known.join(piece)
 
     def whole(self) -> Iterator[CallPart]:
         """Yield the calls, in order; each has an id of its own."""
@@ -87,22 +104,46 @@ class CallPieces:
         for each in self._calls:
             made = each.id if each.id and each.id not in seen else f"call_{token_hex(8)}"
             seen.add(made)
-            text = "".join(each.arguments) or "{}"
+            text = each.text or "{}"
             yield CallPart(ModelCall(made, self._names.get(each.name, each.name), text))
 
 
 class _Pieces:
     """A call of which more may come."""
 
-    def __init__(self, place: object) -> None:
+    def __init__(self, place: object, call_id: str, name: str, arguments: str) -> None:
         self.place = place
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
+        self.id = call_id
+        self.name = name
+        self._arguments = [arguments]
+        self._size = len(arguments)
 
-    def goes_on(self, place: object, call_id: str, name: str) -> bool:
+    @property
+    def text(self) -> str:
+        """The arguments so far."""
+        return "".join(self._arguments)
+
+    def join(self, piece: _Pieces) -> None:
+        """Take what has come."""
+        self.id, self.name = self.id or piece.id, self.name or piece.name
+        self._arguments += piece._arguments
+        self._size += piece._size
+
+    def goes_on(self, piece: _Pieces) -> bool:
         """Whether a piece belongs to this call."""
-        if place is None:
-            return not call_id or call_id == self.id
-        begins_another = call_id and self.id and call_id != self.id and name
-        return place == self.place and not begins_another
+        if piece.place != self.place:
+            return False
+        if piece.place is None and piece.id and piece.id != self.id:
+            return False
+        if not piece.name or not self.name:
+            return True
+        if piece.id or self.id:
+            # Some services give an id to the first piece only, and the name to all of them.
+            return not piece.id or not self.id or piece.id == self.id
+        # Without ids only another name, or arguments after whole ones, tell one call from the next.
+        return piece.name == self.name and not (piece._size and self._is_whole)
+
+    @property
+    def _is_whole(self) -> bool:
+        # Looked at again with each piece: of calls without ids only the small ones are worth it.
+        return self._size <= LARGEST_LOOKED_AT and _object_in(self.text) is not None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gramercy.errors import CutStreamError
 from gramercy.providers.base import StopPart, TextPart, ThoughtPart, Usage, UsagePart
-from gramercy.providers.http import WireProvider, count, reason_of, taken
-from gramercy.providers.naming import CallPieces, told_arguments, told_id, told_name
+from gramercy.providers.bodies import count, reason_of, taken
+from gramercy.providers.http import WireProvider, drained
+from gramercy.providers.naming import CallPieces, told_arguments_text, told_id, told_name
 from gramercy.providers.services import OPENAI
 
 if TYPE_CHECKING:
@@ -25,7 +27,14 @@ _REASONS: dict[str, StopReason] = {
     "function_call": "calls",
     "length": "length",
     "content_filter": "refused",
+    # Words of other services: Together's, Mistral's, Zhipu's.
+    "eos": "end",
+    "model_length": "length",
+    "sensitive": "refused",
 }
+_STATUS = re.compile(r"[45]\d\d\Z")
+# The service itself was broken off: OpenRouter's, vLLM's, DeepSeek's and Zhipu's word for it.
+_BROKEN_OFF = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
 
 
 class OpenAIProvider(WireProvider):
@@ -40,10 +49,11 @@ class OpenAIProvider(WireProvider):
         events = self._wire.events("/chat/completions", headers, _body(request, access.service))
         try:
             async for data in events:
-                if data == b"[DONE]":
+                if data.strip() == b"[DONE]":
                     answer.is_done = True
+                    await drained(events)
                     break
-                for part in taken(answer.take, data):
+                for part in taken(answer.take, data, access.hide):
                     yield part
         except CutStreamError:
             # With its stop reason an answer is whole: only the count of its tokens is lost.
@@ -68,11 +78,13 @@ class _Answer:
 
     def take(self, chunk: dict[str, Any]) -> Iterator[Part]:
         """Take one event and yield what it has."""
-        if chunk.get("error"):
+        if chunk.get("error") or chunk.get("object") == "error":
             raise self._failure(chunk)
-        if isinstance(chunk.get("usage"), dict):
-            self.usage = _usage(chunk["usage"])
         choices = chunk.get("choices") or [{}]
+        # Moonshot counts in the choice, the others beside it.
+        usage = chunk.get("usage") or choices[0].get("usage")
+        if isinstance(usage, dict):
+            self.usage = _usage(usage)
         # An answer that comes at once has a message where streams have what is new.
         delta = choices[0].get("delta") or choices[0].get("message") or {}
         if thought := delta.get("reasoning_content") or delta.get("reasoning"):
@@ -93,16 +105,20 @@ class _Answer:
         self.calls.add(piece.get("index"), piece.get("id") or "", function.get("name") or "", text)
 
     def _failure(self, chunk: dict[str, Any]) -> Exception:
-        error = chunk["error"]
-        code = error.get("code") if isinstance(error, dict) else None
-        said = reason_of(msgspec.json.encode(chunk))
-        return self._wire.refusal(code if isinstance(code, int) else 500, said, self._model)
+        error = chunk.get("error") or chunk
+        code = str(error.get("code")) if isinstance(error, dict) else ""
+        said = reason_of(msgspec.json.encode(chunk), self._wire.access.hide)
+        return self._wire.refusal(int(code) if _STATUS.match(code) else 500, said, self._model)
 
     def end(self) -> Iterator[Part]:
         """Yield the calls and why the model stopped, or raise CutStreamError."""
+        name = self._wire.access.service.name
         if self.stop is None and (self.calls or not self.is_done):
-            name = self._wire.access.service.name
             raise CutStreamError(f"{name} ended its answer without saying why: none of its calls was run")
+        if self.stop in _BROKEN_OFF:
+            raise CutStreamError(
+                f"{name} broke its answer off and says {self.stop!r}: none of its calls was run"
+            )
         yield from self.calls.whole()
         if self.usage is not None:
             yield UsagePart(self.usage)
@@ -115,7 +131,7 @@ class _Answer:
 
 def _text(content: Any) -> str:
     if isinstance(content, list):
-        return "".join(str(each.get("text", "")) for each in content if isinstance(each, dict))
+        return "".join(str(each.get("text") or "") for each in content if isinstance(each, dict))
     return content if isinstance(content, str) else ""
 
 
@@ -168,7 +184,7 @@ def _message(message: Message) -> dict[str, Any]:
             "function": {
                 "name": told_name(call.name),
                 # Servers that read the arguments refuse those that are not JSON.
-                "arguments": msgspec.json.encode(told_arguments(call.arguments)).decode(),
+                "arguments": told_arguments_text(call.arguments),
             },
         }
         for call in message.calls

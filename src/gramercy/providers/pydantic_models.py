@@ -6,6 +6,7 @@ as `pydantic-ai-slim[google]`. Keys are where pydantic-ai looks for them.
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,12 +23,12 @@ from gramercy.providers.base import (
     Usage,
     UsagePart,
 )
-from gramercy.providers.http import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, Kept, reason_of
+from gramercy.providers.bodies import reason_of
+from gramercy.providers.http import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, Kept
 from gramercy.providers.naming import told_arguments, told_id, told_name, told_value
-from gramercy.providers.services import hide_keys
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 
     from gramercy.providers.base import Message, Request
 
@@ -63,9 +64,10 @@ class PydanticProvider:
         has_begun = False
         try:
             model = await self._opened(request.model)
-            async for part in _streamed(model, request):
-                has_begun = True
-                yield part
+            async with aclosing(_streamed(model, request)) as parts:
+                async for part in parts:
+                    has_begun = True
+                    yield part
         except ProviderError:
             raise
         except Exception as error:  # noqa: BLE001 - each service has its own errors; all of them are its
@@ -125,7 +127,7 @@ async def _left(models: list[Any]) -> None:
         await model.__aexit__(None, None, None)
 
 
-async def _streamed(model: Any, request: Request) -> AsyncIterator[Part]:
+async def _streamed(model: Any, request: Request) -> AsyncGenerator[Part, None]:
     from pydantic_ai.direct import model_request_stream
 
     opened = model_request_stream(
@@ -255,4 +257,4 @@ def _said(error: Exception) -> str:
     given = (
         msgspec.json.encode(body) if isinstance(body, dict | list) else str(error).encode("utf-8", "replace")
     )
-    return hide_keys(reason_of(given)) or type(error).__name__
+    return reason_of(given) or type(error).__name__

@@ -6,9 +6,10 @@ in no text that is shown.
 
 from __future__ import annotations
 
+import base64
 import os
 from typing import Any, Literal, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
@@ -84,7 +85,7 @@ class Access:
     def __init__(self, service: Service, address: str | None = None, key: str | None = None) -> None:
         self.service = service
         given = address or os.environ.get(service.address_variable, "").strip() or service.address
-        self._address = urlsplit(_checked_address(given, service))
+        self._address = _whole_address(_checked_address(given, service), service)
         self._key = _checked_key(key or find_key(service) or "", service)
 
     @property
@@ -96,22 +97,43 @@ class Access:
     def is_here(self) -> bool:
         """Whether the service is on this machine."""
         host = self._address.hostname or ""
-        return host in ("localhost", "::1") or host.startswith("127.")
+        return host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.")  # noqa: S104 - as servers print it
+
+    @property
+    def has_path(self) -> bool:
+        """Whether the address says more than a host, as those of most services do."""
+        return bool(self._address.path)
+
+    @property
+    def login(self) -> dict[str, str]:
+        """The header with the name and the password of the address; they come before the key.
+
+        They are no part of what is asked for, since addresses are written into logs.
+        """
+        name, at, _ = self._address.netloc.rpartition("@")
+        word = base64.b64encode(unquote(name).encode()).decode()
+        return {"authorization": f"Basic {word}"} if at else {}
 
     def url(self, path: str) -> str:
         """Return where questions go; an address may have the version with which a path begins."""
-        above = self._address.path.rstrip("/")
+        above = self._address.path
         rest = path.removeprefix("/v1") if above.endswith("/v1") else path
-        return self._address._replace(path=above + rest, fragment="").geturl()
+        return self._address._replace(netloc=self._host, path=above + rest, fragment="").geturl()
 
     def hide(self, text: str) -> str:
-        """Take the key out of a text that somebody else wrote."""
-        return hide_keys(text.replace(self._key, "(key)") if self._key else text)
+        """Take the key and the password out of a text that somebody else wrote."""
+        for secret in (self._key, unquote(self._address.password or "")):
+            if len(secret) >= SHORTEST_KEY:
+                text = text.replace(secret, "(key)")
+        return hide_keys(text)
+
+    @property
+    def _host(self) -> str:
+        return self._address.netloc.rpartition("@")[2]
 
     def __str__(self) -> str:
         """Return the address, without a password that may be in it."""
-        host = self._address.netloc.rpartition("@")[2]
-        return self._address._replace(netloc=host, query="", fragment="").geturl()
+        return self._address._replace(netloc=self._host, query="", fragment="").geturl()
 
     def __repr__(self) -> str:
         return f"<Access to {self.service.name} at {self}>"
@@ -156,9 +178,29 @@ def _checked_address(address: str, service: Service) -> str:
         usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
     except ValueError:
         usable = False
-    if not usable:
-        raise ModelUnavailableError(
-            f"the address of {service.name} is not one of HTTP: set {service.address_variable}, "
-            f"as in {service.address}"
-        )
+    if not usable or not address.isprintable() or " " in parts.netloc:
+        raise no_address(service)
     return address
+
+
+def no_address(service: Service) -> ModelUnavailableError:
+    """Return the error for an address that is none."""
+    return ModelUnavailableError(
+        f"the address of {service.name} is not one of HTTP: set {service.address_variable}, "
+        f"as in {service.address}"
+    )
+
+
+def _whole_address(address: str, service: Service) -> SplitResult:
+    """Return an address as the service has it: without what is asked there, and with the path it lacks.
+
+    Servers of one's own are written as host and port; all of them answer below a path.
+    """
+    parts = urlsplit(address)
+    path = parts.path.rstrip("/")
+    for asked in ("/chat/completions", "/v1/messages"):
+        path = path.removesuffix(asked)
+    usual = urlsplit(service.address)
+    if not path and (service.start or parts.hostname == usual.hostname):
+        path = usual.path
+    return parts._replace(path=path.rstrip("/"))

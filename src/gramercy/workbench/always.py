@@ -22,6 +22,7 @@ import msgspec
 from gramercy.errors import InvalidPolicyError
 from gramercy.execution.policy import Action, Rule, text_of
 from gramercy.images.trust import accept_file, check_file
+from gramercy.journal.texts import canonical_text, masked
 from gramercy.workbench.configuration import PROJECTS, bounded_content
 from gramercy.workbench.policies import (
     GENERAL,
@@ -46,7 +47,8 @@ PATHS = ("path", "file", "directory")
 # A rule is read by people: a call whose arguments are longer is allowed by its tool or not at all.
 LONGEST_GLOB = 200
 MOST_ARGUMENTS = 5
-_WILD = re.compile(r"[*?\x00-\x1f\x7f]")
+# Wildcards, and what no file of TOML can hold: control characters and halves of surrogate pairs.
+_WILD = re.compile("[*?\x00-\x1f\x7f\ud800-\udfff]")
 _COMMENT = re.compile(r"[ \t]*#")
 
 
@@ -77,7 +79,7 @@ def offered_rules(tool: str, arguments: Mapping[str, Any]) -> list[Offer]:
                 offers.append(Offer("this directory", f"{tool} where {name} is {glob}", rule({name: glob})))
     elif arguments and len(arguments) <= MOST_ARGUMENTS:
         globs = {key: text_of(value) for key, value in arguments.items()}
-        if all(map(_is_plain, globs.values())):
+        if all(map(_is_plain, (*globs, *globs.values()))) and not _has_secret(arguments):
             offers.append(Offer("these arguments", f"{tool} with exactly these arguments", rule(globs)))
     return [*offers, Offer("this tool", f"every call of {tool}", rule())]
 
@@ -85,6 +87,12 @@ def offered_rules(tool: str, arguments: Mapping[str, Any]) -> list[Offer]:
 def _is_plain(glob: str) -> bool:
     """Tell whether a value, taken for a glob, matches nothing but itself."""
     return bool(glob) and len(glob) <= LONGEST_GLOB and not _WILD.search(glob) and ".." not in glob.split("/")
+
+
+def _has_secret(arguments: Mapping[str, Any]) -> bool:
+    """Tell whether a rule with these arguments would keep what the journal masks when the call is over."""
+    text = canonical_text(dict(arguments))
+    return masked(text) != text
 
 
 def why_not(verdict: Verdict | None, project: str | None) -> str:
@@ -157,7 +165,8 @@ def _line_before(tool: Tool, arguments: Mapping[str, Any], project: str | None) 
 
 
 def _inserted(text: str, rule: str, line: int) -> str:
-    lines = text.splitlines(keepends=True)
+    # Lines as TOML counts them; splitlines() also ends one at a form feed or U+2028.
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
     if not line:
         gap = "" if not lines else "\n" if text.endswith("\n") else "\n\n"
         return f"{text}{gap}{rule}"

@@ -8,6 +8,7 @@ in an image is. Decisions do not come this way: they are moves in the journal, a
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 import threading
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     Operations = Mapping[str, Callable[..., Any]]
 
 SUFFIX = ".control"
+# The process comes first; anything else in the directory is none of ours.
+NAME = re.compile(rf"\d+-[0-9a-f]+{re.escape(SUFFIX)}")
 # An effect has at most 16 million characters, of which JSON may escape some; arguments have less.
 LONGEST_FRAME = 64_000_000
 # A frame of this size at once; most fit.
@@ -51,6 +54,8 @@ MOST_CONNECTIONS = 16
 STALLED_SECONDS = 10.0
 # To run the preview of an effect takes up to 20 s.
 ANSWER_SECONDS = 40.0
+# Between two tries to accept a connection, while the process has no descriptor left for it.
+PAUSE_SECONDS = 0.1
 # pid, uid and gid.
 CREDENTIALS = struct.Struct("3i")
 CONFINEMENT = ("NoNewPrivs", "Seccomp", "Seccomp_filters")
@@ -62,6 +67,7 @@ class Control:
     def __init__(self, directory: Path, operations: Operations) -> None:
         self._operations = operations
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._is_closed = threading.Event()
         own_directory(directory)
         self.path = directory / f"{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -78,6 +84,7 @@ class Control:
 
     def close(self) -> None:
         """Stop answering, and remove the socket."""
+        self._is_closed.set()
         self.path.unlink(missing_ok=True)
         # Wakes the thread that accepts, which closing alone does not.
         with suppress(OSError):
@@ -90,7 +97,11 @@ class Control:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
-                return
+                if self._is_closed.wait(PAUSE_SECONDS):
+                    return
+                # No descriptor was left, or the terminal went away before it was served.
+                self._places.release()
+                continue
             threading.Thread(target=self._serve, args=[connection], name="gramercy-desk", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
@@ -215,11 +226,14 @@ def serving_processes(directory: Path | None) -> list[Serving]:
     """List the processes that serve with a journal, oldest first; some of them may be gone."""
     if directory is None:
         return []
-    try:
-        paths = [path for path in directory.iterdir() if path.name.endswith(SUFFIX)]
-        return [Serving(path) for path in sorted(paths, key=lambda path: path.lstat().st_mtime)]
-    except OSError:
-        return []
+    found = []
+    with suppress(OSError):
+        for path in directory.iterdir():
+            # One that ends just now must not hide the others.
+            with suppress(FileNotFoundError):
+                if NAME.fullmatch(path.name):
+                    found.append((path.lstat().st_mtime, path))
+    return [Serving(path) for _, path in sorted(found)]
 
 
 class Desk:

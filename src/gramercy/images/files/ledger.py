@@ -22,8 +22,14 @@ from gramercy.errors import FileStoreError
 from gramercy.images.environment import Files
 from gramercy.images.files.changes import ChangeSet, Collector, FileChange, FileOutcome, compared, shown
 from gramercy.images.files.listener import RENAMES, Listener, listen
-from gramercy.images.files.opened import Positions, inodes, positions, set_positions, written_by
-from gramercy.images.files.others import Others
+from gramercy.images.files.others import (
+    Others,
+    Positions,
+    inodes,
+    positions,
+    set_positions,
+    written_by,
+)
 from gramercy.images.files.restoring import recover, restore
 from gramercy.images.files.states import State
 from gramercy.images.files.store import Store, files_directory

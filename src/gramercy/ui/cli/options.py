@@ -485,6 +485,16 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # generic in newer rel
 MOMENT = Moment()
 
 
+# Calls are recorded with the whole path of their project, whatever a person types.
+calls_of_project_option = click.option(
+    "--project",
+    default="",
+    metavar="DIRECTORY",
+    callback=lambda _ctx, _param, value: value and str(Path(value).resolve()),
+    help="Only calls of this project.",
+)
+
+
 def kept_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option that names the journal; the command gets it opened, as `journal`, if there is one."""
 
