@@ -192,14 +192,15 @@ class SqliteJournal(SqlJournal):
             suspect.unlink(missing_ok=True)
 
     def _make_private(self) -> None:
-        """Let only its owner read a journal, as after it came back from a backup; one that is another's stays."""
+        """Let only its owner read a journal, which may have come back from a backup."""
         found = self.path.stat()
         if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:
             self.path.chmod(0o600)
 
     def _mistaken(self, text: str) -> JournalError:
         """Return what is told about a file that was named by mistake, which is left as it was found."""
-        # Nobody can have that file open as a journal, so nobody relies on the lock. One that was there is another's.
+        # Nobody can have that file open as a journal, so nobody relies on the lock; but one that was there
+        # before is another program's.
         if self._has_new_lock:
             self._lock_path.unlink(missing_ok=True)
         return JournalError(text)
