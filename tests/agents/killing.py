@@ -117,7 +117,14 @@ def run(place, ledger, point, calls, kind):
         points.reached("while a person is asked")
         return Approved()
 
-    tool = create_tool("pay", "Pays.", NUMBER, pay, safety_level="dangerous")
+    tool = create_tool(
+        "pay",
+        "Pays.",
+        NUMBER,
+        pay,
+        safety_level="cautious" if kind in {"cautious", "idempotent"} else "dangerous",
+        idempotent=kind == "idempotent",
+    )
     agent = Agent("payer", "Pay.", "Scripted/x", [tool])
     provider: Provider = Paying(points, calls, number=1 if kind in {"stubborn", "unattended"} else None)
     if kind == "nested":

@@ -72,6 +72,10 @@ class Kept:
         """Return the calls that wait for a person."""
         return awaited(self.messages)
 
+    def called_at(self):
+        """Return when the latest calls were kept."""
+        return 0.0
+
     def asked(self):
         """Return the talks of nested agents that have something open: none."""
         return ()

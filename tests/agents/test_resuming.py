@@ -138,6 +138,37 @@ def test_a_nested_agent_goes_on_where_it_was_killed(bank, point):
     assert bank.payments == ["1", "2"]
 
 
+@pytest.mark.contract("agents.memory.kill")
+@pytest.mark.parametrize(
+    ("point", "payments", "told"),
+    [
+        ("after calls is kept", 1, "paid 1"),
+        ("before the effect", 0, "an earlier run of this conversation has begun it and not ended it"),
+        ("after the effect", 1, "It may have taken effect: look before"),
+        (
+            "before tool is kept",
+            1,
+            "an earlier run of this conversation has run it, and the answer was not kept",
+        ),
+        ("after tool is kept", 1, "paid 1"),
+    ],
+)
+def test_a_cautious_call_that_had_begun_is_not_repeated(bank, point, payments, told):
+    """Nobody is asked about it, neither before nor after: the model is told, and may look."""
+    assert bank.run(point, 1, "cautious")[0] == -signal.SIGKILL
+    code, said = bank.run("", 1, "cautious")
+    assert (code, told in said) == (0, True)
+    assert len(bank.payments) == payments
+    # The next one of the same kind is a call of its own.
+    assert bank.run("", 2, "cautious")[0] == 0
+
+
+def test_a_cautious_call_that_may_be_repeated_is(bank):
+    assert bank.run("after the effect", 1, "idempotent")[0] == -signal.SIGKILL
+    assert bank.run("", 1, "idempotent") == (0, "I have paid: paid 1")
+    assert bank.payments == ["1", "1"]
+
+
 @pytest.mark.contract("agents.memory.identity")
 def test_a_model_that_tries_again_does_not_repeat_what_is_in_doubt(bank):
     assert bank.run("after the effect", 3, "stubborn")[0] == -signal.SIGKILL

@@ -174,6 +174,9 @@ class Talk(Protocol):
         Also those that a summary stands for by now: a model is no longer told them, and they still may run.
         """
 
+    def called_at(self) -> float:
+        """Return when the latest message with calls was kept: none of them has begun before."""
+
     def asked(self) -> Iterable[tuple[str, Talk]]:
         """Return the names of nested agents that this conversation has asked, each with its talk.
 

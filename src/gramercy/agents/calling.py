@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from gramercy.agents.base import AgentEvent, Talk
     from gramercy.execution.executor import Executor
+    from gramercy.journal.base import CallRecord
     from gramercy.providers.base import Message, ModelCall
     from gramercy.tools.context import LogLevel
 
@@ -42,6 +43,15 @@ LATE = "The call {name} {arguments}{who}, which waited for approval (call {key})
 DOUBTED = "The call {name} {arguments}{who}, which waited for approval (call {key}), is in doubt:\n{result}"
 LEFT = "call {key} of {name} is decided and cannot go on here: {why}"
 STOPPED = "the run was stopped from outside"
+# Results of cautious calls that were begun before a program was ended; their answers are not kept.
+BEGUN = (
+    "{name} was not run again: an earlier run of this conversation has begun it and not ended it. "
+    "It may have taken effect: look before you make it again."
+)
+ENDED = (
+    "{name} was not run again: an earlier run of this conversation has {what} it, and the answer was not "
+    "kept. Look at what it has done."
+)
 
 
 class AgentCaller(msgspec.Struct, frozen=True):
@@ -261,6 +271,24 @@ class Calls:
             caller.emit(CallEnded(call, result, caller.agent, caller.depth))
         return None if "awaiting" in result.metadata else result
 
+    def recall(self, calls: Sequence[ModelCall]) -> None:
+        """Give a result to cautious calls that had begun when their run was killed: they are not repeated.
+
+        Those that are asked about, dangerous ones among them, are known by their identity.
+        """
+        talk, executor = self._caller.talk, self._executor
+        if talk is None:
+            return
+        for call in calls:
+            tool = executor.settings.registry.find(call.name)
+            if tool is None or tool.safety_level is not Safety.CAUTIOUS or tool.idempotent:
+                continue
+            begun = executor.journal.records(tool=tool.name, session=talk.session, since=talk.called_at())
+            for record in begun:
+                if record.call.call_id == call.id and not record.call.identity:
+                    self.results[call.id] = _recalled(call, record)
+                    break
+
     def taken(self, call: ModelCall) -> None:
         """Forget a call whose result is kept: a later one may have the same id."""
         self.results.pop(call.id, None)
@@ -308,6 +336,14 @@ def _entered(call: AgentCall) -> Iterator[None]:
 
 def _is_told(line: str, messages: Sequence[Message]) -> bool:
     return any(message.role == "user" and line in message.text for message in messages)
+
+
+def _recalled(call: ModelCall, record: CallRecord) -> ToolResult:
+    """Return the result of a call that another run has begun."""
+    if record.state in {State.DONE, State.FAILED}:
+        what = "run" if record.state is State.DONE else "failed at"
+        return _unmade(call, ENDED.replace("{what}", what))
+    return _unmade(call, BEGUN)
 
 
 def _unmade(call: ModelCall, text: str, why: str = "") -> ToolResult:

@@ -250,6 +250,11 @@ class SessionTalk:
         """Return the calls whose result says that they wait for a person, with their keys in the journal."""
         return awaited(self._said)
 
+    def called_at(self) -> float:
+        """Return when the latest message with calls was kept."""
+        pairs = zip(reversed(self._kept), reversed(self._said), strict=True)
+        return next((kept.at for kept, said in pairs if said.calls), 0.0)
+
     def asked(self) -> Iterator[tuple[str, Self]]:
         """Return the names of nested agents that this conversation has asked, each with its talk."""
         root = root_of(self.session)

@@ -165,7 +165,9 @@ class Run:
         self.messages = list(history)
         self._characters += sum(map(size_of, history))
         try:
-            await self._call(unanswered(history))
+            left = unanswered(history)
+            self._calls.recall(left)
+            await self._call(left)
             late = [each async for each in self.late(history)]
             said = [told for told, _ in late] + ([] if message is None else [message])
             if said:
