@@ -229,7 +229,7 @@ def test_what_is_open_twice_here_loses_nothing_when_another_process_ends(journal
 @pytest.mark.contract("journal.store.not-ours")
 @pytest.mark.parametrize("has_lock", [False, True])
 def test_a_file_that_is_no_journal_is_refused_and_kept(path, has_lock):
-    """Its mode too, and nothing is left beside it, or removed: `package` may be named, with a `package.lock`."""
+    """Its mode too; nothing is left beside it, or removed: there may be a `package.lock` of a `package`."""
     path.parent.mkdir()
     if has_lock:
         path.with_name(f"{path.name}.lock").write_text("theirs")
