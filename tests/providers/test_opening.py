@@ -140,6 +140,8 @@ def test_nothing_heavy_is_imported_before_a_question():
         ("Anthropic/claude-sonnet-4-5", 200_000),
         ("OpenRouter/anthropic/claude-sonnet-4.5", 200_000),
         ("Ollama/deepseek-r1", None),
+        ("LM Studio/deepseek-r1", None),
+        ("llama-cpp/deepseek-r1", None),
         ("Local/deepseek-r1", 4_096),
         ("OpenAI/something-new", None),
     ],
@@ -151,6 +153,14 @@ def test_how_much_a_model_reads_is_known_or_not_guessed(name, window, monkeypatc
     assert context_window(ModelName.parse(name)) == 4096
 
 
+@pytest.mark.parametrize("wrong", ["0", "200k", "-1"])
+def test_a_window_that_is_none_is_refused(wrong, monkeypatch):
+    """With 0 the first question divided by it; what is no number was passed over."""
+    monkeypatch.setenv("GRAMERCY_CONTEXT_WINDOW", wrong)
+    with pytest.raises(ModelUnavailableError, match=r"GRAMERCY_CONTEXT_WINDOW is .*: expected tokens"):
+        context_window(ModelName.parse("OpenAI/gpt-4o"))
+
+
 def test_the_pages_name_every_provider():
     pages = Path(__file__).parents[2] / "docs" / "how-to"
     servers = (pages / "use-ollama-and-others.md").read_text("utf-8")
@@ -160,3 +170,17 @@ def test_the_pages_name_every_provider():
         assert service.address in servers or service.needs_key
     through = (pages / "use-any-model-through-pydantic-ai.md").read_text("utf-8")
     assert ", ".join(THROUGH_PYDANTIC_AI) in " ".join(through.split())
+
+
+@pytest.mark.parametrize(
+    ("opened", "says"),
+    [
+        (lambda: 1 / 0, "cannot open it: ZeroDivisionError: division by zero"),
+        (lambda: None, "it gives NoneType"),
+    ],
+)
+def test_a_provider_of_a_plug_in_that_cannot_be_opened_is_named(monkeypatch, opened, says):
+    """People were told of an unexpected ZeroDivisionError, and not whose it was."""
+    monkeypatch.setitem(opening.ADDED, "theirs", opened)
+    with pytest.raises(ModelUnavailableError, match=f"the provider Theirs .*{says}"):
+        open_provider(ModelName("Theirs", "x"))

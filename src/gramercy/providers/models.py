@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from gramercy.errors import ModelUnavailableError
+from gramercy.providers.services import plain
+
 if TYPE_CHECKING:
     from gramercy.gram.agents import ModelName
 
@@ -29,7 +32,8 @@ _WINDOWS = {
     "o4-mini": 200_000,
 }
 # Servers of one's own cut a model's window to what their machine has room for.
-_OF_ONES_OWN = frozenset({"ollama", "lmstudio", "llama.cpp", "llamacpp", "vllm", "scripted"})
+_OF_ONES_OWN = frozenset({"ollama", "lmstudio", "llamacpp", "vllm", "scripted"})
+WINDOW_VARIABLE = "GRAMERCY_CONTEXT_WINDOW"
 # Anthropic wants to be told the most tokens of an answer. Its oldest models give no more than 4,096; a
 # larger answer than 8,192 takes minutes and is rather the sign of a model that goes in circles.
 _OLD_ANSWER, _ANSWER = 4_096, 8_192
@@ -38,14 +42,17 @@ _OLD = ("claude-3-haiku", "claude-3-opus", "claude-3-sonnet", "claude-2", "claud
 
 def context_window(model: ModelName) -> int | None:
     """Return how many tokens a model reads, or None where that is not known."""
-    given = os.environ.get("GRAMERCY_CONTEXT_WINDOW", "")
-    if given.isdecimal():
+    given = os.environ.get(WINDOW_VARIABLE, "").strip()
+    if given:
+        if not given.isdecimal() or int(given) == 0:
+            raise ModelUnavailableError(f"{WINDOW_VARIABLE} is {given!r:.60}: expected tokens, as in 32768")
         return int(given)
-    if model.provider.casefold() == "local":
+    provider = plain(model.provider)
+    if provider == "local":
         from gramercy.providers.local import context_size
 
         return context_size()
-    if model.provider.casefold() in _OF_ONES_OWN:
+    if provider in _OF_ONES_OWN:
         return None
     # Services that have the models of others write their makers before the name.
     name = model.id.casefold().rpartition("/")[2]
