@@ -193,3 +193,17 @@ def test_the_pages_name_every_provider():
         assert service.address in servers or service.needs_key
     through = (pages / "use-any-model-through-pydantic-ai.md").read_text("utf-8")
     assert ", ".join(THROUGH_PYDANTIC_AI) in " ".join(through.split())
+
+
+@pytest.mark.parametrize(
+    ("opened", "says"),
+    [
+        (lambda: 1 / 0, "cannot open it: ZeroDivisionError: division by zero"),
+        (lambda: None, "it gives NoneType"),
+    ],
+)
+def test_a_provider_of_a_plug_in_that_cannot_be_opened_is_named(monkeypatch, opened, says):
+    """People were told of an unexpected ZeroDivisionError, and not whose it was."""
+    monkeypatch.setitem(opening.ADDED, "theirs", opened)
+    with pytest.raises(ModelUnavailableError, match=f"the provider Theirs .*{says}"):
+        open_provider(ModelName("Theirs", "x"))
