@@ -198,3 +198,17 @@ def test_json_tells_an_error_and_what_was_done_before_it(gramercy, agent):
         "ProviderError",
         "one",
     )
+
+
+@pytest.mark.parametrize("word", ["def", "async def"])
+def test_what_a_tool_prints_is_no_part_of_the_answer(gramercy, agent, tmp_path, word):
+    """A pipe got it before the answer, and --json was no JSON."""
+    words = agent(GREETING, "Hello, Ada!")
+    loud = f"{word} greet(arguments):\n    print('greeting')\n    return 'Hello'\n\n"
+    tools = TOOLS.replace("LEVEL", "safe")
+    begin, end = tools.index("lambda"), tools.index("    safety_level")
+    (tmp_path / "hello.py").write_text(f"{loud}{tools[:begin]}greet,\n{tools[end:]}")
+    done = gramercy(*words, "Hello, I am Ada")
+    assert (done.returncode, done.stdout) == (0, "Hello, Ada!\n")
+    assert "greeting\n" in done.stderr
+    assert json.loads(gramercy(*words, "Hello, I am Ada", "--json").stdout)["content"] == "Hello, Ada!"

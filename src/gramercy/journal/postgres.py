@@ -152,6 +152,8 @@ class PostgresJournal(SqlJournal):
 
     def close(self) -> None:
         """Let go of the connections and of the lease; calls that run are left to `recover`."""
+        # While it can still be written, and the others can be told.
+        self._settle()
         self._bells.close()
         self._messenger.close()
         with self._lock:

@@ -434,6 +434,8 @@ def _renew(journal: ref[SqlJournal], stopped: Signal) -> None:
             if found is None or not found._renew():  # noqa: SLF001 - a part of it, on a thread of its own
                 return
         except GramercyError as error:
+            if stopped.is_set():
+                return
             # Another machine may now think that this process is gone; its fence keeps what it does apart.
             log.warning("the lease of this process was not renewed: %s", error)
         del found

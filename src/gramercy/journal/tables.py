@@ -112,6 +112,12 @@ _STORY = (
     "SELECT e.key, e.facts, c.text FROM events e LEFT JOIN contents c ON c.key = e.key AND c.step = e.step "
     "WHERE e.key IN ({}) AND e.key > 0 ORDER BY e.key, e.step"
 )
+# The ends of chains that have grown since the last one was opened, as the latest events tell: to go through
+# all would make a process wait after a busy day. A chain that is left out is told of when it has grown again.
+_GROWN = (
+    "SELECT chain, number, hash FROM chains WHERE chain = ? OR chain IN (SELECT chain FROM "
+    "(SELECT e.chain, e.at FROM events e ORDER BY {} LIMIT 2000) AS latest WHERE at >= ?) ORDER BY chain"
+)
 _ANSWERS = "SELECT key, text FROM answers WHERE key IN ({})"
 _ENTRIES = (
     "SELECT e.key, k.call_id, k.tool, e.state, e.at, e.step, e.facts, c.text FROM events e "
@@ -131,6 +137,7 @@ class Tables(ABC):
     LOOKING = "BEGIN"
     # In which order events were written.
     OLDEST_FIRST = "e.at, e.chain, e.number"
+    LATEST_FIRST = "e.at DESC"
     # In which words statements of the schema and of the sessions differ.
     WORDS: Mapping[str, str]
 
@@ -275,9 +282,10 @@ class Tables(ABC):
     def _open_chain(self, at: float) -> Head:
         self._lock_chains()
         ((last,),) = self._run("SELECT COALESCE(MAX(chain), 0) FROM chains", ())
-        found = self._run("SELECT hash FROM events WHERE chain = ? AND number = 1", (last,))
-        before = found[0][0] if found else ""
-        event, head = opened(last + 1, at, self.owner, before, reason=self._remark)
+        found = self._run("SELECT hash, at FROM events WHERE chain = ? AND number = 1", (last,))
+        before, since = found[0] if found else ("", at)
+        heads = [Head(*row) for row in self._run(_GROWN.format(self.LATEST_FIRST), (last, since - 1.0))]
+        event, head = opened(last + 1, at, self.owner, before, reason=self._remark, heads=heads)
         self._run("INSERT INTO chains (chain, number, hash) VALUES (?, 0, '')", (head.chain,))
         self._append(0, event, head)
         return head
