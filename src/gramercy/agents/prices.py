@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import msgspec
 
 from gramercy.errors import InvalidSettingError
+from gramercy.providers.models import known_name
 from gramercy.providers.services import plain
 
 if TYPE_CHECKING:
@@ -143,8 +144,7 @@ class Prices:
             return own or FREE
         if provider not in _SERVICES:
             return None
-        # Services that have the models of others write their makers before the name.
-        name = model.id.casefold().rpartition("/")[2]
+        name = known_name(model.id)
         return _TABLE.get(name) or _TABLE.get(_VERSION.sub("", name))
 
 

@@ -18,16 +18,37 @@ if TYPE_CHECKING:
 # Tokens that a model reads, by the beginning of its id; the longest beginning that fits counts.
 _WINDOWS = {
     "claude-": 200_000,
+    "claude-fable-": 1_000_000,
+    "claude-haiku-5": 1_000_000,
+    "claude-opus-4-6": 1_000_000,
+    "claude-opus-4-7": 1_000_000,
+    "claude-opus-4-8": 1_000_000,
+    "claude-opus-5": 1_000_000,
+    "claude-sonnet-4-6": 1_000_000,
+    "claude-sonnet-5": 1_000_000,
     "deepseek-": 128_000,
     "gemini-1.5-pro": 2_097_152,
     "gemini-": 1_048_576,
     "gpt-3.5-turbo": 16_385,
     "gpt-4": 8_192,
+    "gpt-4-0125": 128_000,
+    "gpt-4-1106": 128_000,
+    "gpt-4-32k": 32_768,
     "gpt-4-turbo": 128_000,
+    "gpt-4-vision": 128_000,
     "gpt-4.1": 1_047_576,
+    "gpt-4.5": 128_000,
     "gpt-4o": 128_000,
     "gpt-5": 400_000,
+    "gpt-5.4": 1_050_000,
+    "gpt-5.4-mini": 400_000,
+    "gpt-5.4-nano": 400_000,
+    "gpt-5.5": 1_000_000,
+    "gpt-5.6": 1_050_000,
+    "gpt-6": 1_050_000,
     "o1": 200_000,
+    "o1-mini": 128_000,
+    "o1-preview": 128_000,
     "o3": 200_000,
     "o4-mini": 200_000,
 }
@@ -54,10 +75,19 @@ def context_window(model: ModelName) -> int | None:
         return context_size()
     if provider in _OF_ONES_OWN:
         return None
-    # Services that have the models of others write their makers before the name.
-    name = model.id.casefold().rpartition("/")[2]
+    name = known_name(model.id)
     found = max((start for start in _WINDOWS if name.startswith(start)), key=len, default=None)
     return None if found is None else _WINDOWS[found]
+
+
+def known_name(model_id: str) -> str:
+    """Return the name under which a model is in the tables, whoever serves it.
+
+    Services that have the models of others write their makers before the name, and versions with a dot:
+    anthropic/claude-sonnet-4.5.
+    """
+    name = model_id.casefold().rpartition("/")[2]
+    return name.replace(".", "-") if name.startswith("claude-") else name
 
 
 def longest_answer(model_id: str) -> int:
