@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import shutil
+import socket
 import struct
 import threading
 import zlib
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
 # Longer than anything takes on a busy machine.
 BOUND = 60.0
+# Linux gives away those from 32768 on.
+PORTS = range(20_000, 32_000)
+_used = itertools.count()
 
 
 def start_server(*options: str, cwd: Path, **environment: str) -> StdioClient:
@@ -51,6 +57,18 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert monotonic() < end, "it never happened"
         threading.Event().wait(0.005)
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on, and that no other test is given.
+
+    Below those that the system gives away: what starts in another process meanwhile could be given it.
+    """
+    for _ in range(PORTS.stop - PORTS.start):
+        port = PORTS[(os.getpid() * 97 + next(_used)) % len(PORTS)]
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
 
 
 def children_of(pid: int) -> set[int]:

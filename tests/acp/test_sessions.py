@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gramercy.acp.editor import Editor as RealEditor
 from gramercy.acp.engine import AcpEngine
+from gramercy.errors import ExecutionError, SourceError
 from tests.acp.editors import Editor, Host, Refused, call, script, tool
 
 
@@ -36,7 +40,9 @@ def test_the_handshake_tells_version_agent_and_what_it_can():
     assert found["protocolVersion"] == again["protocolVersion"] == 1
     assert found["agentInfo"]["title"] == "tester"
     assert found["agentCapabilities"]["loadSession"]
-    assert set(found["agentCapabilities"]["sessionCapabilities"]) == {"list", "resume", "close", "delete"}
+    assert set(found["agentCapabilities"]["sessionCapabilities"]) == {
+        *("list", "resume", "fork", "close", "delete"),
+    }
 
 
 @pytest.mark.contract("agents.acp.sessions")
@@ -214,6 +220,140 @@ def test_a_message_is_text_with_the_files_it_points_to(tmp_path):
     assert "/x.py (L1:2):\n````\n```\ncode\n````" in said
 
 
+@pytest.mark.parametrize("uri", ["http://[::1", "file://[x/y", "", "#", "file:relative"])
+def test_an_address_that_is_no_file_is_only_named(tmp_path, uri):
+    model = script("Read.")
+
+    async def talk():
+        editor = Editor(AcpEngine(Host(model)))
+        session = await editor.begin(tmp_path, {"fs": {"readTextFile": True}})
+        inside = {"type": "resource", "resource": {"uri": uri, "text": "its text"}}
+        words = [{"type": "text", "text": "see "}, {"type": "resource_link", "uri": uri, "name": "x"}, inside]
+        await editor.request("session/prompt", sessionId=session, prompt=words)
+
+    asyncio.run(talk())
+    assert "its text" in model.requests[0].messages[0].text
+
+
+@pytest.mark.parametrize("cwd", ["/a\0b", "/" + "x" * 5_000, "relative", ""])
+def test_a_directory_that_cannot_be_one_is_refused_in_words(cwd):
+    """Never as an internal error: it is the editor's request that is wrong."""
+
+    async def talk():
+        editor = await hello(Host(script()))
+        with pytest.raises(Refused, match=r"cwd must be|there is no directory") as refused:
+            await editor.request("session/new", cwd=cwd, mcpServers=[])
+        assert refused.value.code == -32602
+        if cwd:
+            answers = await asyncio.gather(editor.request("session/list", cwd=cwd), return_exceptions=True)
+            assert [getattr(each, "code", -32602) for each in answers] == [-32602]
+
+    asyncio.run(talk())
+
+
+def test_a_conversation_that_another_program_went_on_with_is_loaded_again(tmp_path):
+    """The error says «resume it again», and so it can be done without closing it."""
+    host = Host(script("One.", "Elsewhere.", "Three."))
+
+    async def talk():
+        here, there = await hello(host), await hello(host)
+        params = {"cwd": str(tmp_path), "mcpServers": []}
+        session = (await here.request("session/new", **params))["sessionId"]
+        await here.say(session, "first")
+        await there.request("session/load", sessionId=session, **params)
+        await there.say(session, "second")
+        with pytest.raises(Refused, match="another program has gone on"):
+            await here.say(session, "third")
+        await here.request("session/load", sessionId=session, **params)
+        await here.say(session, "third")
+
+    asyncio.run(talk())
+    said = [message.text for message in host.model.requests[-1].messages]
+    assert said == ["first", "One.", "second", "Elsewhere.", "third"]
+
+
+@pytest.mark.contract("agents.acp.sessions")
+def test_a_fork_goes_on_from_a_session_and_leaves_it_as_it_is(tmp_path):
+    """Protocol, draft: session/fork."""
+    host = Host(script("One.", "Two.", "Other two.", "New."))
+
+    async def talk():
+        editor = await hello(host)
+        params = {"cwd": str(tmp_path), "mcpServers": []}
+        first = (await editor.request("session/new", **params))["sessionId"]
+        empty = (await editor.request("session/fork", sessionId=first, **params))["sessionId"]
+        await editor.say(first, "first")
+        made = await editor.request("session/fork", sessionId=first, cwd=str(tmp_path))
+        assert made["modes"]["currentModeId"] == "ask"
+        await editor.say(first, "second")
+        await editor.say(made["sessionId"], "other")
+        await editor.say(empty, "new")
+        with pytest.raises(Refused, match="there is no session"):
+            await editor.request("session/fork", sessionId="nothing", **params)
+        return first, made["sessionId"], empty
+
+    kept = [[each.text for each in host.sessions.messages(name)] for name in asyncio.run(talk())]
+    assert kept == [
+        ["first", "One.", "second", "Two."],
+        ["first", "One.", "other", "Other two."],
+        ["new", "New."],
+    ]
+
+
+class SlowHost(Host):
+    """Opens a place on a thread that waits until it is let go."""
+
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self.begun, self.goes_on, self.ended = (threading.Event() for _ in range(3))
+        self.is_broken = False
+
+    @contextmanager
+    def open(self, *about):
+        self.begun.set()
+        assert self.goes_on.wait(30)
+        if self.is_broken:
+            raise SourceError("nothing opens here")
+        with super().open(*about) as place:
+            yield place
+        self.ended.set()
+
+
+@pytest.mark.parametrize("method", ["session/new", "session/fork"])
+def test_what_is_opened_for_a_request_that_was_cancelled_is_closed(tmp_path, method):
+    host = SlowHost(script())
+    host.sessions.begin("old", agent="tester", name="known")
+    host.sessions.add("known", "user", "hello")
+
+    async def talk():
+        editor = await hello(host)
+        params = {"sessionId": "known", "cwd": str(tmp_path), "mcpServers": []}
+        message = {"jsonrpc": "2.0", "id": "mine", "method": method, "params": params}
+        waiting = asyncio.ensure_future(editor.frame(json.dumps(message).encode()))
+        await asyncio.to_thread(host.begun.wait, 10)
+        editor.notify("$/cancel_request", requestId="mine")
+        answer = await asyncio.wait_for(waiting, 10)
+        assert answer["error"]["code"] == -32800
+        host.goes_on.set()
+        assert await asyncio.to_thread(host.ended.wait, 10)
+        host.is_broken = True
+        with pytest.raises(Refused, match="nothing opens here"):
+            await editor.request(method, **params)
+
+    asyncio.run(talk())
+    assert host.closed == [str(tmp_path)]
+    assert [each.id for each in host.sessions.sessions()] == ["known"]
+
+
+def test_nobody_waits_for_an_editor_that_has_gone():
+    async def talk():
+        editor = RealEditor()
+        with pytest.raises(ExecutionError, match="has gone"):
+            await asyncio.wait_for(editor.ask("fs/read_text_file", {}), 10)
+
+    asyncio.run(talk())
+
+
 def test_a_request_that_the_editor_cancels_stops(tmp_path):
     """Protocol: $/cancel_request."""
     begun = asyncio.Event()
@@ -301,6 +441,7 @@ METHODS = [
     "session/new",
     "session/load",
     "session/resume",
+    "session/fork",
     "session/list",
     "session/close",
     "session/delete",

@@ -32,6 +32,20 @@ def price(name):
     return Prices().find(ModelName.parse(name))
 
 
+@pytest.mark.parametrize(
+    "name", ["LM Studio/qwen3", "LMStudio/qwen3", "llama-cpp/any", "llama.cpp/any", "vLLM/a/b"]
+)
+def test_servers_of_ones_own_are_free_however_they_are_spelt(name):
+    found = price(name)
+    assert found is not None
+    assert found.is_free
+
+
+def test_versions_may_be_written_with_a_dot():
+    """As OpenRouter has them: no price was found, and no budget held."""
+    assert price("OpenRouter/anthropic/claude-sonnet-4.5") == price("Anthropic/claude-sonnet-4-5") is not None
+
+
 def test_what_a_run_costs_is_counted_with_its_cache():
     model = ScriptedProvider(called("step"), "done", usage=Usage(10, 3, cached=4, cache_written=1))
     response = stepping().run("go", provider=model, prices=DEAR, limits=Limits(cost=1e9))

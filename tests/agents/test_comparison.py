@@ -101,6 +101,19 @@ def test_a_difference_that_few_runs_cannot_show_is_said_to_be_open():
     assert next(verdict(same)) == "again succeeds as often as plain: 0 of 4."
 
 
+def test_times_are_judged_by_the_runs_that_have_some():
+    """Ten pairs of which three call a tool: that their times may be chance was said as if ten had spoken."""
+    cases = [Case("hi", str(n), script=(GREET, "Done") if n < 3 else ("Done",)) for n in range(10)]
+    # Long enough for a clock that counts microseconds.
+    slow = library(lambda given: f"{given['name']} {sum(range(10_000))}")
+    (pair,) = compared({"one": slow, "other": slow}, cases).pairs()
+    assert pair.tool_time is not None
+    assert pair.time is not None
+    assert (pair.pairs, pair.tool_time.pairs, pair.time.pairs) == (10, 3, 10)
+    told = next(line for line in verdict(pair) if line.startswith("The tools of"))
+    assert "too few runs to tell it from chance" in told
+
+
 def test_a_run_that_ends_without_an_answer_meets_no_expectation():
     cases = [Case("hi", "one", script=(ProviderError("down"),))]
     found = compared({"plain": PLAIN}, cases)

@@ -15,11 +15,11 @@ from gramercy import Agent, Limits, define_tool
 from gramercy.agents.differences import MOST_LINES, differences, line_differences
 from gramercy.agents.traces import Trace, TracedCall, TracedTurn, load_traces, read_traces, save_traces
 from gramercy.agents.traces import traces_text as text_of
-from gramercy.agents.tracing import ReplayProvider, recorded_tools, replay_executor, traced
+from gramercy.agents.tracing import AgentNames, ReplayProvider, recorded_tools, replay_executor, traced
 from gramercy.errors import ModelUnavailableError, ProviderError, SpecificationError, UnreadableFileError
 from gramercy.gram.lint.linter import lint
 from gramercy.gram.syntax.reader import read
-from gramercy.providers.base import ModelCall, StopPart, TextPart, Usage
+from gramercy.providers.base import ModelCall, Request, StopPart, TextPart, Usage
 from gramercy.providers.scripted import ScriptedProvider
 
 
@@ -433,3 +433,17 @@ def test_marked_lines_are_what_two_texts_do_not_share(one, other):
         other
     )
     assert len(kept) <= min(len(one), len(other))
+
+
+def test_an_agent_is_known_by_its_whole_instruction():
+    """What a chat adds to an instruction made the outer agent look like one whose words it repeats."""
+    inner = Agent("inner", "Be brief.", "x/y", description="Is brief")
+    outer = Agent("outer", "Keep notes. Be brief.", "x/y", agents=[inner])
+    names = AgentNames(outer.specification)
+    asked = {
+        "Keep notes. Be brief.\n\nYou are kind.": "outer",
+        "Be brief.\n\nYou are kind.": "inner",
+        "Be brief.": "inner",
+        "Something else": "outer",
+    }
+    assert {text: names.of(Request("y", (), text)) for text in asked} == asked

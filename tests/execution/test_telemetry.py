@@ -151,6 +151,20 @@ print(json.dumps(spans()))
     assert {span["attributes"]["error.type"] for span in spans} == {"denied"}
 
 
+def test_a_call_that_waits_for_a_decision_is_not_called_denied(tmp_path):
+    """Nobody has refused it: it may run yet."""
+    spans = answer_of(f"""
+from gramercy.journal.opening import open_journal
+trace.set_tracer_provider(provider)
+executor = Executor(registry, journal=open_journal({str(tmp_path / "journal.db")!r}), approval_wait=0)
+result, _ = run("asked", "x")
+assert result.metadata["awaiting"], result
+print(json.dumps(spans()))
+""")
+    assert [span["attributes"]["error.type"] for span in spans] == ["awaiting"] * 2
+    assert all("gramercy.approval.denied_by" not in span["attributes"] for span in spans)
+
+
 def test_every_span_is_ended_also_when_the_caller_goes_away():
     """A span that is never ended is never seen."""
     spans = answer_of("""

@@ -19,7 +19,8 @@ from gramercy.images.environment import Environment
 from gramercy.images.live import LiveImage
 from gramercy.images.opening import ImageSettings, open_image
 from gramercy.images.present import Thrift
-from gramercy.images.sandbox import Confinement, why_not
+from gramercy.images.sandbox import Confinement, Grants, why_not
+from gramercy.images.spawning import Spawned
 
 WAIT = 20.0
 PROC = Path("/proc")
@@ -275,6 +276,20 @@ def test_what_is_made_after_the_look_is_ended_too(monkeypatch):
         monkeypatch.undo()
         bounds.end_processes(middle.pid, set())
         middle.wait()
+
+
+def test_a_first_process_that_takes_long_to_end_is_reaped_when_it_has(tmp_path, monkeypatch):
+    """A busy machine takes seconds to end one with gigabytes; it would stay a zombie, and be warned of."""
+    with (tmp_path / "log").open("wb") as log:
+        spawned = Spawned(SLEEPER, Confinement.NONE, Grants(), log.fileno())
+    process = spawned._process
+    assert process is not None
+    monkeypatch.setattr(process, "kill", lambda: None)  # it has no effect yet
+    spawned.end(0.0)
+    assert spawned.status() is None
+    os.kill(process.pid, signal.SIGKILL)
+    wait_until(lambda: process.returncode == -signal.SIGKILL)
+    assert spawned.status() == -signal.SIGKILL
 
 
 def test_a_process_whose_first_thread_has_ended_is_ended_too():

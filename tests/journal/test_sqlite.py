@@ -227,20 +227,30 @@ def test_what_is_open_twice_here_loses_nothing_when_another_process_ends(journal
 
 
 @pytest.mark.contract("journal.store.not-ours")
-def test_a_file_that_is_no_journal_is_refused_and_kept(path):
+@pytest.mark.parametrize("has_lock", [False, True])
+def test_a_file_that_is_no_journal_is_refused_and_kept(path, has_lock):
+    """Its mode too; nothing is left beside it, or removed: there may be a `package.lock` of a `package`."""
     path.parent.mkdir()
+    if has_lock:
+        path.with_name(f"{path.name}.lock").write_text("theirs")
     path.write_text("my notes\n" * 100)
+    path.chmod(0o644)
+    before = _kept(path.parent)
     with pytest.raises(JournalError, match="not a journal"):
         open_at(path)
-    assert path.read_text() == "my notes\n" * 100
+    assert _kept(path.parent) == before
     path.unlink()
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE theirs (x)")
     other.close()
-    before = path.read_bytes()
+    before = _kept(path.parent)
     with pytest.raises(JournalError, match="another program"):
         open_at(path)
-    assert path.read_bytes() == before
+    assert _kept(path.parent) == before
+
+
+def _kept(directory):
+    return {file.name: (file.read_bytes(), file.stat().st_mode) for file in directory.iterdir()}
 
 
 @pytest.mark.contract("journal.store.locked")

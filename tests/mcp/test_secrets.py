@@ -10,7 +10,7 @@ import pytest
 
 from gramercy.errors import ServingError
 from gramercy.testing.clients import request_head
-from gramercy.ui.cli.serve import _read_token
+from gramercy.ui.cli.serve import _file_gate
 from tests.mcp.conversations import LEGACY, MODERN, HttpConversation, StdioConversation
 from tests.support import children_of, port_of, start_server, until, wire_to
 
@@ -270,6 +270,17 @@ def test_a_token_file_that_others_can_read_is_made_private_and_told(house, mode)
 
 
 @pytest.mark.contract("trust.approval.token-file")
+def test_a_file_without_a_token_stays_as_it_is(tmp_path):
+    """Trust, 10: named by mistake, it may be one that others have to read."""
+    file = tmp_path / "notes"
+    file.write_text("many words\nof mine\n")
+    file.chmod(0o644)
+    with pytest.raises(ServingError, match="visible ASCII"):
+        _file_gate(file)
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.contract("trust.approval.token-file")
 def test_a_token_file_that_cannot_be_made_private_is_refused(tmp_path, monkeypatch):
     """Trust, 10: with what to do."""
 
@@ -281,4 +292,4 @@ def test_a_token_file_that_cannot_be_made_private_is_refused(tmp_path, monkeypat
     file.chmod(0o644)
     monkeypatch.setattr("gramercy.ui.cli.serve.os.fchmod", refuse)
     with pytest.raises(ServingError, match=r"can be read or written by others \(mode 0644\).*chmod 600"):
-        _read_token(file)
+        _file_gate(file)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.projects import walking
+from tests.support import free_port
 
 edit, write = walking.edit, walking.write
 
@@ -195,7 +196,7 @@ SERVER = """
 @needs("hunchentoot")
 def test_a_web_server_is_developed_while_it_runs(project, walk):
     """Issue, Proof: a request over a published port; what cannot be kept is told, definitions go back."""
-    port = walking.free_port()
+    port = free_port()
     sets = ("--toolset", "default", "--toolset", "time-travel")
     day = walk("sbcl", project, "--publish", f"{port}:8080", "--timeout", "200", *sets)
     day.client.seconds = 200

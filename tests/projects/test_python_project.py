@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.projects import walking
-from tests.support import until
+from tests.support import free_port, until
 
 edit, write = walking.edit, walking.write
 
@@ -241,7 +241,7 @@ thread.start()
 @pytest.mark.slow
 def test_a_web_application_is_developed_while_it_runs(garden, walk):
     """Issue, Proof: a small Flask project; served on a published port, changed, and stopped."""
-    port = walking.free_port()
+    port = free_port()
     day = walk("python", garden, "--publish", f"{port}:8080")
     day.eval("import beds.web")
     told = day.eval(SERVE)
@@ -319,7 +319,7 @@ server = subprocess.Popen(words)
 def test_a_django_project_is_used_tested_and_served(garden, project, walk):
     """Issue, Proof: its environment is elsewhere and chosen, its server a process of its own."""
     write(project, SHOP)
-    port = walking.free_port()
+    port = free_port()
     options = ("--python", str(garden / ".venv"), "--env", "DJANGO_SETTINGS_MODULE=shop.settings")
     day = walk("python", project, *options, "--publish", f"{port}:8000")
     day.eval("import django; django.setup(); from django.core.management import call_command as manage")

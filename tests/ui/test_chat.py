@@ -179,6 +179,28 @@ def test_careful_mode_asks_about_cautious_tools_and_plan_mode_refuses_them(chat)
     left(opened)
 
 
+def test_the_mode_before_a_plan_holds_again_after_it(chat):
+    opened = chat(options=("--mode", "careful"))
+    said(opened, "/plan", "plan: only tools")
+    said(opened, "/plan", "careful: every tool that may change something asks")
+    left(opened)
+
+
+def test_undo_after_a_restart_names_the_files_that_stay_changed(tmp_path, chat):
+    """What an edit replaced was known to the process that made it."""
+    shutil.copy(EXAMPLES / "python_pair.gram", tmp_path)
+    (tmp_path / "notes.txt").write_text("one\n")
+    options = ("--image", "python", "--mode", "edits")
+    edit = {"name": "edit_file", "arguments": {"path": "notes.txt", "old": "one", "new": "two"}}
+    first = chat(edit, "done", file="python_pair.gram", options=options)
+    said(first, "edit it", "done")
+    left(first)
+    again = chat("x", file="python_pair.gram", options=(*options, "--continue"))
+    said(again, "/undo", "what these calls did stays done: edit_file")
+    assert (tmp_path / "notes.txt").read_text() == "two\n"
+    left(again)
+
+
 def test_another_model_answers_after_a_switch(chat, tmp_path):
     opened = chat("of the first")
     (tmp_path / "other.jsonl").write_text('"of the other"\n')

@@ -6,7 +6,7 @@ import pytest
 
 from gramercy.errors import InvalidMessageError
 from gramercy.ui.cli import composing
-from gramercy.ui.cli.composing import Composer, MessageCompleter
+from gramercy.ui.cli.composing import LONGEST_MESSAGE, Composer, MessageCompleter
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +86,13 @@ def test_mentions_of_all_kinds_are_completed(tmp_path, monkeypatch):
     assert ways("p", "/mode p") == ["plan"]
     assert ways("src/b", "/add src/b") == ["src/beds.py"]
     assert ways("word") == []
+
+
+def test_the_rest_of_a_paste_that_is_too_long_is_not_said(monkeypatch):
+    """On a terminal that does not bracket pastes, its lines wait one by one."""
+    waiting = ["x" * (LONGEST_MESSAGE // 2)] * 3 + ["the rest", "and its end"]
+    monkeypatch.setattr(composing, "_is_pasted", lambda: bool(waiting))
+    composer = Composer(lambda _: waiting.pop(0))
+    with pytest.raises(InvalidMessageError, match="longer than"):
+        composer.read("> ")
+    assert waiting == []

@@ -102,6 +102,8 @@ def test_what_a_client_needs_is_an_entry_and_a_file(inside, home, tmp_path):
 def test_no_accepted_tools_are_an_empty_list(inside, tmp_path):
     done = inside("foreign", "list", "--pins", str(tmp_path / "pins.json"), "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, [])
+    told = inside("foreign", "list", "--pins", str(tmp_path / "pins.json"))
+    assert (told.stdout, "nothing was accepted yet" in told.stderr) == ("", True)
 
 
 @pytest.mark.parametrize("text", ["\x85", "\u202e", "\x1b[31m", "é\n\t", "\U000e0001", "a\x00"])

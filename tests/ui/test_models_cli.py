@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import contextmanager
+import socket
+import threading
+from base64 import b64encode
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -57,6 +60,76 @@ def test_a_server_of_this_machine_is_asked_for_its_models(alone):
         done = alone("models", "list", "--json", OLLAMA_BASE_URL=address)
     found = {each["provider"]: each for each in json.loads(done.stdout)["providers"]}
     assert found["Ollama"]["models"] == ["llama3.2", "qwen3"]
+
+
+@contextmanager
+def listening(*answers: bytes):
+    """Answer each connection with the next of these bytes, or the last; give what came."""
+    asked: list[bytes] = []
+
+    def answer() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = server.accept()
+                with client:
+                    asked.append(client.recv(4096))
+                    client.sendall(answers[min(len(asked), len(answers)) - 1])
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}", asked
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+
+
+def body(text: str, status: str = "200 OK", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"content-length: {len(text)}", "connection: close", *headers, "", text]
+    return "\r\n".join(lines).encode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "nothing answers at"),
+        (b"", "nothing answers at"),
+        (body("{}", "401 Unauthorized"), "answers 401: set OLLAMA_API_KEY"),
+        (body("{}", "404 Not Found"), "answers 404, and no list of models"),
+        (body('{"data": 5}'), "no model yet"),
+        (body('{"data": [{"id": "a\\u001b[2Jb"}]}'), "ready      a [2Jb"),
+        (body("[" * 5000), "no model yet"),
+    ],
+    ids=["ssh", "nothing", "key", "another program", "numbers", "escapes", "deep"],
+)
+def test_whatever_listens_at_the_port_of_a_server_is_told_in_a_line(alone, answer, told):
+    """Another program may have taken the port: what it says was the end of the command."""
+    with listening(answer) as (address, _):
+        done = alone("models", "list", OLLAMA_BASE_URL=address)
+    assert told in listed(done)["Ollama"]
+
+
+def test_a_key_is_not_sent_to_where_a_server_points(alone):
+    with listening(body("{}")) as (elsewhere, stolen):
+        moved = body("", "302 Found", f"location: {elsewhere}/v1/models")
+        with listening(moved) as (address, asked):
+            done = alone("models", "list", OLLAMA_BASE_URL=address, OLLAMA_API_KEY="sk-secret-word")
+    assert b"sk-secret-word" in asked[0]
+    assert "answers 302" in listed(done)["Ollama"]
+    assert not stolen
+
+
+def test_a_gateway_of_anthropics_format_is_asked_in_it(alone):
+    """It was asked as OpenAI is, at a path that it does not have, and said not to answer."""
+    with listening(body('{"data": [{"id": "claude-demo"}]}')) as (address, asked):
+        key = {"ANTHROPIC_API_KEY": "sk-secret-word"}
+        done = alone("models", "list", ANTHROPIC_BASE_URL=address.replace("//", "//ada:word@"), **key)
+    assert "claude-demo" in listed(done)["Anthropic"]
+    head = asked[0].decode().lower()
+    assert head.startswith("get /v1/models http")
+    assert "x-api-key: sk-secret-word" in head
+    assert f"authorization: basic {b64encode(b'ada:word').decode().lower()}" in head
 
 
 def test_a_model_that_is_here_is_listed(alone, monkeypatch, tmp_path):

@@ -198,3 +198,33 @@ def test_json_tells_an_error_and_what_was_done_before_it(gramercy, agent):
         "ProviderError",
         "one",
     )
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", ["run hello.gram hi", "chat hello.gram -m hi"])
+def test_closed_standard_streams_are_empty_ones(tmp_path, tmp_path_factory, words, closed):
+    """As cron and some services start programs; the journal must not get the number of standard output."""
+    (tmp_path / "hello.gram").write_text(HELLO)
+    (tmp_path / "hello.py").write_text(TOOLS.replace("LEVEL", "safe"))
+    (tmp_path / "script.jsonl").write_text('"Hello."\n')
+    journal = tmp_path_factory.mktemp("state") / "journal.db"
+    program = f"{sys.executable} -m gramercy {words} --journal {journal} {closed}"
+    done = subprocess.run(
+        program, shell=True, cwd=tmp_path, input="", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, "unexpected" in done.stderr) == (0, False), done.stderr
+    assert done.stdout == ("" if ">&-" in closed.replace("2>&-", "") else "Hello.\n")
+
+
+@pytest.mark.parametrize("word", ["def", "async def"])
+def test_what_a_tool_prints_is_no_part_of_the_answer(gramercy, agent, tmp_path, word):
+    """A pipe got it before the answer, and --json was no JSON."""
+    words = agent(GREETING, "Hello, Ada!")
+    loud = f"{word} greet(arguments):\n    print('greeting')\n    return 'Hello'\n\n"
+    tools = TOOLS.replace("LEVEL", "safe")
+    begin, end = tools.index("lambda"), tools.index("    safety_level")
+    (tmp_path / "hello.py").write_text(f"{loud}{tools[:begin]}greet,\n{tools[end:]}")
+    done = gramercy(*words, "Hello, I am Ada")
+    assert (done.returncode, done.stdout) == (0, "Hello, Ada!\n")
+    assert "greeting\n" in done.stderr
+    assert json.loads(gramercy(*words, "Hello, I am Ada", "--json").stdout)["content"] == "Hello, Ada!"

@@ -55,6 +55,18 @@ def test_words_are_found_with_the_conversation_above_them(inside, talk):
     assert len(inside("sessions", "search", "fence", "--project", "/garden").stdout.splitlines()) == 2
 
 
+@pytest.mark.usefixtures("talk")
+def test_a_journal_that_is_not_there_is_told_and_not_made(inside, tmp_path):
+    """A mistyped place gave an empty list, and left directories and a database behind."""
+    done = inside("sessions", "list", "--journal", "missing/journal.db")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"there is no journal {tmp_path}/missing/journal.db yet" in done.stderr
+    assert not (tmp_path / "missing").exists()
+    assert (
+        inside("sessions", "list", "--project", "/other").stderr == "there are no conversations in /other\n"
+    )
+
+
 def test_programs_get_no_secrets_unless_they_are_asked_for(inside, talk):
     for words in (
         ["show", talk, "--json"],

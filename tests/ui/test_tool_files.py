@@ -27,6 +27,11 @@ FAULTS = {
 }
 
 
+def test_a_file_that_is_no_text_is_named_without_a_line(inside, tmp_path):
+    (tmp_path / "broken.py").write_bytes(b"\0\xff")
+    assert inside("tools", "list", "--from", "broken.py").stderr.endswith("\n  broken.py\n")
+
+
 @pytest.mark.contract("day.prompt.tool-files")
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_file_that_cannot_be_loaded_shows_the_line(inside, tmp_path, name):

@@ -15,6 +15,16 @@ from gramercy.toolsets import hunks
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = str(ROOT / "examples" / "notes.py")
 BOUND = 60
+LOUD = '''
+from gramercy import tool
+
+
+@tool
+def double(x: int) -> int:
+    """Double a number."""
+    print("doubling", x, flush=True)
+    return 2 * x
+'''
 
 
 def gramercy(*arguments, stdin="", **environment):
@@ -103,6 +113,15 @@ def test_call_prints_the_whole_result_as_json():
     assert (result["success"], result["content"], result["error"]) == (True, "Read me first.", None)
 
 
+def test_what_a_tool_prints_is_not_taken_for_its_result(tmp_path):
+    file = tmp_path / "loud.py"
+    file.write_text(LOUD)
+    done = gramercy("tools", "call", "double", "x=4", "--from", str(file), "--json")
+    assert json.loads(done.stdout)["content"] == "8"
+    assert "doubling 4" in done.stderr
+    assert gramercy("tools", "call", "double", "x=4", "--from", str(file)).stdout == "8\n"
+
+
 def test_values_are_read_by_the_type_the_tool_wants(tmp_path):
     source = tmp_path / "typed.py"
     source.write_text(
@@ -164,6 +183,13 @@ def test_a_ceiling_holds_even_against_approve(tmp_path):
         (["tools", "call", "read_note", "title", "--from", NOTES], 2, "neither a JSON object nor key=value"),
         (["tools", "call", "read_note", '{"title": ', "--from", NOTES], 1, "expected a JSON object"),
         (["tools", "call", "read_note", "--deadline", "0", "--from", NOTES], 2, "deadline"),
+        (["tools", "call", "read_note", "title=a", "title=b", "--from", NOTES], 2, "title is given twice"),
+        (
+            ["tools", "show", "read_note", "--style", "mcp", "--gram", "--from", NOTES],
+            2,
+            "say one of --json, --gram",
+        ),
+        (["tools", "list", "--category", "none", "--from", NOTES], 0, "no tool is so safe, or in such a"),
         (["nonsense"], 2, "nonsense"),
     ],
 )

@@ -99,6 +99,9 @@ class Rewinding(Protocol):
     def mark(self, messages: int) -> None:
         """Note where things stand before a message; that may start an image."""
 
+    def forget(self) -> None:
+        """Begin with another conversation."""
+
     def back(self, left: int, said: Sequence[Message], states: dict[str, str]) -> list[str]:
         """Take back what came of the last message, after the talk; return what is to be told."""
 
@@ -165,7 +168,7 @@ class NewParams(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LoadParams(msgspec.Struct, frozen=True, rename="camel"):
-    """`session/load` and `session/resume`."""
+    """`session/load`, `session/resume` and `session/fork`."""
 
     session_id: str
     cwd: str

@@ -59,6 +59,8 @@ class Editor:
 
         A question that is given up is withdrawn, so that nobody answers it any more.
         """
+        if self.channel is None:
+            raise ExecutionError(f"{self.name} has gone")
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._send(request(number, method, params))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -28,7 +28,7 @@ from gramercy.acp.base import (
 )
 from gramercy.acp.editor import Editor
 from gramercy.acp.session import BUSY_SESSION, EditorSession
-from gramercy.agents.talks import SessionTalk
+from gramercy.agents.talks import SessionTalk, fork_session
 from gramercy.errors import (
     GramercyError,
     InvalidFrameError,
@@ -54,7 +54,8 @@ CAPABILITIES = {
     "loadSession": True,
     "promptCapabilities": {"image": False, "audio": False, "embeddedContext": True},
     "mcpCapabilities": {"http": True, "sse": False},
-    "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}},
+    # Forks are not in the stable protocol yet; editors that do not know the word pass over it.
+    "sessionCapabilities": {"list": {}, "resume": {}, "fork": {}, "close": {}, "delete": {}},
 }
 
 
@@ -75,6 +76,7 @@ class AcpEngine:
             "session/new": self._new,
             "session/load": self._load,
             "session/resume": self._resume,
+            "session/fork": self._fork,
             "session/list": self._list,
             "session/close": self._close,
             "session/delete": self._delete,
@@ -195,14 +197,35 @@ class AcpEngine:
         known = self._sessions.get(given.session_id)
         if known is not None and known.is_busy:
             raise ProtocolError(Code.INVALID_REQUEST, BUSY_SESSION)
+        record = self._record(given.session_id)
         if known is not None and known.place.project == project:
+            if record is not None:
+                known.catch_up(SessionTalk.resume(self._host.sessions, known.id))
             return known
-        if self._record(given.session_id) is None:
+        if record is None:
             raise _unknown(given.session_id)
         if known is not None:
             await self._end(known)
         talk = SessionTalk.resume(self._host.sessions, given.session_id)
         return await self._opened(talk, project, given.mcp_servers)
+
+    async def _fork(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Open a session that goes on from another one, which stays as it is."""
+        given = read_params(params, LoadParams)
+        project, sessions = _directory(given.cwd), self._host.sessions
+        record, known = self._record(given.session_id), self._sessions.get(given.session_id)
+        if record is None and known is None:
+            raise _unknown(given.session_id)
+        if record is None or not record.messages:
+            # Nothing was said yet that could be copied.
+            return await self._new(params)
+        name = fork_session(sessions, record.id)
+        try:
+            session = await self._opened(SessionTalk.resume(sessions, name), project, given.mcp_servers)
+        except BaseException:
+            sessions.remove(name)
+            raise
+        return {"sessionId": session.id, "modes": _modes(session)}
 
     async def _opened(self, talk: SessionTalk, project: str, servers: Sequence[ServerWords]) -> EditorSession:
         if len(self._sessions) + len(self._opening) >= MOST_SESSIONS:
@@ -270,16 +293,19 @@ class AcpEngine:
 
 
 def _directory(cwd: str) -> str:
-    path = Path(cwd)
-    if not path.is_absolute():
+    if not os.path.isabs(cwd):  # noqa: PTH117 - as below
         raise invalid_params(f"cwd must be an absolute path, not {cwd!r:.100}")
-    if not path.is_dir():
+    # Unlike a Path it says no to what cannot be a path, such as one with a NUL or one that is too long.
+    if not os.path.isdir(cwd):  # noqa: PTH112
         raise invalid_params(f"there is no directory {cwd!r:.200}")
     return _real(cwd)
 
 
 def _real(path: str) -> str:
-    return str(Path(path).resolve())
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        raise invalid_params(f"{path!r:.200} is not a usable path") from None
 
 
 def _modes(session: EditorSession) -> dict[str, Any]:

@@ -43,7 +43,10 @@ async def message_of(
                 raise invalid_params(f"{_shown(name)} is not text: this agent reads text only")
             files.append(_section(name, _text(resource, "text")))
         else:
-            raise invalid_params(f"this agent reads text, not {kind!r:.40}: it has not declared that it does")
+            raise invalid_params(
+                f"this agent reads text, not {kind!r:.40}, as it has declared: save it as a file and name "
+                "its path, for tools that read it"
+            )
     words = "".join(parts).strip()
     return "\n\n".join(filter(None, [await resolve(words) if words else "", *files]))
 
@@ -62,7 +65,11 @@ def _text(block: dict[str, Any], name: str) -> str:
 
 def path_of(uri: str) -> Path | None:
     """Return the file of an address; None where it is no file of this machine."""
-    found = urlsplit(uri)
+    try:
+        found = urlsplit(uri)
+    except ValueError:
+        # Such as half of an IPv6 address.
+        return None
     return Path(unquote(found.path)) if found.scheme == "file" and found.path.startswith("/") else None
 
 
@@ -79,6 +86,6 @@ async def _linked(uri: str, read: Callable[[Path], Awaitable[str | None]]) -> st
 
 def _section(uri: str, text: str) -> str:
     cut = f"\n… [{LONGEST_FILE:,} of {len(text):,} characters shown]" if len(text) > LONGEST_FILE else ""
-    fragment = urlsplit(uri).fragment
+    fragment = "" if path_of(uri) is None else urlsplit(uri).fragment
     where = f" ({fragment})" if fragment else ""
     return f"{_shown(uri)}{where}:\n{fenced(text[:LONGEST_FILE])}{cut}"

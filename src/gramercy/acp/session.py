@@ -78,7 +78,13 @@ class EditorSession:
         self._servers = HandedServers(servers, project) if servers else None
         approver = EditorApprover(self._editor, self.id, self._asked_view)
         opened = host.open(project, approver, self._remarks.append)
-        self._place = await asyncio.to_thread(self._stack.enter_context, opened)
+        entering = asyncio.ensure_future(asyncio.to_thread(self._stack.enter_context, opened))
+        try:
+            self._place = await asyncio.shield(entering)
+        except asyncio.CancelledError:
+            # The thread goes on: what it opens is closed as soon as it is there.
+            entering.add_done_callback(self._unwanted)
+            raise
         self._rewinding = host.rewinding(self._place)
         # The editor must know the session before it hears of it.
         asyncio.get_running_loop().call_later(AFTERWARDS, self._editor.update, self.id, commands_update())
@@ -86,6 +92,16 @@ class EditorSession:
             self._stack.callback(self._servers.close)
         if self._files is not None and self._place.workspace is not None:
             self._place.workspace.editor = self._files
+
+    def _unwanted(self, entered: asyncio.Future[Place]) -> None:
+        if not entered.cancelled() and entered.exception() is None:
+            entered.get_loop().run_in_executor(None, self.close)
+
+    def catch_up(self, talk: SessionTalk) -> None:
+        """Take the conversation as it is kept now, where another program has gone on with it meanwhile."""
+        if _words(talk) != _words(self.talk):
+            self.talk = talk
+            self._rewinding.forget()
 
     async def prompt(self, blocks: tuple[dict[str, Any], ...]) -> dict[str, Any]:
         """Answer one message; returns why it ended."""
@@ -307,6 +323,10 @@ class EditorSession:
         if view is not None:
             result = ToolResult(call_id, success=not is_error, content=text)
             self._editor.update(self.id, view.ended(result))
+
+
+def _words(talk: SessionTalk) -> list[tuple[str, str]]:
+    return [(each.role, each.text) for each in talk.kept]
 
 
 def _spelt(name: str) -> str:

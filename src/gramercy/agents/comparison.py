@@ -66,11 +66,15 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class Ratio(msgspec.Struct, frozen=True):
-    """How many times as long the second takes, and how often chance alone makes such a difference."""
+    """How many times as long the second takes, and how often chance alone makes such a difference.
+
+    `pairs` are the runs that it rests on: those in which both sides have taken time.
+    """
 
     value: float
     interval: Interval | None
     p: float
+    pairs: int
 
 
 class VariantFigures(msgspec.Struct, frozen=True):
@@ -300,7 +304,7 @@ def _pair(one: str, other: str, pairs: list[tuple[Run, Run]]) -> PairFigures:
 
 def _ratio(pairs: list[tuple[float, float]]) -> Ratio | None:
     timed = [pair for pair in pairs if all(pair)]
-    return Ratio(*ratio(timed)) if timed else None
+    return Ratio(*ratio(timed), len(timed)) if timed else None
 
 
 def verdict(pair: PairFigures) -> Iterator[str]:
@@ -327,7 +331,7 @@ def _time_verdict(pair: PairFigures, time: Ratio, what: str) -> str:
     if time.interval is not None:
         told += f" ({time.interval[0]:.2f} to {time.interval[1]:.2f})"
     told = f"{told[0].upper()}{told[1:]}"
-    return f"{told}; {_chance(time.p, pair.pairs)}."
+    return f"{told}; {_chance(time.p, time.pairs)}."
 
 
 def _chance(p: float, informative: int) -> str:

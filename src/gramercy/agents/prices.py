@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import msgspec
 
 from gramercy.errors import InvalidSettingError
+from gramercy.providers.models import known_name
+from gramercy.providers.services import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,9 +60,9 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 FREE = Price(0.0, 0.0)
 # They run on machines of one's own.
-_OF_ONES_OWN = frozenset({"ollama", "lmstudio", "llama.cpp", "llamacpp", "vllm", "local", "scripted"})
+_OF_ONES_OWN = frozenset({"ollama", "lmstudio", "llamacpp", "vllm", "local", "scripted"})
 # Services that take the prices of the table for models of these names.
-_SERVICES = frozenset({"openai", "azure", "anthropic", "google", "google-gla", "google-vertex", "openrouter"})
+_SERVICES = frozenset({"openai", "azure", "anthropic", "google", "googlegla", "googlevertex", "openrouter"})
 # Questions of more than some 200,000 tokens cost more with some of these models than stands here.
 _TABLE = {
     "claude-3-5-haiku": Price(0.8, 4.0, 0.08, 1.0),
@@ -137,13 +139,12 @@ class Prices:
     def find(self, model: ModelName) -> Price | None:
         """Return what a model costs, or None where that is not known."""
         own = self._own.get(str(model).casefold())
-        provider = model.provider.casefold()
+        provider = plain(model.provider)
         if own is not None or provider in _OF_ONES_OWN:
             return own or FREE
         if provider not in _SERVICES:
             return None
-        # Services that have the models of others write their makers before the name.
-        name = model.id.casefold().rpartition("/")[2]
+        name = known_name(model.id)
         return _TABLE.get(name) or _TABLE.get(_VERSION.sub("", name))
 
 

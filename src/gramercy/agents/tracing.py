@@ -303,9 +303,9 @@ class AgentNames:
         """Return the name of the agent that asks."""
         found = self._by_instruction.get(request.instruction)
         if found is None:
-            # The loop may have added a context to it.
-            near = (name for text, name in self._by_instruction.items() if text in request.instruction)
-            found = next(near, self._outer)
+            # A context may have been added to it. Of two that are in it, the longer one holds the other.
+            near = [text for text in self._by_instruction if text in request.instruction]
+            found = self._by_instruction[max(near, key=len)] if near else self._outer
         return found
 
 

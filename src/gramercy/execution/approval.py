@@ -20,6 +20,7 @@ from gramercy.execution.results import Refuser
 from gramercy.execution.seal import Seal, digest_of_text
 from gramercy.execution.shown import barred, folded, is_difference, revealed, told_by, unshown, written
 from gramercy.journal.base import Facts, Ruling, State
+from gramercy.journal.memory import moved
 
 if TYPE_CHECKING:
     from gramercy.execution.policy import Verdict
@@ -199,26 +200,37 @@ def takes_request(handler: ApprovalHandler) -> bool:
     return True
 
 
-def decide(journal: Journal, key: int, seal: str, decision: Decision) -> CallRecord:
+def decide(
+    journal: Journal, key: int, seal: str, decision: Decision, *, asked: CallRecord | None = None
+) -> CallRecord:
     """Answer the open question of a call; `seal` is that of the question that was shown.
 
-    Whoever comes second gets a MovedError that tells who was first, and the record.
+    Whoever comes second gets a MovedError that tells who was first, and the record. With `asked`, which is
+    how the call stands with this very question, it is not looked up.
     """
-    record = journal.record(key)
-    if record is None:
-        raise MovedError(f"the journal has no call {key}")
     ruling = ruling_of(decision, seal)
-    detail = ruling.reason if ruling.approved else refusal_text(record.call.tool, ruling)
-    state = State.READY if ruling.approved else State.DENIED
+    state, detail = State.READY, ruling.reason
+    if not ruling.approved:
+        tool = (asked or _recorded(journal, key)).call.tool
+        state, detail = State.DENIED, refusal_text(tool, ruling)
+    facts = Facts(detail=detail, ruling=ruling)
     try:
-        journal.move(key, state, Facts(detail=detail, ruling=ruling), expected=(State.AWAITING,))
+        journal.move(key, state, facts, expected=(State.AWAITING,))
     except MovedError as error:
-        record = journal.record(key) or error.record or record
+        record = error.record or _recorded(journal, key)
         question = record.facts.question
         is_same = record.state is State.AWAITING and question is not None and question.seal == seal
         # A question that is the same and cannot be answered: its time is over.
         raise MovedError(str(error) if is_same else standing(record), record) from None
-    return journal.record(key) or record
+    # A decision names the question that is open, so that it was made from where the call stood with it.
+    return _recorded(journal, key) if asked is None else moved(asked, state, facts)
+
+
+def _recorded(journal: Journal, key: int) -> CallRecord:
+    record = journal.record(key)
+    if record is None:
+        raise MovedError(f"the journal has no call {key}")
+    return record
 
 
 def resolve(journal: Journal, key: int, *, happened: bool, by: str, reason: str = "") -> CallRecord:

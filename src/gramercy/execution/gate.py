@@ -283,7 +283,7 @@ class ApprovalGate:
                 text = f"{missing} was not shown in full to whoever approved it"
                 raise _RefusalError(f"{attempt.tool.name} was not run: {text}")
         try:
-            return decide(self.settings.journal, attempt.key, asked.seal.digest, decision)
+            return decide(self.settings.journal, attempt.key, asked.seal.digest, decision, asked=record)
         except MovedError:
             return self._record(attempt)
 

@@ -65,7 +65,7 @@ class Metrics:
             self._fold()
 
     def record_refusal(self, tool: str, refuser: Refuser | None = None) -> None:
-        """Count a call that never ran: denied by someone, or refused for its arguments."""
+        """Count a call without a result: denied, refused for its arguments, or cancelled."""
         with self._lock:
             tally = self._tally(tool)
             tally.calls += 1

@@ -63,7 +63,7 @@ class RuleOrigin(msgspec.Struct, frozen=True):
 class Rule:
     """One line of a policy. Every condition given must hold; a rule without conditions matches every call.
 
-    `tools` and the values of `arguments` are globs (see globs.py); `categories` and `safety` are words.
+    `tools` and the values of `arguments` are globs; `categories` and `safety` are words.
     """
 
     action: Action
@@ -186,8 +186,6 @@ def _argument_globs(value: Any) -> Mapping[str, str]:
     # A rule must not change after its policy has got a version.
     return MappingProxyType(dict(value))
 
-
-__all__ = ["Action", "Policy", "Rule", "Verdict"]
 
 # More tools than any registry holds: a bound for a program that makes new ones without end.
 MOST_REMEMBERED = 20_000

@@ -57,9 +57,9 @@ class Seal:
         """One digest over all parts."""
         return _digest([getattr(self, name) for name in _SEALED])
 
-    def with_shown(self, text: str | None) -> Seal:
+    def with_shown(self, text: str) -> Seal:
         """Return the seal with the text that was shown."""
-        return self if text is None else replace(self, shown=digest_of_text(text))
+        return replace(self, shown=digest_of_text(text))
 
     def is_for(self, arguments: Mapping[str, Any]) -> bool:
         """Tell whether these are the arguments that were approved."""

@@ -40,6 +40,8 @@ SAFETY = "gramercy.tool.safety_level"
 APPROVED = "gramercy.approval.approved"
 APPROVAL_WAIT = "gramercy.approval.wait_ms"
 DENIED_BY = "gramercy.approval.denied_by"
+# What the metadata of a call say that failed without a failure of its tool.
+NOT_RUN = ("denied", "awaiting", "in_doubt")
 # In US dollars; the conventions have no name for it.
 COST = "gramercy.usage.cost"
 
@@ -122,10 +124,10 @@ class CallTrace:
             self.last.set_attribute(APPROVED, approved)
             self.last.set_attribute(APPROVAL_WAIT, result.metadata["approval_wait_ms"])
         if not result.success:
-            ran = "execution_time_ms" in result.metadata
             if "denied_by" in result.metadata:
                 self.last.set_attribute(DENIED_BY, result.metadata["denied_by"])
-            self.last.set_attribute(ERROR_TYPE, "tool_error" if ran else "denied")
+            kind = next((word for word in NOT_RUN if word in result.metadata), "tool_error")
+            self.last.set_attribute(ERROR_TYPE, kind)
             self.last.set_status(sys.modules[API].StatusCode.ERROR)
 
     def _end(self) -> None:

@@ -90,7 +90,10 @@ class Spawned:
             return 0
         if self._process.returncode is not None:
             return self._process.returncode
-        ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        try:
+            ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return -signal.SIGKILL  # reaped just now, after `end`
         if ended is None:
             return None
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
@@ -117,8 +120,7 @@ class Spawned:
             if not self._is_namespaced:
                 _end_session(self._process.pid)
             self._process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(seconds)
+            _reap(self._process, seconds)
             _wait_for(inner, seconds)
         self._release()
 
@@ -133,6 +135,15 @@ class Spawned:
             for line in self.walls.leave():
                 on_standard_error(line)
             self.walls = None
+
+
+def _reap(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait for a process that was killed; where that takes longer, have it waited for."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        # On a busy machine it takes seconds to give back gigabytes; without this it would stay a zombie.
+        threading.Thread(target=process.wait, name="gramercy-reaper", daemon=True).start()
 
 
 def _start(

@@ -3,7 +3,8 @@
 An event has two texts. `facts` says what happened and stays for ever; `contents` (arguments, questions, the
 words of people, results) is kept apart, and the event holds a salted digest of it: so contents can be masked
 or deleted later, and nobody can guess them from what is left. Each writing process has a chain of its own,
-whose first event holds the first hash of the chain that was opened before it.
+whose first event holds the first hash of the chain that was opened before it, and the ends of the chains that
+have grown since: so no chain can be cut off before that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 from gramercy.journal.base import NOTHING, Facts, NewCall, Question, Ruling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 # The states of events that belong to no call; their key is 0.
 OPENED, REDACTED, PRUNED, LATE = "opened", "redacted", "pruned", "late"
@@ -82,7 +83,8 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `seal` is that of the question, `approved`, `by`, `named` and `refuser` are the ruling's. `masked` gives,
     by "key.step" of an earlier event, the digest of what its contents were replaced with, empty where they
-    were deleted. `before_at`: contents that are older than this may be gone.
+    were deleted. `before_at`: contents that are older than this may be gone. `heads` gives the hashes of ends
+    of other chains, by "chain.number".
     """
 
     call: CallFacts | None = None
@@ -107,6 +109,7 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     masked: dict[str, str] = {}
     before_at: float | None = None
     reason: str = ""
+    heads: dict[str, str] = {}
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -310,9 +313,19 @@ def linked(  # noqa: PLR0913, PLR0917 - the columns of an event
     return event, Head(head.chain, number, made)
 
 
-def opened(chain: int, at: float, owner: str, previous: str = "", *, reason: str = "") -> tuple[Event, Head]:
+def opened(  # noqa: PLR0913 - what the event says
+    chain: int,
+    at: float,
+    owner: str,
+    previous: str = "",
+    *,
+    reason: str = "",
+    heads: Iterable[Head] = (),
+) -> tuple[Event, Head]:
     """Return the first event of a chain; `previous` is the first hash of the chain opened before it."""
-    return linked(Head(chain, 0, previous), 0, 0, OPENED, at, text_of(Told(owner=owner, reason=reason)))
+    ends = {f"{head.chain}.{head.number}": head.hash for head in heads}
+    told = Told(owner=owner, reason=reason, heads=ends)
+    return linked(Head(chain, 0, previous), 0, 0, OPENED, at, text_of(told))
 
 
 def digest_of_heads(heads: list[Head]) -> str:

@@ -7,10 +7,9 @@ while somebody waits here. The tables are in a schema of their own, `gramercy`.
 
 from __future__ import annotations
 
-import itertools
 import time
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,11 +23,10 @@ from gramercy.journal.tables import INSERT_CONTENT, INSERT_EVENT, UPDATE_CHAIN
 
 try:
     import psycopg
-    from psycopg.adapt import Transformer
     from psycopg.conninfo import conninfo_to_dict
-    from psycopg.pq import ExecStatus
 
     from gramercy.journal.notices import LISTEN, UNHURRIED, Ear, Messenger
+    from gramercy.journal.pipeline import Pipeline
 except ImportError as missing:
     raise JournalError(
         f"a journal on PostgreSQL needs psycopg ({missing}): pip install 'gramercy[postgres]'"
@@ -38,11 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from psycopg.pq.abc import PGconn, PGresult
+    from psycopg.pq.abc import PGresult
 
     from gramercy.journal.base import CallRecord
     from gramercy.journal.bells import Bell
     from gramercy.journal.chain import Content, Event, Head
+    from gramercy.journal.tables import Statement
 
 # A server is back within seconds after a restart; a client gives a call up after a minute.
 PATIENCE_SECONDS = 20.0
@@ -73,9 +72,9 @@ _HELLO = (
     "FROM pg_stat_activity, pg_control_system() WHERE pid = pg_backend_pid()"
 )
 _END_OTHER = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?"
-# A statement is prepared after these; more than so many are not, lists of keys have many lengths.
-FEW_USES, MOST_PREPARED = 2, 200
-_FINE = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK})
+_BEGIN, _COMMIT = ("BEGIN", ()), ("COMMIT", ())
+# What may be lost with a crash of the server alone need not wait for its disk.
+_UNHURRIED = ("SET LOCAL synchronous_commit = off", ())
 # How the server says that it divided by zero: what was to be changed is not there.
 _NONE_CHANGED = "22012"
 # The events of one call at the most; what recovers many goes out in parts.
@@ -83,10 +82,6 @@ MOST_AT_ONCE = 8
 # The server has given this transaction up to end a deadlock, or could not order it among others.
 _AGAIN = frozenset({"40001", "40P01"})
 T = TypeVar("T")
-
-
-class _GoneError(psycopg.OperationalError):
-    """The connection has ended in the middle of a statement."""
 
 
 class _LostError(JournalError):
@@ -107,10 +102,7 @@ class PostgresJournal(SqlJournal):
         self._settings = _settings(address)
         super().__init__(_shown(self._settings))
         self._patience = patience
-        self._connection: psycopg.Connection[Any] | None = None
-        # How often a statement came, or under which name the server knows it.
-        self._prepared: dict[str, int | bytes] = {}
-        self._names = itertools.count(1)
+        self._connection: Pipeline | None = None
         # The processes of the server behind lost connections and, last, this one: id and start.
         self._backends: list[tuple[int, Any]] = []
         # The time of the server, as the distance to a clock of this machine that nobody sets.
@@ -119,6 +111,8 @@ class PostgresJournal(SqlJournal):
         self._database = ""
         self._head_before: Head | None = None
         self._is_closed = False
+        # What begins the transaction, until its first statement goes out.
+        self._beginning: list[Statement] = []
         # What the transaction writes at its end.
         self._inserts: list[tuple[str, Sequence[Any]]] = []
         self._changes: list[tuple[str, Sequence[Any]]] = []
@@ -137,7 +131,7 @@ class PostgresJournal(SqlJournal):
         """Return what rings after each commit of any process."""
         return self._bells.bell()
 
-    @property
+    @cached_property
     def run_directory(self) -> Path:
         """Where processes of this machine that use this journal have their sockets."""
         name = sha256(self._database.encode()).hexdigest()[:16]
@@ -158,6 +152,8 @@ class PostgresJournal(SqlJournal):
 
     def close(self) -> None:
         """Let go of the connections and of the lease; calls that run are left to `recover`."""
+        # While it can still be written, and the others can be told.
+        self._settle()
         self._bells.close()
         self._messenger.close()
         with self._lock:
@@ -185,9 +181,7 @@ class PostgresJournal(SqlJournal):
     def _connect(self) -> None:
         """Connect anew. Where this writer's chain ends is to be read again."""
         self._disconnect()
-        self._connection = self._open()
-        self._loader = Transformer(self._connection)
-        self._prepared = {}
+        self._connection = Pipeline(self._open())
         self._head = None
         self._set_clock()
         ((self._synchronous, self._database, pid, began),) = self._run(_HELLO, ())
@@ -276,14 +270,15 @@ class PostgresJournal(SqlJournal):
 
     def _start(self, *, is_lasting: bool) -> None:
         self._head_before = self._head
-        self._run("BEGIN" if is_lasting else "BEGIN; SET LOCAL synchronous_commit = off", ())
+        # Sent with the first statement, as the last one is with the commit.
+        self._beginning = [_BEGIN] if is_lasting else [_BEGIN, _UNHURRIED]
 
     def _commit(self) -> None:
-        self._send()
         try:
-            self._run("COMMIT", ())
+            self._execute(*self._put_off(), _COMMIT)
         except _LostError:
-            if not self._was_committed():
+            # A server that is still there has said itself that it was not.
+            if self._connection is not None or not self._was_committed():
                 raise
 
     def _was_committed(self) -> bool:
@@ -303,21 +298,21 @@ class PostgresJournal(SqlJournal):
         return is_made
 
     def _roll_back(self) -> None:
-        self._inserts, self._changes, self._end = [], [], None
-        if self._connection is not None:
+        self._beginning, self._inserts, self._changes, self._end = [], [], [], None
+        if self._connection is not None and not self._connection.is_idle:
             with suppress(JournalError):
                 self._run("ROLLBACK", ())
 
     def _run(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
-        result = self._execute(statement, values)
-        if not result.ntuples:
-            return []
-        self._loader.set_pgresult(result)
-        rows: list[Sequence[Any]] = self._loader.load_rows(0, result.ntuples, tuple)
-        return rows
+        return self._run_all((statement, values))[0]
+
+    def _run_all(self, *statements: Statement) -> list[list[Sequence[Any]]]:
+        results, connection = self._execute(*statements), self._connection
+        assert connection is not None  # noqa: S101 - it has just answered; this tells mypy
+        return [connection.rows(result) for result in results]
 
     def _change(self, statement: str, values: Sequence[Any]) -> int:
-        return self._execute(statement, values).command_tuples or 0
+        return self._execute((statement, values))[0].command_tuples or 0
 
     def _insert(self, statement: str, values: Sequence[Any]) -> int:
         ((key,),) = self._run(f"{statement} RETURNING key", values)
@@ -334,62 +329,39 @@ class PostgresJournal(SqlJournal):
         # The chain ends behind the last event, and had the end that the first one has found.
         self._end = end if self._end is None else (*end[:3], self._end[3])
         if len(self._inserts) > MOST_AT_ONCE:
-            self._send()
+            self._execute(*self._put_off())
         return True
 
-    def _send(self) -> None:
-        """Write what the transaction has put off, in one statement, which fails unless all changes find rows.
+    def _put_off(self) -> list[Statement]:
+        """Return what the transaction has put off as one statement, which fails unless all changes find rows.
 
-        The way to the server and back is most of what a call costs. Nothing that a transaction reads is among
-        what it has put off.
+        Nothing that a transaction reads is among it.
         """
         if self._end is not None:
             self._changes.append((UPDATE_CHAIN, self._end))
         inserts, changes = self._inserts, self._changes
         self._inserts, self._changes, self._end = [], [], None
         if not changes and not inserts:
-            return
+            return []
         parts = [f"i{number} AS ({each})" for number, (each, _) in enumerate(inserts)]
         parts += [f"c{number} AS ({each} RETURNING 1)" for number, (each, _) in enumerate(changes)]
         found = " * ".join(f"(SELECT count(*) FROM c{number})" for number in range(len(changes)))  # noqa: S608
         values = [value for _, each in (*inserts, *changes) for value in each]
-        self._run(f"WITH {', '.join(parts)} SELECT 1 / ({found})", values)
+        return [(f"WITH {', '.join(parts)} SELECT 1 / ({found})", values)]
 
-    def _execute(self, statement: str, values: Sequence[Any]) -> PGresult:
-        """Send a statement, prepared if it comes often; a cursor would cost the client more than that."""
+    def _execute(self, *statements: Statement) -> list[PGresult]:
+        """Run statements in one trip to the server, behind those that begin the transaction."""
         connection = self._connection
         if connection is None:
             raise _LostError(f"the journal {self.where} is not connected")
-        wire = connection.pgconn
+        beginning, self._beginning = self._beginning, []
         try:
-            texts: list[Any] = [_dumped(value) for value in values]
-            with connection.lock:
-                if not texts:
-                    result = wire.exec_(statement.encode())
-                elif name := self._name(wire, statement):
-                    result = wire.exec_prepared(name, texts)
-                else:
-                    result = wire.exec_params(_numbered(statement), texts)
-            return _checked(result)
+            return connection.run((*beginning, *statements))[len(beginning) :]
         except psycopg.Error as error:
             raise self._told(connection, error) from error
 
-    def _name(self, wire: PGconn, statement: str) -> bytes:
-        """Return the name under which the server knows a statement; empty before it has come a few times."""
-        known = self._prepared.get(statement, 0)
-        if isinstance(known, bytes):
-            return known
-        if known < FEW_USES:
-            if len(self._prepared) < MOST_PREPARED:
-                self._prepared[statement] = known + 1
-            return b""
-        name = b"gramercy_%d" % next(self._names)
-        _checked(wire.prepare(name, _numbered(statement)))
-        self._prepared[statement] = name
-        return name
-
-    def _told(self, connection: psycopg.Connection[Any], error: psycopg.Error) -> JournalError:
-        if connection.closed or isinstance(error, _GoneError):
+    def _told(self, connection: Pipeline, error: psycopg.Error) -> JournalError:
+        if connection.is_closed:
             self._disconnect()
             return _LostError(f"the journal {self.where} was lost: {_line(error)}")
         if error.sqlstate == _NONE_CHANGED:
@@ -447,32 +419,6 @@ def _shown(settings: dict[str, Any]) -> str:
     if host.startswith("/"):
         return f"postgresql://{at}/{settings.get('dbname', '')}?host={host}"
     return f"postgresql://{at}{host}{f':{port}' if port else ''}/{settings.get('dbname', '')}"
-
-
-@lru_cache(512)
-def _numbered(statement: str) -> bytes:
-    """Return a statement with `$1`, `$2`… for each `?`, as the server takes it."""
-    first, *rest = statement.split("?")
-    return "".join([first, *(f"${number}{part}" for number, part in enumerate(rest, 1))]).encode()
-
-
-def _dumped(value: Any) -> bytes | None:
-    """Return a value as the server reads it; it finds out itself of which type it must be."""
-    if isinstance(value, str):
-        if "\0" in value:
-            raise psycopg.DataError("a text with a NUL cannot be written")
-        return value.encode()
-    return None if value is None else str(value).encode()
-
-
-def _checked(result: PGresult) -> PGresult:
-    if result.status not in _FINE:
-        error = psycopg.errors.error_from_result(result)
-        if error.sqlstate is None:
-            # No word of the server: the way to it is gone, which the connection may notice later only.
-            raise _GoneError(str(error))
-        raise error
-    return result
 
 
 def _line(error: Exception) -> str:

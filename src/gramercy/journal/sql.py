@@ -19,8 +19,8 @@ from gramercy.errors import GramercyError, JournalError, MovedError
 from gramercy.journal import owners
 from gramercy.journal.base import FINAL, MOVES, NOTHING, CallRecord, Facts, Ruling, State, check_move
 from gramercy.journal.chain import LATE, Told, kept_text
-from gramercy.journal.story import check_story
-from gramercy.journal.tables import CallRow, Tables, marks, new_row, over_row, writable
+from gramercy.journal.story import check_story, story_of
+from gramercy.journal.tables import CONTENTS_OF, CallRow, Tables, marks, new_row, over_row, writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,7 +111,7 @@ class SqlJournal(Tables):
 
     def record(self, key: int) -> CallRecord | None:
         """Return how a call stands."""
-        found = self._read(lambda: self._records("key = ?", [key]))
+        found = self._read(lambda: self._record_at(key))
         return found[0] if found else None
 
     def find(self, identity: str, *, delivered: bool = False) -> CallRecord | None:
@@ -227,10 +227,11 @@ class SqlJournal(Tables):
         return fence
 
     def _claim(self, key: int, facts: Facts, expected: Sequence[State]) -> int:
-        row = self._held(key, _EXECUTING)
+        held, story = self._held(key, *story_of(key))
+        row = _known(held, key, _EXECUTING)
         self._check(row, _EXECUTING, facts, expected)
         # What was approved may have waited for days where others can write.
-        check_story(row, self._run)
+        check_story(row, *story)
         fence = row.fence + 1
         self._keep_lease(self._now())
         self._advance(row, _EXECUTING, msgspec.structs.replace(facts, owner=self.owner, fence=fence))
@@ -240,7 +241,9 @@ class SqlJournal(Tables):
         self, key: int, state: State, facts: Facts, expected: Sequence[State] = ()
     ) -> MovedError | None:
         """Make a move; return the refusal of an end that comes too late, which is recorded itself."""
-        row = self._held(key, state)
+        # When a call is over, its secrets are masked.
+        held, kept = self._held(key, *([] if state in MOVES else [(CONTENTS_OF, (key,))]))
+        row = _known(held, key, state)
         # Who expects a state does not speak for the run that was claimed here: a person resolves a doubt.
         own = 0 if expected else self._claims.get(key, 0)
         fence = (facts.fence or own) if state in FINAL else 0
@@ -249,7 +252,7 @@ class SqlJournal(Tables):
         self._check(row, state, facts, expected)
         if row.state == _EXECUTING.value and not fence and row.owner != self.owner:
             raise MovedError(f"call {key} is run by another process", self._record(row))
-        self._advance(row, state, facts)
+        self._advance(row, state, facts, earlier=kept[0] if kept else None)
         return None
 
     def _settle(self) -> None:
@@ -301,7 +304,15 @@ class SqlJournal(Tables):
         if state is _READY and 0 < row.expires_at < self._now():
             raise MovedError(f"call {row.key} was approved after its time was over", self._record(row))
 
-    def _advance(self, row: CallRow, state: State, facts: Facts, **changed: Any) -> None:
+    def _advance(
+        self,
+        row: CallRow,
+        state: State,
+        facts: Facts,
+        *,
+        earlier: Sequence[Sequence[Any]] | None = None,
+        **changed: Any,
+    ) -> None:
         now = self._now()
         after = row.moved(state, facts, now)._replace(**changed)
         if row.state == _IN_DOUBT.value:
@@ -309,7 +320,8 @@ class SqlJournal(Tables):
             after = after._replace(delivered=0)
         self._change_call(row, after)
         tool, is_awaited = ("", False) if state in MOVES else (row.tool, bool(row.identity))
-        self._tell((row.key, after.step), state, now, facts, tool=tool, is_awaited=is_awaited)
+        place = row.key, after.step
+        self._tell(place, state, now, facts, tool=tool, is_awaited=is_awaited, earlier=earlier)
 
     def _deliver(self, key: int) -> None:
         over = "state IN ('done', 'failed', 'denied', 'in_doubt')"
@@ -397,15 +409,14 @@ class SqlJournal(Tables):
         self._write(lambda: self._keep_lease(self._now()), is_lasting=False)
         return True
 
-    def _held(self, key: int, state: State) -> CallRow:
-        """Return the row of a call, which nobody else can change before the commit."""
-        found = self._rows("key = ?", [key], None, self.LOCKING)
-        if not found:
-            raise MovedError(f"call {key} is unknown: it cannot be {state.value}")
-        return found[0]
-
     def _record(self, row: CallRow) -> CallRecord:
-        return self._records("key = ?", [row.key])[0]
+        return self._record_at(row.key)[0]
+
+
+def _known(row: CallRow | None, key: int, state: State) -> CallRow:
+    if row is None:
+        raise MovedError(f"call {key} is unknown: it cannot be {state.value}")
+    return row
 
 
 def _is_stale(row: CallRow, now: float, *, is_alive: bool | None) -> bool:
@@ -423,6 +434,8 @@ def _renew(journal: ref[SqlJournal], stopped: Signal) -> None:
             if found is None or not found._renew():  # noqa: SLF001 - a part of it, on a thread of its own
                 return
         except GramercyError as error:
+            if stopped.is_set():
+                return
             # Another machine may now think that this process is gone; its fence keeps what it does apart.
             log.warning("the lease of this process was not renewed: %s", error)
         del found

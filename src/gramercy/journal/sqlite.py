@@ -69,12 +69,14 @@ class SqliteJournal(SqlJournal):
     """
 
     OLDEST_FIRST = "e.rowid"
+    LATEST_FIRST = "e.rowid DESC"
     WORDS = schema.SQLITE_WORDS
 
     def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = Path(path)
         super().__init__(str(path))
         self.set_aside: Path | None = None
+        self._has_new_lock = False
         self._busy_seconds = busy_seconds
         self._watcher: sqlite3.Connection | None = None
         self._watching = Lock()
@@ -132,13 +134,9 @@ class SqliteJournal(SqlJournal):
             # process, and another process would remove the log in which they write.
             with suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            found = self.path.stat()
-            if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:
-                # As after it came back from a backup.
-                self.path.chmod(0o600)
+            return self.path.stat().st_ino
         except OSError as error:
             raise JournalError(f"the journal {self.path} cannot be written: {error.strerror}") from error
-        return found.st_ino
 
     def _damage_found(self) -> sqlite3.Error | None:
         """Connect; return what is wrong with a file that cannot be read as a database."""
@@ -169,6 +167,7 @@ class SqliteJournal(SqlJournal):
         self._inode = self.path.stat().st_ino
         self._connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         self._check_kind()
+        self._make_private()
         self._use_log()
         # What is masked or deleted is overwritten with zeros; else it could be read in the file.
         self._connection.execute("PRAGMA secure_delete = ON")
@@ -183,7 +182,7 @@ class SqliteJournal(SqlJournal):
         ((tables,),) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master")
         ((kind,),) = self._connection.execute("PRAGMA application_id")
         if kind != APPLICATION and (kind or tables):
-            raise JournalError(f"{self.path} is a database of another program: name another file")
+            raise self._mistaken(f"{self.path} is a database of another program: name another file")
         suspect = self._suspect
         if suspect.exists():
             ((found,),) = self._connection.execute("PRAGMA quick_check(1)")
@@ -192,6 +191,20 @@ class SqliteJournal(SqlJournal):
                 error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
                 raise error
             suspect.unlink(missing_ok=True)
+
+    def _make_private(self) -> None:
+        """Let only its owner read a journal, which may have come back from a backup."""
+        found = self.path.stat()
+        if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:
+            self.path.chmod(0o600)
+
+    def _mistaken(self, text: str) -> JournalError:
+        """Return what is told about a file that was named by mistake, which is left as it was found."""
+        # Nobody can have that file open as a journal, so nobody relies on the lock; but one that was there
+        # before is another program's.
+        if self._has_new_lock:
+            self._lock_path.unlink(missing_ok=True)
+        return JournalError(text)
 
     def _use_log(self) -> None:
         """Have a write-ahead log; of several processes that make the file at once, one waits for another."""
@@ -231,6 +244,10 @@ class SqliteJournal(SqlJournal):
     # Damage.
 
     @property
+    def _lock_path(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.lock")
+
+    @property
     def _suspect(self) -> Path:
         """The mark that damage was met while the journal was used: opening looks at all of it then."""
         return self.path.with_name(f"{self.path.name}.suspect")
@@ -242,7 +259,7 @@ class SqliteJournal(SqlJournal):
                 return
             if not self._is_likely_ours():
                 text = f"{self.path} is not a journal, and not empty: name another file"
-                raise JournalError(text) from error
+                raise self._mistaken(text) from error
             time = strftime("%Y%m%d-%H%M%S", gmtime())
             self.set_aside = self.path.with_name(f"{self.path.name}.damaged-{time}-{os.getpid()}")
             for ending in ("-wal", "-shm", ""):
@@ -265,10 +282,10 @@ class SqliteJournal(SqlJournal):
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
         """Keep the file where it is while it is opened, or others away while it is set aside."""
-        path = self.path.with_name(f"{self.path.name}.lock")
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._has_new_lock = self._has_new_lock or not self._lock_path.exists()
+            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise JournalError(f"the journal {self.path} cannot be written: {error.strerror}") from error
         try:

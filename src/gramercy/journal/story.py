@@ -13,12 +13,10 @@ from gramercy.journal.base import MOVES, State
 from gramercy.journal.chain import Event, content_digest, event_hash, read_told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gramercy.journal.chain import Told
-    from gramercy.journal.tables import CallRow
-
-    Run = Callable[[str, Sequence[Any]], list[Sequence[Any]]]
+    from gramercy.journal.tables import CallRow, Statement
 
 # Each with what the event before it is, and what the event or the head after it says: in one statement, since
 # the chains of other processes grow between two.
@@ -33,11 +31,15 @@ _CONTENTS = "SELECT step, salt, text FROM contents WHERE key = ?"
 _NAMES = ("call_id", "tool", "level", "principal", "client", "session", "project", "identity")
 
 
-def check_story(row: CallRow, run: Run) -> None:
+def story_of(key: int) -> tuple[Statement, Statement]:
+    """Return what `check_story` wants to know, to be asked while the row of the call is held."""
+    return (_EVENTS, (key,)), (_CONTENTS, (key,))
+
+
+def check_story(row: CallRow, found: Sequence[Sequence[Any]], texts: Sequence[Sequence[Any]]) -> None:
     """Raise ForgedRecordError unless the row, the events and the contents of a call belong together."""
-    found = run(_EVENTS, (row.key,))
     events = [Event(*columns) for *columns, _, _ in found]
-    contents = {step: (salt, text) for step, salt, text in run(_CONTENTS, (row.key,))}
+    contents = {step: (salt, text) for step, salt, text in texts}
     for event, (*_, before, after) in zip(events, found, strict=True):
         _check_event(event, before, after)
         kept = contents.pop(event.step, None)

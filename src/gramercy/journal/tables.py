@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
     from gramercy.journal.base import Facts
 
+    # With its parameters.
+    Statement = tuple[str, Sequence[Any]]
+
 T = TypeVar("T")
 # Parameters in one statement: every SQLite takes 999.
 MOST_PARAMETERS = 500
@@ -101,11 +104,19 @@ _UPDATE_CALL = (
 )
 INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 INSERT_CONTENT = "INSERT INTO contents (key, step, salt, text) VALUES (?, ?, ?, ?)"
+CONTENTS_OF = "SELECT step, text FROM contents WHERE key = ?"
 _UPDATE_CONTENT = "UPDATE contents SET salt = ?, text = ? WHERE key = ? AND step = ?"
 UPDATE_CHAIN = "UPDATE chains SET number = ?, hash = ? WHERE chain = ? AND number = ?"
+_CALL = f"SELECT {COLUMNS} FROM calls WHERE key = ?"  # noqa: S608 - names of our own columns
 _STORY = (
     "SELECT e.key, e.facts, c.text FROM events e LEFT JOIN contents c ON c.key = e.key AND c.step = e.step "
     "WHERE e.key IN ({}) AND e.key > 0 ORDER BY e.key, e.step"
+)
+# The ends of chains that have grown since the last one was opened, as the latest events tell: to go through
+# all would make a process wait after a busy day. A chain that is left out is told of when it has grown again.
+_GROWN = (
+    "SELECT chain, number, hash FROM chains WHERE chain = ? OR chain IN (SELECT chain FROM "
+    "(SELECT e.chain, e.at FROM events e ORDER BY {} LIMIT 2000) AS latest WHERE at >= ?) ORDER BY chain"
 )
 _ANSWERS = "SELECT key, text FROM answers WHERE key IN ({})"
 _ENTRIES = (
@@ -126,6 +137,7 @@ class Tables(ABC):
     LOOKING = "BEGIN"
     # In which order events were written.
     OLDEST_FIRST = "e.at, e.chain, e.number"
+    LATEST_FIRST = "e.at DESC"
     # In which words statements of the schema and of the sessions differ.
     WORDS: Mapping[str, str]
 
@@ -152,18 +164,38 @@ class Tables(ABC):
 
     def _records(self, wanted: str, values: Sequence[Any], most: int | None = None) -> list[CallRecord]:
         rows = self._rows(wanted, values, most)
-        stories: dict[int, list[Sequence[Any]]] = {row.key: [] for row in rows}
+        found: list[CallRecord] = []
         for first in range(0, len(rows), MOST_PARAMETERS):
             part = rows[first : first + MOST_PARAMETERS]
             keys = [row.key for row in part]
-            for key, told, kept in self._run(_STORY.format(marks(keys)), keys):
+            found += self._joined(part, self._run(_STORY.format(marks(keys)), keys))
+        return found
+
+    def _record_at(self, key: int) -> list[CallRecord]:
+        """Return how a call stands; nothing if there is none."""
+        rows, story = self._run_all((_CALL, (key,)), (_STORY.format("?"), (key,)))
+        return self._joined([CallRow._make(row) for row in rows], story)
+
+    def _joined(self, rows: Sequence[CallRow], story: Iterable[Sequence[Any]]) -> list[CallRecord]:
+        """Return how calls stand, from their rows and from (key, facts, contents) of their steps."""
+        stories: dict[int, list[Sequence[Any]]] = {row.key: [] for row in rows}
+        for key, told, kept in story:
+            if key in stories:
                 stories[key].append((told, kept))
-            awaited = [row.key for row in part if row.is_awaited]
-            if awaited:
-                for key, kept in self._run(_ANSWERS.format(marks(awaited)), awaited):
-                    stories[key][-1] = (stories[key][-1][0], kept)
+        awaited = [row.key for row in rows if row.is_awaited]
+        if awaited:
+            for key, kept in self._run(_ANSWERS.format(marks(awaited)), awaited):
+                stories[key][-1] = (stories[key][-1][0], kept)
         # Without the steps that others have added since the rows were read.
         return [_read_record(row, stories[row.key][: row.step]) for row in rows]
+
+    def _held(self, key: int, *others: Statement) -> tuple[CallRow | None, list[list[Sequence[Any]]]]:
+        """Return the row of a call, which nobody else can change before the commit; None if there is none.
+
+        With it the rows of other statements, which are run when that one is held.
+        """
+        rows, *found = self._run_all((_CALL + self.LOCKING, (key,)), *others)
+        return (CallRow._make(rows[0]) if rows else None), found
 
     def _entries(self, key: int, most: int, after: int) -> list[Entry]:
         # Without "> 0" the index, which leaves out what belongs to no call, would not be used.
@@ -212,17 +244,19 @@ class Tables(ABC):
         tool: str = "",
         is_awaited: bool = False,
         kept: str | None = None,
+        earlier: Sequence[Sequence[Any]] | None = None,
     ) -> None:
         """Add the event of a move at (key, step) and its contents, or what is `kept` of them.
 
-        The tool is named when the call is over: then its secrets are masked. The whole answer is kept apart
-        as long as a caller who may come back awaits it.
+        The tool is named when the call is over: then its secrets are masked, also those of `earlier` steps,
+        which are looked up if they were not. The whole answer is kept apart as long as a caller who may come
+        back awaits it.
         """
         kept = kept_text(facts, call) if kept is None else kept
         masked: dict[str, str] = {}
         if tool:
             whole = kept
-            kept, masked = self._mask(place, tool, kept)
+            kept, masked = self._mask(place, tool, kept, earlier)
             if is_awaited and kept != whole:
                 self._run("INSERT INTO answers (key, at, text) VALUES (?, ?, ?)", (place[0], at, whole))
                 self._run("DELETE FROM answers WHERE at < ?", (at - LONGEST_AWAITED,))
@@ -248,9 +282,10 @@ class Tables(ABC):
     def _open_chain(self, at: float) -> Head:
         self._lock_chains()
         ((last,),) = self._run("SELECT COALESCE(MAX(chain), 0) FROM chains", ())
-        found = self._run("SELECT hash FROM events WHERE chain = ? AND number = 1", (last,))
-        before = found[0][0] if found else ""
-        event, head = opened(last + 1, at, self.owner, before, reason=self._remark)
+        found = self._run("SELECT hash, at FROM events WHERE chain = ? AND number = 1", (last,))
+        before, since = found[0] if found else ("", at)
+        heads = [Head(*row) for row in self._run(_GROWN.format(self.LATEST_FIRST), (last, since - 1.0))]
+        event, head = opened(last + 1, at, self.owner, before, reason=self._remark, heads=heads)
         self._run("INSERT INTO chains (chain, number, hash) VALUES (?, 0, '')", (head.chain,))
         self._append(0, event, head)
         return head
@@ -272,10 +307,13 @@ class Tables(ABC):
         """Change one row; False if there is none. A dialect may leave it to the commit, which then fails."""
         return self._change(statement, values) == 1
 
-    def _mask(self, place: tuple[int, int], tool: str, kept: str) -> tuple[str, dict[str, str]]:
+    def _mask(
+        self, place: tuple[int, int], tool: str, kept: str, found: Sequence[Sequence[Any]] | None
+    ) -> tuple[str, dict[str, str]]:
         """Mask the secrets of a call that is over; return its last contents, and digests of earlier ones."""
         key, step = place
-        found = self._run("SELECT step, text FROM contents WHERE key = ?", (key,)) if step > 1 else []
+        if found is None:
+            found = self._run(CONTENTS_OF, (key,)) if step > 1 else []
         *earlier, kept = self.masking(tool, [*(text for _, text in found), kept])
         changed = {}
         for (number, before), after in zip(found, earlier, strict=True):
@@ -337,6 +375,10 @@ class Tables(ABC):
     @abstractmethod
     def _run(self, statement: str, values: Sequence[Any]) -> list[Sequence[Any]]:
         """Run a statement; return its rows."""
+
+    def _run_all(self, *statements: Statement) -> list[list[Sequence[Any]]]:
+        """Run statements one after the other; return the rows of each."""
+        return [self._run(*each) for each in statements]
 
     @abstractmethod
     def _change(self, statement: str, values: Sequence[Any]) -> int:

@@ -37,6 +37,8 @@ _TYPES = (int, int, int, int, str, float, str, str, str, str)
 _BITS = 4
 _CODES = {state.value: number for number, state in enumerate(State, 1)}
 _STATES = {number: State(word) for word, number in _CODES.items()}
+# Characters of a hash, 128 bits: nobody finds another event with these.
+_HALF = 32
 _ASKING = frozenset({State.AWAITING.value, State.READY.value, State.DENIED.value})
 # A whole call that is noted at once begins with its end.
 _FIRST = MOVES[None] | FINAL
@@ -98,6 +100,11 @@ class Verifier:
         self._masked: set[tuple[str, str]] = set()
         self._deleted = 0
         self._anchors = {(head.chain, head.number): head.hash for head in anchors}
+        # The hashes of all events by chain, half of each, since openings tell of events of earlier chains.
+        self._hashes: dict[int, bytearray] = {}
+        self._halves = bytearray()
+        # What openings tell of the ends of other chains: "chain.number" and hash, and the first that does.
+        self._vouched: dict[tuple[str, str], str] = {}
 
     def add(self, event: Sequence[Any], content: Sequence[Any] | None = None) -> None:
         """Look at the next event; `content` has its salt and text, None if gone, is None if left out."""
@@ -116,6 +123,7 @@ class Verifier:
         if self._anchors and self._anchors.pop((chain, number), made) != made:
             self._flaw("it is not the event that the anchor knows", chain, number, key)
         self._number, self._hash = number, made
+        self._halves += made[:_HALF].encode("ascii", "replace")
         self._events += 1
         self._read(event)
         if contents and content is not None:
@@ -131,6 +139,7 @@ class Verifier:
         elif number == 1 and previous != self._first_hash:
             self._flaw("it does not name the first event of the chain before it", chain, number)
         self._chain, self._number = chain, 0
+        self._halves = self._hashes[chain] = bytearray()
         if number != 1:
             self._misplaced(chain, number)
         elif state != OPENED:
@@ -189,6 +198,8 @@ class Verifier:
             self._rulings[key, step] = told
         if told.masked:
             self._masked.update(told.masked.items())
+        for end in told.heads.items():
+            self._vouched.setdefault(end, f"{chain}.{number}")
         self._pruned_seen = max(self._pruned_seen, told.before_at or 0.0)
 
     def _look_at_contents(self, event: Sequence[Any], content: Sequence[Any]) -> None:
@@ -219,6 +230,7 @@ class Verifier:
             self._flaw(f"event {chain}.{number}, which the anchor knows, is missing")
         if self._pruned_seen < (self._pruned_before or 0.0):
             self._flaw("contents are gone by a pruning that no event tells of")
+        self._check_ends()
         self._explain_contents()
         self._check_calls()
         return Report(
@@ -246,6 +258,20 @@ class Verifier:
                 self._flaw(f"chain {head.chain!r} ends otherwise than was kept beside it")
         for chain in found:
             self._flaw(f"chain {chain} is not among those that were opened")
+
+    def _check_ends(self) -> None:
+        """Look whether the events are there that were the ends of chains when others were opened."""
+        for (end, made), opening in self._vouched.items():
+            chain, _, number = end.partition(".")
+            if not (chain.isdecimal() and number.isdecimal()):
+                self._flaw(f"event {opening} tells of an event {end!r:.40}, which cannot be")
+                continue
+            place = (int(number) - 1) * _HALF
+            found = self._hashes.get(int(chain), b"")[place : place + _HALF]
+            if not found:
+                self._flaw(f"event {end}, of which event {opening} tells, is missing")
+            elif found != made[:_HALF].encode("ascii", "replace"):
+                self._flaw(f"event {end} is not the one of which event {opening} tells")
 
     def _explain_contents(self) -> None:
         """Hold contents that are not those of their events against what was masked and redacted."""

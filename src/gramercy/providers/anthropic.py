@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gramercy.providers.base import Message, Part, Request, StopReason
     from gramercy.providers.http import Wire
 
-# The version of the format; newer features are asked for by other headers.
-VERSION = "2023-06-01"
 _REASONS: dict[str, StopReason] = {
     "end_turn": "end",
     "stop_sequence": "end",
@@ -53,9 +51,8 @@ class AnthropicProvider(WireProvider):
 
     async def _attempt(self, request: Request) -> AsyncIterator[Part]:
         access = self._wire.access
-        headers = {"anthropic-version": VERSION, **({"x-api-key": access.key} if access.key else {})}
         answer = _Answer(request, self._wire)
-        events = self._wire.events("/v1/messages", headers, _body(request))
+        events = self._wire.events("/v1/messages", _body(request))
         try:
             async for data in events:
                 for part in taken(answer.take, data, access.hide):

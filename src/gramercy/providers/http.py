@@ -105,12 +105,10 @@ class Wire:
         grown = self.patience.first_wait * 2.0 ** (number - 1) * (0.5 + random.random() / 2)  # noqa: S311
         return min(self.patience.longest_wait, grown)
 
-    async def events(
-        self, path: str, headers: Mapping[str, str], body: Mapping[str, Any]
-    ) -> AsyncIterator[bytes]:
+    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
         """Post a question and yield the data of the events that answer it."""
         client, failures = await self._opened()
-        told, content = {**headers, **_HEADERS, **self.access.login}, encoded(body)
+        told, content = {**_HEADERS, **self.access.headers}, encoded(body)
         # Names of hosts that no resolver could be asked for are no Unicode as IDNA has it.
         unusable: tuple[type[Exception], ...] = (*failures, UnicodeError)
         try:
@@ -157,7 +155,7 @@ class Wire:
             )
         said = reason_of(await _read(response, LARGEST_REFUSAL), hide) or response.reason_phrase
         if response.status_code == NOT_FOUND:
-            said += await self._resembling(response.request.headers, model)
+            said += await self._resembling(model)
         return self.refusal(response.status_code, said, model, seconds_to_wait(response.headers))
 
     async def _opened(self) -> tuple[httpx.AsyncClient, tuple[type[Exception], ...]]:
@@ -208,14 +206,13 @@ class Wire:
             f"{_said(error)}"
         )
 
-    async def _resembling(self, headers: httpx.Headers, model: str) -> str:
+    async def _resembling(self, model: str) -> str:
         """Return a hint with the models that the service has, where it tells."""
         client, failures = await self._opened()
         path = "/v1/models" if self.access.service.format == "anthropic" else "/models"
-        kept = {name: headers[name] for name in _KEY_HEADERS if name in headers}
         try:
             async with client.stream(
-                "GET", self.access.url(path), headers=kept, timeout=self.patience.connecting
+                "GET", self.access.url(path), headers=self.access.headers, timeout=self.patience.connecting
             ) as response:
                 names = model_names(await _read(response, LARGEST_LIST))
         except failures:
@@ -335,7 +332,6 @@ class Kept:
         self._open = None
 
 
-_KEY_HEADERS = ("authorization", "x-api-key", "anthropic-version")
 # Compressed events would come late, and an answer could be larger than what was sent.
 _HEADERS = {
     "accept": "text/event-stream",

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import urllib.request
 from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.error import HTTPError, URLError
@@ -35,6 +36,8 @@ SECONDS, RETRIES = 15.0, 5
 LONGEST_PAGE: Final = 32 << 20
 # pip starts in half a second, on a busy machine in some.
 PIP_SECONDS: Final = 30.0
+# What opening an address raises: what is not HTTP, and addresses that are none, are no OSError.
+UNREADABLE: Final = (OSError, HTTPException, ValueError)
 _DEFAULT = re.compile(r"--index-url\b.*?\(default\s+([a-z]+://[^\s)]+)\)", re.DOTALL)
 _HREF = re.compile(r"""<a\s[^>]*?href\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 
@@ -139,7 +142,11 @@ def _number(text: str | None, otherwise: float) -> float:
 
 def shown(url: str) -> str:
     """Return an address without the password that may be in it."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # Nothing in it is known to be no password.
+        return "an address that is none"
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
@@ -156,7 +163,7 @@ class Indexes:
         for place in self.settings.links:
             try:
                 found = _in_directory(place, file) or self._on_page(place, file)
-            except OSError:  # other packages may be the reason for this place
+            except UNREADABLE:  # other packages may be the reason for this place
                 continue
             if found:
                 return found
@@ -166,7 +173,7 @@ class Indexes:
                 if found := self._on_page(page, file):
                     return found
                 tried.append(f"{shown(page)} does not list it")
-            except OSError as error:
+            except UNREADABLE as error:
                 tried.append(f"{shown(page)}: {reason_of(error)}")
         listed = "; ".join(tried) or "there is no index (pip's no-index, or no pip to ask: set PIP_INDEX_URL)"
         raise ModelUnavailableError(f"{file} is nowhere to be had: {listed}")
@@ -246,7 +253,7 @@ def _password(host: str, name: str | None, word: str | None) -> str:
 
         try:
             known = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
-        except (OSError, netrc.NetrcParseError):
+        except (OSError, UnicodeError, netrc.NetrcParseError):
             known = None
         if known is None:
             return ""
@@ -256,11 +263,13 @@ def _password(host: str, name: str | None, word: str | None) -> str:
     return base64.b64encode(f"{unquote(name)}:{unquote(word or '')}".encode()).decode()
 
 
-def reason_of(error: OSError) -> str:
+def reason_of(error: Exception) -> str:
     """Say in a few words why an address could not be read."""
     if isinstance(error, HTTPError):
         known = HTTPStatus(error.code).phrase if error.code in _STATUSES else ""
         return f"it answers {error.code} {known}".strip()
+    if isinstance(error, HTTPException):
+        return "its answer is not HTTP, or ends too early"
     inner = error.reason if isinstance(error, URLError) else error
     return str(getattr(inner, "strerror", None) or inner or type(inner).__name__)[:200]
 

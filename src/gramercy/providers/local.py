@@ -55,15 +55,17 @@ class LocalProvider:
         """Stream the answer to one question."""
         engine = self._engine(request.model)
         heard = Heard(grammar_of(request.tools) if request.tools else None)
-        async for part in heard.parts(engine, request):
-            yield part
+        async with aclosing(heard.parts(engine, request)) as parts:
+            async for part in parts:
+                yield part
         # The place in the conversation: the same each time, and no other call of the conversation has it.
         call = heard.call(f"call_{len(request.messages)}")
         if call is not None and _is_repeated(call, request):
             # Small models like to do again what has worked; its result is there, and is to be told.
             call, heard = None, Heard(ANSWERING, heard.usage)
-            async for part in heard.parts(engine, request):
-                yield part
+            async with aclosing(heard.parts(engine, request)) as parts:
+                async for part in parts:
+                    yield part
         if call is not None:
             yield CallPart(call)
         yield UsagePart(heard.usage)
@@ -89,7 +91,7 @@ class Heard:
         self._written = Writing()
         self.usage = usage or Usage()
 
-    async def parts(self, engine: Engine, request: Request) -> AsyncIterator[Part]:
+    async def parts(self, engine: Engine, request: Request) -> AsyncGenerator[Part, None]:
         """Yield the text as it comes."""
         stop = ""
         async with aclosing(engine.stream(self._body(request))) as chunks:
@@ -253,7 +255,7 @@ def _server(path: Path) -> Any:
     wanted.api_keys = [secrets.token_urlsafe(32)]
     try:
         return library.Server(wanted)
-    except RuntimeError:
+    except (RuntimeError, MemoryError):
         raise ModelUnavailableError(
             f"{path} cannot be loaded: the file is damaged, too big for the memory here, "
             "or of a kind that this version of xllamacpp does not know"

@@ -80,7 +80,7 @@ def find_model(name: str) -> Path:
     A name that ends with .gguf or has a slash is a path; others are those of files among the user's models.
     """
     if name.lower().endswith(SUFFIX) or "/" in name:
-        return _checked(Path(name).expanduser())
+        return _checked(Path(name))
     here = {each.stem: each for each in installed_models()}
     if found := one_of(here, name):
         return _checked(found)
@@ -108,10 +108,13 @@ def one_of(models: Mapping[str, T], name: str) -> T | None:
 
 def _checked(path: Path) -> Path:
     try:
+        path = path.expanduser()
         with path.open("rb") as file:
             begins = file.read(len(MAGIC))
     except OSError as error:
         raise ModelUnavailableError(f"the model {path} cannot be read: {error.strerror}") from None
+    except (RuntimeError, ValueError) as error:  # the home of a person who is not there; a NUL
+        raise ModelUnavailableError(f"the model {str(path)!r:.200} cannot be read: {error}") from None
     if begins != MAGIC:
         raise ModelUnavailableError(f"{path} is no model: expected a file in the format gguf")
     return path

@@ -44,9 +44,8 @@ class OpenAIProvider(WireProvider):
 
     async def _attempt(self, request: Request) -> AsyncIterator[Part]:
         access = self._wire.access
-        headers = {"authorization": f"Bearer {access.key}"} if access.key else {}
         answer = _Answer(request, self._wire)
-        events = self._wire.events("/chat/completions", headers, _body(request, access.service))
+        events = self._wire.events("/chat/completions", _body(request, access.service))
         try:
             async for data in events:
                 if data.strip() == b"[DONE]":

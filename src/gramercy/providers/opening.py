@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gramercy.errors import ModelUnavailableError
+from gramercy.errors import GramercyError, ModelUnavailableError
 from gramercy.gram.suggestion import suggest
-from gramercy.providers.services import SERVICES, find_key
+from gramercy.providers.services import SERVICES, find_key, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ def open_provider(model: ModelName) -> Provider:
     """Return the provider of a model, or raise ModelUnavailableError with the ways to get one."""
     added = ADDED.get(model.provider.lower())
     if added is not None:
-        return added()
+        return _open_added(added, model)
     wanted = plain(model.provider)
     own = _OWN.get(wanted)
     if own is not None:
@@ -68,14 +68,23 @@ def open_provider(model: ModelName) -> Provider:
     raise ModelUnavailableError(f"there is no provider named {model.provider!r:.100}: {_hint(model)}")
 
 
+def _open_added(opened: Callable[[], Provider], model: ModelName) -> Provider:
+    """Open a provider of a plug-in, whose code may raise and return anything."""
+    told = f"the plug-in that has the provider {model.provider} cannot open it"
+    try:
+        provider = opened()
+    except GramercyError:
+        raise
+    except Exception as error:
+        raise ModelUnavailableError(f"{told}: {type(error).__name__}: {error}") from error
+    if not all(callable(getattr(provider, name, None)) for name in ("chat", "aclose")):
+        raise ModelUnavailableError(f"{told}: it gives {type(provider).__name__}, which is no provider")
+    return provider
+
+
 def provider_names() -> list[str]:
     """Return the names that come before the slash, as people write them."""
     return [*(service.name for service in SERVICES), "Local", *THROUGH_PYDANTIC_AI, "Scripted", *ADDED]
-
-
-def plain(name: str) -> str:
-    """Return the name of a provider without the habits of its spelling: LM Studio is lmstudio."""
-    return "".join(c for c in name.casefold() if c.isalnum())
 
 
 def _hint(model: ModelName) -> str:

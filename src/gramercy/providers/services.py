@@ -17,6 +17,8 @@ from gramercy.errors import ModelUnavailableError
 
 Format: TypeAlias = Literal["openai", "anthropic"]
 
+# The version of Anthropic's format; newer features are asked for by other headers.
+VERSION = "2023-06-01"
 _KEY_NAMES = ("_API_KEY", "_TOKEN", "_ACCESS_KEY", "_SECRET")
 # Shorter values are placeholders, as servers on one's own machine take them, and words of any text.
 SHORTEST_KEY = 8
@@ -105,14 +107,21 @@ class Access:
         return bool(self._address.path)
 
     @property
-    def login(self) -> dict[str, str]:
-        """The header with the name and the password of the address; they come before the key.
+    def headers(self) -> dict[str, str]:
+        """The headers that say who asks.
 
-        They are no part of what is asked for, since addresses are written into logs.
+        A name and a password of the address come before the key. They are no part of what is asked for, since
+        addresses are written into logs.
         """
+        told = {"anthropic-version": VERSION} if self.service.format == "anthropic" else {}
+        if self._key and self.service.format == "anthropic":
+            told["x-api-key"] = self._key
+        elif self._key:
+            told["authorization"] = f"Bearer {self._key}"
         name, at, _ = self._address.netloc.rpartition("@")
-        word = base64.b64encode(unquote(name).encode()).decode()
-        return {"authorization": f"Basic {word}"} if at else {}
+        if at:
+            told["authorization"] = f"Basic {base64.b64encode(unquote(name).encode()).decode()}"
+        return told
 
     def url(self, path: str) -> str:
         """Return where questions go; an address may have the version with which a path begins."""
@@ -137,6 +146,11 @@ class Access:
 
     def __repr__(self) -> str:
         return f"<Access to {self.service.name} at {self}>"
+
+
+def plain(name: str) -> str:
+    """Return the name of a provider without the habits of its spelling: LM Studio is lmstudio."""
+    return "".join(c for c in name.casefold() if c.isalnum())
 
 
 def find_key(service: Service) -> str | None:

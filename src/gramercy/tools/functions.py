@@ -1,6 +1,6 @@
 """Call an annotated Python function with JSON arguments, converted to what its annotations promise.
 
-The arguments fit the schema that `gram.annotations` makes of the same annotations. A value that still cannot
+The arguments fit the schema that `gram.functions` makes of the same annotations. A value that still cannot
 be converted (a date that does not exist) is a fault of the call.
 """
 

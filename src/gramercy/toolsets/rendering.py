@@ -269,12 +269,6 @@ def value_text(reply: Reply, number: int, most: int, more: str, before: int) -> 
     return f"{shown}\n… [value cut: {count} characters shown; {more.format(offset=before + len(shown))}]"
 
 
-def output_text(reply: Reply, stream: str) -> str:
-    """Return what was printed to one stream, for a person; without its last line end."""
-    found = [section for section in sections_of(reply) if section.name == stream]
-    return found[0]._replace(heading="").shown(MOST_PRINTED, hint(stream, can_read_on=False)) if found else ""
-
-
 def notice_text(notice: Notice) -> str:
     """Write a warning with its kind and place."""
     place = f" ({_place(notice.file, notice.line)})" if notice.file or notice.line is not None else ""

@@ -69,7 +69,7 @@ class Rewinding:
         point = next((each for each in reversed(self._points) if each.messages == left), None)
         self._points = [each for each in self._points if each.messages < left]
         told = self._effects(point) if point else go_back(self._place.images, states)
-        return [*told, *self._lasting(said)]
+        return [*told, *self._lasting(said, is_known=point is not None)]
 
     def _effects(self, point: Point) -> list[str]:
         """Bring image and files back, the newest change first: later ones may stand on earlier ones."""
@@ -113,8 +113,11 @@ class Rewinding:
                 return image.undo()
         return image.rollback(point.state)
 
-    def _lasting(self, said: Sequence[Message]) -> list[str]:
-        """Name the calls whose effects stay: of tools outside of the image, which are not only looking."""
+    def _lasting(self, said: Sequence[Message], *, is_known: bool) -> list[str]:
+        """Name the calls whose effects stay: of tools outside of the image, which are not only looking.
+
+        What they replaced in files is known only to the process that made them, since it marked the place.
+        """
         failed = {message.call_id for message in said if message.role == "tool" and message.is_error}
         library, undoable = self._place.library, self._place.tools.of_image
         names = [
@@ -122,8 +125,10 @@ class Rewinding:
             for message in said
             for call in message.calls
             if call.id not in failed
-            and call.name not in undoable
             and call.name in library
+            and (
+                call.name not in undoable or (not is_known and "filesystem" in library[call.name].categories)
+            )
             and library[call.name].safety_level is not Safety.SAFE
         ]
         if not names:

@@ -269,7 +269,8 @@ def _is_of_others(file: str) -> bool:
 def _shown_line(file: str, number: int | None, line: str, column: int | None) -> str:
     place = Path(file)
     name = place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place
-    shown, text = f"\n  {name}:{number}", line.strip()
+    # A file that is no text has no line to show.
+    shown, text = f"\n  {name}" if number is None else f"\n  {name}:{number}", line.strip()
     if not text:
         return shown
     before = (column or 0) - 1 - (len(line) - len(line.lstrip()))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import threading
+import tracemalloc
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ import msgspec
 import pytest
 
 from gramercy.errors import InvalidFrameError, SilentFrameError
-from gramercy.mcp.http import HttpServer, HttpSettings, OpenGate
+from gramercy.mcp.http import HttpApp, HttpServer, HttpSettings, OpenGate
 from gramercy.mcp.jsonrpc import failure, read_frame
 
 if TYPE_CHECKING:
@@ -237,6 +239,40 @@ def site():
         yield site
 
 
+async def bytes_of_a_session(engine: Any, count: int = 500) -> float:
+    """Return how much memory each of so many sessions takes that were begun and are idle."""
+    app = HttpApp(engine, HttpSettings(gate=OpenGate()))
+    params = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {}},
+        "clientInfo": {"name": "measuring", "version": "1.0"},
+    }
+    body = json.dumps(message("initialize", **params)).encode()
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope: Any = {"type": "http", "path": "/mcp", "method": "POST", "headers": headers}
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body}
+
+    async def send(_: Any) -> None:
+        pass
+
+    await app(scope, receive, send)
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(count):
+        await app(scope, receive, send)
+    if isinstance(engine, Toy):
+        # What it remembers is no part of a session.
+        engine.taken.clear()
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    app.close()
+    return grown / count
+
+
 @pytest.fixture
 def tools():
     """Return the makers of messages, since this file cannot be imported."""
@@ -246,6 +282,7 @@ def tools():
         modern_message = staticmethod(modern_message)
         modern_headers = staticmethod(modern_headers)
         modern_meta = staticmethod(modern_meta)
+        bytes_of_a_session = staticmethod(bytes_of_a_session)
         Toy = Toy
         BOTH = BOTH
         PATIENCE = PATIENCE

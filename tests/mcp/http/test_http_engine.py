@@ -1,16 +1,14 @@
 """The real engine behind the real transport, in both eras."""
 
 import asyncio
-import gc
 import json
 import threading
-import tracemalloc
 
 import pytest
 
 from gramercy import Executor, Registry, tool
 from gramercy.mcp.engine import Engine
-from gramercy.mcp.http import Caller, HttpApp, HttpSettings, OpenGate, TokenGate
+from gramercy.mcp.http import Caller, TokenGate
 from gramercy.tools.context import current_call
 from gramercy.tools.safety import Safety
 
@@ -169,34 +167,4 @@ def test_a_token_with_a_ceiling_neither_sees_nor_runs_what_is_above(start, world
 
 def test_an_idle_session_with_the_engine_costs_less_than_four_kilobytes(world, tools):
     """The peers need 35 to 76 KB."""
-
-    async def open_many(count):
-        app = HttpApp(world.engine(), HttpSettings(gate=OpenGate()))
-        params = {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {}},
-            "clientInfo": {"name": "measuring", "version": "1.0"},
-        }
-        body = json.dumps(tools.message("initialize", **params)).encode()
-        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-        scope = {"type": "http", "path": "/mcp", "method": "POST", "headers": headers}
-
-        async def receive():
-            return {"type": "http.request", "body": body}
-
-        async def send(_):
-            pass
-
-        await app(scope, receive, send)
-        gc.collect()
-        tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
-        for _ in range(count):
-            await app(scope, receive, send)
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - before
-        tracemalloc.stop()
-        app.close()
-        return grown / count
-
-    assert asyncio.run(open_many(500)) < 4096
+    assert asyncio.run(tools.bytes_of_a_session(world.engine())) < 4096

@@ -1,16 +1,14 @@
 """Sessions of the legacy era: their beginning, their end, and what they cost."""
 
 import asyncio
-import gc
 import json
 import re
-import tracemalloc
 
 import pytest
 
 from gramercy.errors import HttpError
 from gramercy.mcp.base import Peer
-from gramercy.mcp.http import Caller, HttpApp, HttpSettings, OpenGate, TokenGate
+from gramercy.mcp.http import Caller, HttpSettings, OpenGate, TokenGate
 from gramercy.mcp.http.sessions import Sessions
 
 ALICE, BOB = "alice" * 5, "bob" * 8
@@ -132,40 +130,4 @@ def test_a_handshake_cannot_fill_the_memory(site, tools):
 
 def test_an_idle_session_costs_less_than_four_kilobytes(tools):
     """The peers need 35 to 76 KB."""
-
-    async def open_many(count):
-        toy = tools.Toy()
-        app = HttpApp(toy, HttpSettings(gate=OpenGate()))
-        params = {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {}},
-            "clientInfo": {"name": "measuring", "version": "1.0"},
-        }
-        body = json.dumps(tools.message("initialize", **params)).encode()
-        scope = {
-            "type": "http",
-            "path": "/mcp",
-            "method": "POST",
-            "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
-        }
-
-        async def receive():
-            return {"type": "http.request", "body": body}
-
-        async def send(_):
-            pass
-
-        await app(scope, receive, send)
-        gc.collect()
-        tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
-        for _ in range(count):
-            await app(scope, receive, send)
-        toy.taken.clear()
-        gc.collect()
-        grown = tracemalloc.get_traced_memory()[0] - before
-        tracemalloc.stop()
-        app.close()
-        return grown / count
-
-    assert asyncio.run(open_many(500)) < 4096
+    assert asyncio.run(tools.bytes_of_a_session(tools.Toy())) < 4096

@@ -11,6 +11,7 @@ from time import monotonic
 import pytest
 
 from tests.judging import judge, judges
+from tests.support import free_port
 
 __all__ = ["judge", "judges"]
 # Clients pass no environment on, and nobody decides elsewhere.
@@ -22,7 +23,7 @@ STARTING = 20
 @pytest.fixture(scope="session")
 def server_url(tmp_path_factory):
     """Serve the fixtures over HTTP from a process of their own and return the address."""
-    port = _free_port()
+    port = free_port()
     command = [*SERVE, "--http", f"127.0.0.1:{port}", "--no-auth"]
     said = tmp_path_factory.mktemp("server") / "stderr"
     with (
@@ -48,12 +49,6 @@ def target(request):
 def era(request):
     """Return the era of the protocol: with a handshake, or without a session."""
     return request.param
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _await_port(process, port, said):

@@ -21,7 +21,7 @@ from gramercy.providers.openai import OpenAIProvider
 from tests.providers.backends import Answer, anthropic_reply, openai_reply
 from tests.providers.judges import sdks
 from tests.providers.service import Service
-from tests.providers.test_conformance import CALL
+from tests.providers.test_conformance import CALL, OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,3 +148,38 @@ def test_half_a_call_comes_through_the_sdk_and_not_through_ours(kind):
     assert own.error is not None
     assert own.error.startswith("CutStreamError")
     assert own.calls == []
+
+
+def in_pieces(body: bytes, size: int) -> list[bytes]:
+    return [body[start : start + size] for start in range(0, len(body), size)]
+
+
+def over_lines(body: bytes) -> bytes:
+    """Write the data of each event over several lines, as the format allows it."""
+    return body.replace(b'{"', b'{\ndata: "')
+
+
+ODD = {
+    "CRLF": lambda body: [body.replace(b"\n", b"\r\n")],
+    "CR": lambda body: [body.replace(b"\n", b"\r")],
+    "cut in characters": lambda body: in_pieces(body, 3),
+    "CRLF, cut": lambda body: in_pieces(body.replace(b"\n", b"\r\n"), 1),
+    "comments": lambda body: [body.replace(b"\n\n", b"\n\n: ping\n\n\n:\n\n")],
+    "no blank": lambda body: [body.replace(b"data: ", b"data:")],
+    "other fields": lambda body: [body.replace(b"data: ", b"id: 7\nretry: 10\nx: y\ndata: ")],
+    "several lines": lambda body: [over_lines(body)],
+}
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.contract("agents.wire.judged")
+def test_an_odd_stream_is_read_as_the_sdk_reads_it(kind, odd):
+    answer = Answer(("Hello, ", "né ☃ 😀\u2028\x85!"), (CALL, OTHER), "calls")
+    reply = REPLIES[kind](answer)
+    reply.pieces = ODD[odd](b"".join(reply.pieces))
+    with Service(reply) as service:
+        own, sdk = ask_ours(kind, service.address, "hi"), ask_sdk(kind, service.address, "hi")
+    assert own.error is None
+    assert own == sdk
+    assert len(own.calls) == 2

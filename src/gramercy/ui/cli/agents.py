@@ -34,6 +34,7 @@ from gramercy.workbench.sources import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from gramercy.execution.approval import ApprovalRequest, Decision
     from gramercy.tools.tool import Tool
@@ -251,6 +252,8 @@ class Asking:
         self._is_stopped = threading.Event()
         # Handlers are called on threads, which do not know by themselves whether there may be colours.
         self._context = click.get_current_context(silent=True)
+        # What a question is asked within: it needs the keyboard for itself.
+        self.around: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __call__(self, tool: Tool, arguments: dict[str, Any], request: ApprovalRequest) -> Decision:
         """Ask about one call."""
@@ -265,7 +268,7 @@ class Asking:
 
         scope = nullcontext() if self._context is None else self._context.scope(cleanup=False)
         try:
-            with scope:
+            with scope, self.around():
                 return one_at_a_time(tool, arguments, replace(request, is_open=is_open))
         except _StoppedError:
             return LEFT

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,22 +26,23 @@ from gramercy.ui.cli.agents import (
 )
 from gramercy.ui.cli.answers import Answers, figures_line, watched
 from gramercy.ui.cli.chat_commands import COMMANDS, Commands
-from gramercy.ui.cli.composing import Composer, MessageCompleter, read_standard_input
+from gramercy.ui.cli.composing import Composer, MessageCompleter, line_ahead, read_standard_input
+from gramercy.ui.cli.keys import Ahead, Keys, can_watch
 from gramercy.ui.cli.main import FAILED
-from gramercy.ui.cli.reading import offer_names, remembered
+from gramercy.ui.cli.reading import offer_names, remembered, typed_line
 from gramercy.ui.cli.terminal import in_background, show, tell, visible
 from gramercy.workbench.agents import Plan, open_workplace
 from gramercy.workbench.modes import Mode
 from gramercy.workbench.rewinding import Rewinding
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from gramercy.agents.talks import SessionTalk
     from gramercy.ui.cli.agents import Talking
     from gramercy.workbench.workplace import Workplace
 
-WELCOME = "{agent} of {model}; /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves"
+WELCOME = "{agent} of {model}; /help lists the commands, {stop} stops an answer, Ctrl-D leaves"
 
 
 @click.command()
@@ -106,22 +107,29 @@ class Chat:
         # Of the answers in this process.
         self.responses: list[Response] = []
         self.has_failed = False
+        self._ahead = Ahead()
+        self._watches_keys = False
+        # What Esc stops; one that is over is not stopped by it.
+        self._task: asyncio.Task[None] | None = None
 
     def at_terminal(self, messages: Sequence[str]) -> int:
         """Talk with a person until they leave."""
-        show(WELCOME.format(agent=self.place.agent.name, model=self.place.model), err=True, dim=True)
+        mentions = self.place.mentions().completions
+        project = Path(self.place.project)
+        offer_names(MessageCompleter(project, tuple(COMMANDS), self.commands.words, mentions), "chat")
+        self._watches_keys = can_watch()
+        stop = "Esc or Ctrl-C" if self._watches_keys else "Ctrl-C"
+        welcome = WELCOME.format(agent=self.place.agent.name, model=self.place.model, stop=stop)
+        show(welcome, err=True, dim=True)
         if self.talk.kept:
             self.commands.show_end()
         if self.place.image is not None:
             # It is ready when the first message needs it.
             in_background(self.place.image.checkpoints)
-        mentions = self.place.mentions().completions
-        project = Path(self.place.project)
-        offer_names(MessageCompleter(project, tuple(COMMANDS), self.commands.words, mentions), "chat")
         with remembered("chat"):
             for message in messages:
                 self.say(message)
-            self._converse(Composer())
+            self._converse(Composer(line_ahead(self._ahead, typed_line)))
         click.echo("", err=True)
         return 0
 
@@ -166,12 +174,13 @@ class Chat:
         return True
 
     def say(self, message: str, *, is_raised: bool = False) -> None:
-        """Let the agent answer; Ctrl-C stops the answer, and what was said so far is kept."""
+        """Let the agent answer; Esc or Ctrl-C stops the answer, and what was said so far is kept."""
         answers = Answers()
         try:
-            with self._asking.until_stopped():
+            with self._until_stopped():
                 self.runner.run(self._answer(message, answers))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            self._ahead.forget()
             if self.place.image is not None:
                 # What runs on a thread is not reached by the end of the task that waits for it.
                 self.place.image.interrupt()
@@ -188,6 +197,7 @@ class Chat:
                 tell("(/again says it once more, /model chooses another model)")
 
     async def _answer(self, message: str, answers: Answers) -> None:
+        self._task = asyncio.current_task()
         whole = self.place.mentions(lambda: self.talk.conversation).resolve(message)
         for note in whole.notes:
             tell(note)
@@ -207,6 +217,22 @@ class Chat:
             if isinstance(error.response, Response):
                 self.responses.append(error.response)
             raise
+
+    @contextmanager
+    def _until_stopped(self) -> Iterator[None]:
+        """Let questions be asked, and Esc stop the answer where keys can be watched, until the block ends."""
+        with self._asking.until_stopped():
+            if not self._watches_keys:
+                yield
+                return
+            loop = self.runner.get_loop()
+            with Keys(lambda: loop.call_soon_threadsafe(self._cancel), self._ahead) as keys:
+                self._asking.around = keys.paused
+                yield
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
     def _finished(self, response: Response) -> None:
         self.responses.append(response)

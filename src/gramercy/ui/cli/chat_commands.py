@@ -87,11 +87,13 @@ class Commands:
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self._place = chat.place
+        # The mode in which /plan goes on when the plan is made.
+        self._before_plan = Mode.ASK
         self._does: dict[str, Callable[[str], object]] = {
             "/help": lambda _: click.echo(help_text()),
             "/model": self._model,
             "/mode": self._mode,
-            "/plan": lambda _: self._mode("ask" if self._place.mode is Mode.PLAN else "plan"),
+            "/plan": lambda _: self._plan(),
             "/undo": lambda _: self._undo(),
             "/again": self._again,
             "/edit": self._edit,
@@ -161,6 +163,13 @@ class Commands:
         if name:
             self._place.use_mode(Mode(name))
         tell(f"{self._place.mode.value}: {self._place.mode.does}")
+
+    def _plan(self) -> None:
+        if self._place.mode is Mode.PLAN:
+            self._mode(self._before_plan.value)
+        else:
+            self._before_plan = self._place.mode
+            self._mode(Mode.PLAN.value)
 
     def _undo(self) -> str | None:
         """Take the last message back; return it, so that it can be said again."""

@@ -24,7 +24,7 @@ from gramercy.ui.cli.inbox import aligned
 from gramercy.ui.cli.main import BUDGET, FAILED, INTERRUPTED
 from gramercy.ui.cli.options import in_a_directory, json_option
 from gramercy.ui.cli.report import HEAD, figures_cells, time_text, write_report
-from gramercy.ui.cli.terminal import json_text, show, tell
+from gramercy.ui.cli.terminal import json_text, prints_aside, show, tell
 from gramercy.ui.cli.traces import told_differences
 from gramercy.workbench.agent_files import read_agent
 from gramercy.workbench.agents import open_workplace
@@ -135,7 +135,8 @@ def compare(  # noqa: PLR0913 - one parameter per option
     loaded = _loaded(plan, named)
     name, first = next(iter(loaded.items()))
     whole = msgspec.structs.replace(plan.origin, sources=named[name])
-    with open_workplace(msgspec.structs.replace(plan, origin=whole), _ask, tell, tools=first) as place:
+    joined = msgspec.structs.replace(plan, origin=whole)
+    with prints_aside(), open_workplace(joined, _ask, tell, tools=first) as place:
         variants = _variants(place, loaded, models)
         if any(not case.brings_model for case in cases):
             for variant in variants:

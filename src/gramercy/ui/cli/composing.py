@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from gramercy.ui.cli.keys import Ahead
+
 # As much as a command reads from standard input; a model's window ends far before.
 LONGEST_MESSAGE = 4_000_000
 # Begins and ends a message of several lines.
@@ -37,6 +39,15 @@ class Composer:
 
     def read(self, prompt: str) -> str:
         """Return the next message or command."""
+        try:
+            return self._read(prompt)
+        except InvalidMessageError:
+            # The lines of a paste that are left are no message of their own.
+            while _is_pasted():
+                self._line("")
+            raise
+
+    def _read(self, prompt: str) -> str:
         first = self._line(prompt)
         if first.strip() == BLOCK or (first.startswith(BLOCK) and BLOCK not in first[len(BLOCK) :]):
             return self._block(first[len(BLOCK) :])
@@ -59,6 +70,28 @@ class Composer:
             _check(size)
             if mark:
                 return "\n".join(lines).strip("\n")
+
+
+def line_ahead(ahead: Ahead, read: Callable[[str], str]) -> Callable[[str], str]:
+    """Return what reads lines at a prompt: those that were typed ahead first."""
+
+    def line(prompt: str) -> str:
+        readline = sys.modules.get("readline")
+        if readline is None:
+            return read(prompt)
+        entered = ahead.line()
+        if entered is not None:
+            print(f"{prompt}{entered}")
+            readline.add_history(entered)
+            return entered
+        if rest := ahead.rest():
+            readline.set_pre_input_hook(lambda: (readline.insert_text(rest), readline.redisplay()))
+        try:
+            return read(prompt)
+        finally:
+            readline.set_pre_input_hook(None)
+
+    return line
 
 
 def _is_pasted() -> bool:

@@ -12,7 +12,7 @@ from gramercy.mcp.foreign import ForeignError, Listing, PinFile, Review, Standin
 from gramercy.mcp.foreign.invisibles import reveal, reveal_name
 from gramercy.ui.cli.main import DENIED
 from gramercy.ui.cli.options import json_option
-from gramercy.ui.cli.terminal import json_text
+from gramercy.ui.cli.terminal import json_text, tell
 from gramercy.workbench.foreign import name_server
 
 if TYPE_CHECKING:
@@ -67,6 +67,12 @@ def list_tools(
         flag = "  ! hidden characters" if review.hidden else ""
         problem = f"  ({reveal_name(review.problem)[:200]})" if review.problem else ""
         click.echo(f"{review.standing:<10} {review.server} {reveal_name(review.tool)}{flag}{problem}")
+    if not found:
+        tell(
+            "there are no tools"
+            if servers
+            else "nothing was accepted yet: gramercy foreign accept NAME=COMMAND|URL"
+        )
 
 
 @group.command("show")

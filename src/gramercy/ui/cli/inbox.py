@@ -7,6 +7,8 @@ from functools import wraps
 from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from gramercy.execution.approval import standing
 from gramercy.execution.shown import folded, revealed, written
 from gramercy.journal.base import State
@@ -234,6 +236,23 @@ def journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
         from gramercy.journal.opening import open_journal
 
         with closing(open_journal(journal_place(journal))) as opened:
+            return command(journal=opened, **options)
+
+    return place_of_journal_option(wrapped)
+
+
+def past_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option to a command about the past: a place that was mistyped is told, and no journal made."""
+
+    @wraps(command)
+    def wrapped(*, journal: str | None, **options: Any) -> Any:
+        from gramercy.journal.audit import open_kept
+        from gramercy.journal.opening import open_journal
+
+        given = click.get_current_context().get_parameter_source("journal")
+        is_typed = given is click.core.ParameterSource.COMMANDLINE
+        opening = open_kept if is_typed else open_journal
+        with closing(opening(journal_place(journal))) as opened:
             return command(journal=opened, **options)
 
     return place_of_journal_option(wrapped)

@@ -156,7 +156,21 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit with one of its documented codes."""
+    _open_standard_streams()
     sys.exit(_run())
+
+
+def _open_standard_streams() -> None:
+    """Put the null device where a standard stream is closed, as `<&-` in a shell and some services leave it.
+
+    Else the next file that is opened, such as the journal, gets its number, and what is printed goes there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest number that is free is given: its own. Programs that we start get it too.
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)  # noqa: FBT003 - it has no name
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _run() -> int:  # noqa: PLR0911 - one return for each way to end

@@ -37,6 +37,10 @@ INSTALL_ENGINE = "pip install 'gramercy[local]'"
 PATIENCE = 1.0
 # Of the models of one server, on one line.
 MOST_NAMES = 8
+# A server of one's own has some models, of a few hundred bytes each.
+LARGEST_LIST = 1 << 20
+# A server that was started with a key says so.
+REFUSED = (401, 403)
 # A line that changes faster than this cannot be read.
 REFRESH_SECONDS = 0.2
 
@@ -99,27 +103,44 @@ def _service(service: Service) -> Offer:
     if not access.is_here:
         where = "key found" if access.key else "no key needed"
         return Offer(service.name, "ready", f"{where}; at {access}")
-    names = _names_at(access)
-    if names is None:
-        return Offer(service.name, "missing", f"nothing answers at {access}: {service.start}")
+    return _server(access)
+
+
+def _server(access: Access) -> Offer:
+    """Ask a server of this machine for the names of its models."""
+    # What opens connections is not needed for the help.
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+
+    service = access.service
+    try:
+        names = _names_at(access)
+    except HTTPError as error:
+        hint = f": set {service.key_variable}" if error.code in REFUSED else ", and no list of models"
+        return Offer(service.name, "missing", f"{access} answers {error.code}{hint}")
+    except (OSError, HTTPException, ValueError):
+        hint = service.start or f"look at {service.address_variable}"
+        return Offer(service.name, "missing", f"nothing answers at {access}: {hint}")
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return Offer(service.name, "ready", f"{', '.join(names[:MOST_NAMES]) or 'no model yet'}{more}", names)
 
 
-def _names_at(access: Access) -> tuple[str, ...] | None:
-    """Ask a server of this machine for the names of its models; None if nothing answers."""
-    from urllib.request import ProxyHandler, Request, build_opener
+def _names_at(access: Access) -> tuple[str, ...]:
+    from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-    headers = {"Authorization": f"Bearer {access.key}"} if access.key else {}
-    asked = Request(access.url("/models"), headers=headers)  # noqa: S310 - Access takes addresses of HTTP only
-    try:
-        with build_opener(ProxyHandler({})).open(asked, timeout=PATIENCE) as answer:
-            told = msgspec.json.decode(answer.read(1 << 20))
-    except (OSError, ValueError):
-        return None
-    listed = told.get("data") if isinstance(told, dict) else None
-    found = (each.get("id") for each in listed or () if isinstance(each, dict))
-    return tuple(name for name in found if isinstance(name, str))
+    from gramercy.providers.bodies import model_names
+
+    class Unmoved(HTTPRedirectHandler):
+        """Follows nothing: the server does not decide where the key goes."""
+
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
+    path = "/v1/models" if access.service.format == "anthropic" else "/models"
+    # Access takes addresses of HTTP only.
+    asked = Request(access.url(path), headers=access.headers)  # noqa: S310
+    with build_opener(ProxyHandler({}), Unmoved()).open(asked, timeout=PATIENCE) as answer:
+        return tuple(model_names(answer.read(LARGEST_LIST)))
 
 
 def _others() -> Offer:

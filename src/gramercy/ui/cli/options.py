@@ -433,6 +433,8 @@ def read_words(tool: Tool, words: Sequence[str]) -> Any:
         key, equals, value = word.partition("=")
         if not equals:
             raise click.UsageError(f"{word!r} is neither a JSON object nor key=value")
+        if key in pairs:
+            raise click.UsageError(f"{key} is given twice")
         pairs[key] = _read_value(tool, key, value)
     return pairs
 

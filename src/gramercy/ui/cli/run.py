@@ -15,7 +15,7 @@ from gramercy.ui.cli.answers import Answers, response_data, watched
 from gramercy.ui.cli.composing import read_standard_input
 from gramercy.ui.cli.main import DENIED, code_of
 from gramercy.ui.cli.options import json_option
-from gramercy.ui.cli.terminal import json_text, tell
+from gramercy.ui.cli.terminal import json_text, prints_aside, tell
 from gramercy.workbench.agents import Plan, open_workplace
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run(plan: Plan, talking: Talking, messages: Sequence[str], *, debug: bool, a
     if not messages and not (talking.session or talking.is_continued):
         raise click.UsageError("say something: a MESSAGE, or - for standard input")
     given = [read_standard_input() if message == "-" else message for message in messages]
-    with open_workplace(plan, Asking(), tell) as place:
+    with prints_aside(), open_workplace(plan, Asking(), tell) as place:
         if debug:
             place.open_provider = watched(place.open_provider)
         work = Run(place, talking.talk(place), Answers(quiet=as_json))

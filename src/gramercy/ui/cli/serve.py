@@ -36,7 +36,7 @@ from gramercy.workbench.settings import LAST_PORT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gramercy.mcp.http import HttpSettings
+    from gramercy.mcp.http import HttpSettings, TokenGate
     from gramercy.workbench.serving import Server
 
 # Clients kill a server that is still there some two seconds after they closed its input: together with what
@@ -296,22 +296,25 @@ def _gate(options: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
     if options["no_auth"]:
         return OpenGate()
     if options["token_file"]:
-        token = _read_token(Path(options["token_file"]))
-        return TokenGate.of(token, source=f"the token in {options['token_file']}")
+        return _file_gate(Path(options["token_file"]))
     if environment.get("GRAMERCY_TOKEN"):
         return TokenGate.of(environment["GRAMERCY_TOKEN"], source="the token in GRAMERCY_TOKEN")
     return None
 
 
-def _read_token(path: Path) -> str:
-    """Read a token from a file that nobody else can read; one that others can read is made private."""
+def _file_gate(path: Path) -> TokenGate:
+    """Ask for the token in a file that nobody else can read; one that others can read is made private."""
+    from gramercy.mcp.http import TokenGate
+
     with path.open(encoding="utf-8") as file:
+        # A file that holds no token was named by mistake, and is left as it is.
+        gate = TokenGate.of(file.read().strip(), source=f"the token in {path}")
         found = os.fstat(file.fileno())
         # A secret that the system mounts belongs to another user, and may be for our group.
         others = 0o077 if found.st_uid == os.getuid() else 0o007
         if stat.S_ISREG(found.st_mode) and found.st_mode & others:
             _make_unreadable(file.fileno(), path, found.st_mode)
-        return file.read().strip()
+        return gate
 
 
 def _make_unreadable(descriptor: int, path: Path, mode: int) -> None:

@@ -16,7 +16,7 @@ from gramercy.agents.totals import GROUPINGS, totals
 from gramercy.errors import JournalError, UnreadableFileError
 from gramercy.journal.sessions import sessions_of
 from gramercy.journal.texts import masked
-from gramercy.ui.cli.inbox import age, aligned, journal_option, moment
+from gramercy.ui.cli.inbox import age, aligned, moment, past_journal_option
 from gramercy.ui.cli.options import MOMENT, json_option
 from gramercy.ui.cli.terminal import json_text, show, tell
 
@@ -49,7 +49,7 @@ def group() -> None:
 
 
 @group.command("list")
-@journal_option
+@past_journal_option
 @project_option
 @click.option("--most", type=click.IntRange(min=1), default=50, show_default=True, help="How many.")
 @json_option("Print them as a list of objects.")
@@ -59,7 +59,7 @@ def list_sessions(journal: Journal, project: str, most: int, *, as_json: bool) -
     if as_json:
         click.echo(json_text([msgspec.structs.asdict(each) for each in found]))
     elif not found:
-        tell("there are no conversations yet")
+        tell(f"there are no conversations in {project}" if project else "there are no conversations yet")
     else:
         now = time()
         show(aligned([COLUMNS, *(_row(each, now) for each in found)]))
@@ -71,7 +71,7 @@ def _row(session: SessionRecord, now: float) -> tuple[str, ...]:
 
 
 @group.command("show")
-@journal_option
+@past_journal_option
 @click.argument("session")
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only messages after this number.")
 @json_option("Print the conversation with its messages as one object.")
@@ -114,7 +114,7 @@ def _conversation(found: SessionRecord, said: Sequence[Message]) -> Iterator[str
 
 
 @group.command("search")
-@journal_option
+@past_journal_option
 @click.argument("words", nargs=-1, required=True)
 @project_option
 @click.option("--most", type=click.IntRange(min=1), default=20, show_default=True, help="How many messages.")
@@ -164,7 +164,7 @@ def _match(found: Found) -> dict[str, Any]:
 
 
 @group.command("rename")
-@journal_option
+@past_journal_option
 @click.argument("session")
 @click.argument("title")
 def rename(journal: Journal, session: str, title: str) -> None:
@@ -174,7 +174,7 @@ def rename(journal: Journal, session: str, title: str) -> None:
 
 
 @group.command("fork")
-@journal_option
+@past_journal_option
 @click.argument("session")
 @click.option("--at", type=click.IntRange(min=1), help="The last message that is taken over; all without it.")
 @click.option("--title", default="", help="The title of the new conversation.")
@@ -189,7 +189,7 @@ def fork(journal: Journal, session: str, at: int | None, title: str) -> None:
 
 
 @group.command("export")
-@journal_option
+@past_journal_option
 @click.argument("session")
 @click.option(
     "--format", "form", type=click.Choice(["markdown", "json"]), default="markdown", show_default=True
@@ -216,7 +216,7 @@ def export(journal: Journal, session: str, form: str, output: str | None, *, sec
 
 
 @group.command("stats")
-@journal_option
+@past_journal_option
 @click.argument("session", default="")
 @click.option(
     "--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="What stands on a line."
@@ -283,7 +283,7 @@ def _total_facts(total: Total) -> dict[str, Any]:
 
 
 @group.command("remove")
-@journal_option
+@past_journal_option
 @click.argument("session")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def remove(journal: Journal, session: str, *, yes: bool) -> None:

@@ -9,8 +9,8 @@ import json
 import signal
 import sys
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
@@ -61,6 +61,24 @@ def show(text: str, *, ends_line: bool = True, err: bool = False, **style: Any) 
 def tell(text: str) -> None:
     """Write to standard error what is about the work, not its result."""
     click.echo(visible(text), err=True)
+
+
+@contextmanager
+def prints_aside() -> Iterator[None]:
+    """Send what tools print to standard error, where it cannot be taken for the output of the command."""
+    from gramercy.tools.context import NO_CONVERSATION, find_call
+
+    out = sys.stdout
+
+    class Aside:
+        def write(self, text: str) -> int:
+            return (out if find_call() is NO_CONVERSATION else sys.stderr).write(text)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(out, name)
+
+    with redirect_stdout(cast("TextIO", Aside())):
+        yield
 
 
 def summary_line(tool: Tool) -> str:

@@ -30,7 +30,7 @@ from gramercy.ui.cli.options import (
     read_words,
 )
 from gramercy.ui.cli.pictures import show_blocks
-from gramercy.ui.cli.terminal import json_text, show, summary_line, tell, visible
+from gramercy.ui.cli.terminal import json_text, prints_aside, show, summary_line, tell, visible
 from gramercy.workbench.policies import read_policies
 from gramercy.workbench.recording import TypedCall
 from gramercy.workbench.sources import assembled, place_of
@@ -76,6 +76,8 @@ def list_tools(
         return
     for tool in tools:
         click.echo(visible(summary_line(tool)))
+    if not tools:
+        tell("no tool is so safe, or in such a category")
 
 
 @group.command("export")
@@ -122,6 +124,8 @@ def export_tools(
 @json_option("Print all that is known about the tool as JSON.")
 def show_tool(origin: Origin, name: str, style: Any, *, as_gram: bool, as_json: bool) -> None:
     """Show what a tool does and which arguments it takes."""
+    if sum((as_json, as_gram, style is not None)) > 1:
+        raise click.UsageError("say one of --json, --gram and --style")
     with assembled(origin) as registry:
         tool = registry.resolve(name)
     if as_json:
@@ -204,7 +208,8 @@ def call_tool(  # noqa: PLR0913 - one parameter per option
         given = read_words(tool, arguments)
         token = enter_call(TypedCall(tool.name, given, origin.project))
         try:
-            result = executor.execute(ToolCall("cli", tool.name, given))
+            with prints_aside():
+                result = executor.execute(ToolCall("cli", tool.name, given))
         finally:
             leave_call(token)
         executor.delivered(result)

@@ -18,7 +18,7 @@ from gramercy.ui.cli.agents import Asking, agent_options
 from gramercy.ui.cli.answers import cut
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.options import a_whole_file, json_option
-from gramercy.ui.cli.terminal import json_text, show, tell
+from gramercy.ui.cli.terminal import json_text, prints_aside, show, tell
 from gramercy.workbench.agents import open_workplace
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def replay(plan: Plan, number: int | None, *, output: str | None, as_json: bool)
         raise click.UsageError("a replay asks no model: gramercy run FILE.gram MESSAGE asks one again")
     old = [trace.without_secrets() for trace in _chosen(plan.file, number)]
     if plan.origin.sources or plan.origin.language or plan.foreign.servers:
-        with open_workplace(plan, Asking(), tell) as place:
+        with prints_aside(), open_workplace(plan, Asking(), tell) as place:
             new = [_again(trace, place.library, place.executor) for trace in old]
     else:
         new = [_again(trace, recorded_tools(trace), replay_executor()) for trace in old]
