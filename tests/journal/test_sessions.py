@@ -6,7 +6,7 @@ import threading
 from time import perf_counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gramercy.errors import JournalError
@@ -306,6 +306,8 @@ TEXTS = st.lists(st.text("ab ä_ß1Éé-ﬁ", max_size=12), min_size=1, max_size
 
 
 @pytest.mark.contract("journal.policy.sessions-search")
+@example(texts=["1É1a"], question="a")
+@example(texts=["1É1a b"], question='"1e1a b"')
 @given(texts=TEXTS, question=st.text('abä1e"* ', max_size=8))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_every_store_finds_the_same(journal, texts, question):
