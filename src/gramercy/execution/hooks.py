@@ -98,17 +98,17 @@ def notify(
     seconds: float | None = None,
 ) -> None:
     """Tell every observer, each with copies of its own; one that fails or hangs is logged and passed over."""
-    tool, arguments, copied = attempt.tool, attempt.arguments, attempt.copied
+    tool, arguments, seen = attempt.tool, attempt.arguments, result
     for hook in hooks:
-        seen = None
         if result is not None:
             seen = ToolResult(result.id, result.success, result.content, result.error, result.metadata.copy())
         try:
+            given = attempt.copied(arguments)
             if seconds is None:
-                answer = hook(phase, tool, copied(arguments), seen)
+                answer = hook(phase, tool, given, seen)
             else:
                 limit = Limit(f"observer {_name(hook)}", seconds)
-                answer = drive(BLOCKING.call(hook, phase, tool, copied(arguments), seen, limit=limit))
+                answer = drive(BLOCKING.call(hook, phase, tool, given, seen, limit=limit))
             if answer is not None:
                 refuse_answer(hook, answer)
         except BaseException as error:  # noqa: BLE001 - passed on by hook_failed if it is the caller's

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from itertools import groupby
+from operator import itemgetter
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 # Percentiles are taken over the latest calls, so that memory is bounded and the figures show the present.
 SAMPLES = 1024
+_tool_of = itemgetter(0)
 
 
 class ToolMetrics(msgspec.Struct, frozen=True):
@@ -81,15 +84,17 @@ class Metrics:
 
     def _fold(self) -> None:
         """Move recent calls into the tallies; the caller holds the lock. Every call pays for it."""
-        recent, tallies = self.recent, self._tallies
-        while recent:
-            tool, elapsed_ms, size = recent.popleft()
-            tally = tallies.get(tool) or self._tally(tool)
-            tally.calls += 1
-            tally.times.append(elapsed_ms)
-            if size is not None:
-                tally.succeeded += 1
-                tally.size += size
+        recent = self.recent
+        # Others append meanwhile, and only here something is taken away.
+        batch = [recent.popleft() for _ in range(len(recent))]
+        for tool, group in groupby(batch, _tool_of):
+            tally = self._tally(tool)
+            ran = list(group)
+            sizes = [size for _, _, size in ran if size is not None]
+            tally.calls += len(ran)
+            tally.times.extend([elapsed_ms for _, elapsed_ms, _ in ran])
+            tally.succeeded += len(sizes)
+            tally.size += sum(sizes)
 
     def _tally(self, tool: str) -> _Tally:
         found = self._tallies.get(tool)

@@ -104,12 +104,12 @@ class MemoryJournal:
         """Record a whole call of this program that is done: what `note` does, read when somebody looks."""
         for value in arguments.values():
             if type(value) is str:
-                if len(value) <= LONGEST_DETAIL:
-                    continue
-            elif type(value) in _SMALL:
-                continue
-            arguments = _short(arguments)
-            break
+                if len(value) > LONGEST_DETAIL:
+                    arguments = _short(arguments)
+                    break
+            elif type(value) is not int and type(value) not in _SMALL:
+                arguments = _short(arguments)
+                break
         self._rows.append((next(self._keys), call_id, tool, level, arguments, time(), elapsed_ms, size))
 
     def deliver(self, key: int) -> None:
