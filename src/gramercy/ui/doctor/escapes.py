@@ -157,9 +157,12 @@ class Arena:
 
     def victim(self, slug: str) -> subprocess.Popen[bytes]:
         """Start a process that waits; the mark shows in its command line and in its environment."""
-        command = [*_without_powers(), "/bin/sh", "-c", "read -r _", self.mark]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603 - our own words
+        command = [*_without_powers(), "/bin/sh", "-c", "echo; read -r _", self.mark]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - our own words
         self._stack.callback(_end, process)
+        # While it becomes the shell it has no command line that could be read.
+        if process.stdout is not None:
+            process.stdout.readline()
         self.victims[slug] = process
         return process
 
@@ -418,5 +421,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     # Bounded: a process that is traced ends for its parent only when its tracer lets go.
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(2.0)
-    if process.stdin is not None:
-        process.stdin.close()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
