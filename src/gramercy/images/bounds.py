@@ -245,8 +245,12 @@ class Forks:
         if zygote is None or pid == zygote or pid in kept:
             # They fork only when the keeper asks them to.
             return True
+        if is_ending:
+            # It is ended with the others, or was by now: to deny it once more would end what is restored next.
+            self._left = 0
+            return False
         self._left = self._watched.bounds.processes - len(set(descendants(zygote)) - kept)
-        if self._left <= 0 or is_ending:
+        if self._left <= 0:
             watch.denied(self._watched)
             self._left = 0
             return False
