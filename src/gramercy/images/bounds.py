@@ -246,7 +246,7 @@ class Forks:
             # They fork only when the keeper asks them to.
             return True
         if is_ending:
-            # It is ended with the others, or was by now: to deny it once more would end what is restored next.
+            # It is ended with the others, or was: one more look would end what is restored by then.
             self._left = 0
             return False
         self._left = self._watched.bounds.processes - len(set(descendants(zygote)) - kept)
