@@ -337,7 +337,7 @@ def test_the_keeper_may_fork_while_the_others_are_ended(monkeypatch):
     monkeypatch.setattr(bounds, "descendants", lambda _above: [2, 3])
     assert forks(3)
     monkeypatch.setattr(bounds.watch, "is_ending", lambda _watched: True)
-    denied = []
+    denied: list[object] = []
     monkeypatch.setattr(bounds.watch, "denied", denied.append)
     assert forks(1)
     assert forks(2)
