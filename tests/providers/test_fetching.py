@@ -363,7 +363,9 @@ def test_an_index_that_is_none_is_named_with_the_way_by_hand(monkeypatch, said, 
     assert "pip download" in str(told.value)
 
 
-@pytest.mark.parametrize("address", ["http://ada:word@[x/simple", "http://ada:word@127.0.0.1:port/simple"])
+@pytest.mark.parametrize(
+    "address", ["http://ada:word@[x/packages", "http://ada:word@127.0.0.1:port/packages"]
+)
 def test_an_index_whose_address_is_none_is_told_without_its_password(monkeypatch, address):
     monkeypatch.setenv("PIP_INDEX_URL", address)
     with pytest.raises(ModelUnavailableError, match="nowhere to be had") as told:

@@ -38,7 +38,7 @@ from gramercy.ui.cli.inbox import (
     waiting_calls,
 )
 from gramercy.ui.cli.main import DENIED, FAILED
-from gramercy.ui.cli.options import calls_of_project_option, json_option
+from gramercy.ui.cli.options import json_option, of_project_option
 from gramercy.ui.cli.review import Review, decide_as_person, follow, person
 from gramercy.ui.cli.terminal import json_text, show, tell
 
@@ -66,7 +66,7 @@ def group(context: click.Context) -> None:
 
 @group.command("list")
 @journal_option
-@calls_of_project_option
+@of_project_option("calls")
 @json_option("Print them as a list of objects.")
 def list_calls(journal: Journal, project: str, *, as_json: bool) -> None:
     """List the calls that wait for a decision, and those of which nobody knows whether they ran."""
@@ -212,7 +212,7 @@ def resolve_call(journal: Journal, key: int, outcome: str, *, reason: str, as_js
 
 @group.command("watch")
 @journal_option
-@calls_of_project_option
+@of_project_option("calls")
 @json_option("Print an object with all that waits, on a line, after each change.")
 def watch(journal: Journal, project: str, *, as_json: bool) -> None:
     """Wait for questions and ask them here one after the other, until Ctrl-C; in a pipe, list them."""

@@ -27,9 +27,9 @@ from gramercy.journal.base import State
 from gramercy.ui.cli.main import FAILED
 from gramercy.ui.cli.options import (
     MOMENT,
-    calls_of_project_option,
     json_option,
     kept_journal_option,
+    of_project_option,
     place_of_journal_option,
 )
 from gramercy.ui.cli.stories import (
@@ -68,7 +68,7 @@ def group() -> None:
 @click.option("--state", "states", multiple=True, type=STATES, help="Only calls that stand so.")
 @click.option("--principal", default="", help="Only calls that this one has made.")
 @click.option("--session", default="", help="Only calls of this session.")
-@calls_of_project_option
+@of_project_option("calls")
 @click.option("--since", type=MOMENT, metavar="TIME", help="Only later ones: 12h, 7d, 2026-05-01.")
 @click.option("--most", default=USUAL, type=click.IntRange(min=1), show_default=True, help="How many.")
 @click.option("--contents", is_flag=True, help="With arguments, questions, words and results.")

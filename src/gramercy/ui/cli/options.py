@@ -487,14 +487,15 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # generic in newer rel
 MOMENT = Moment()
 
 
-# Calls are recorded with the whole path of their project, whatever a person types.
-calls_of_project_option = click.option(
-    "--project",
-    default="",
-    metavar="DIRECTORY",
-    callback=lambda _ctx, _param, value: value and str(Path(value).resolve()),
-    help="Only calls of this project.",
-)
+def of_project_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Let a command show what was recorded in one project: with its whole path, whatever a person types."""
+    return click.option(
+        "--project",
+        default="",
+        metavar="DIRECTORY",
+        callback=lambda _ctx, _param, value: value and str(Path(value).resolve()),
+        help=f"Only {what} of this project.",
+    )
 
 
 def kept_journal_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from gramercy.errors import JournalError, UnreadableFileError
 from gramercy.journal.sessions import sessions_of
 from gramercy.journal.texts import masked
 from gramercy.ui.cli.inbox import age, aligned, moment, past_journal_option
-from gramercy.ui.cli.options import MOMENT, json_option
+from gramercy.ui.cli.options import MOMENT, json_option, of_project_option
 from gramercy.ui.cli.terminal import json_text, show, tell
 
 if TYPE_CHECKING:
@@ -31,13 +31,7 @@ COLUMNS = ("session", "age", "messages", "agent", "title")
 # A conversation of a day has hundreds of messages; of a longer one the rest is asked for with --after.
 MOST_MESSAGES = 1_000
 
-project_option = click.option(
-    "--project",
-    default="",
-    metavar="DIRECTORY",
-    callback=lambda _ctx, _param, value: value and str(Path(value).resolve()),
-    help="Only conversations of this project.",
-)
+project_option = of_project_option("conversations")
 
 
 @click.group()
